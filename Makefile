@@ -21,7 +21,8 @@ PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+.PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
+>>>>>>> main
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,10 @@ matrix-wide: .venv/.installed  ## the same of 108 other architectures, exporters
 
 memory-matrix: .venv/.installed  ## plan and run the files that `make matrix` has left, and hold every node's memory; without ARGS rewrites docs/memory.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.memory_matrix $(or $(ARGS),build/matrix --markdown docs/memory.md)
+
+cost-matrix: .venv/.installed .venv-cost/.installed  ## hold shapes and work of the files that `make matrix` has left against runs of them, beside other tools; without ARGS rewrites docs/cost.md (an hour)
+	PYTHONPATH=tests $(BIN)/python -m tools.cost_matrix $(or $(ARGS),build/matrix --peers .venv-cost/bin/python --processes $(JOBS) --markdown docs/cost.md)
+	$(if $(ARGS),,$(BIN)/python -m tools.cost_matrix.shaped)
 
 tamper: .venv/.installed  ## tamper with small models in every way known, and see what reconcile tells; without ARGS rewrites docs/evidence/tamper.md (an hour)
 	PYTHONPATH=tests $(BIN)/python -m tools.tamper --processes $(JOBS) $(or $(ARGS),--markdown docs/evidence/tamper.md)
@@ -130,6 +135,11 @@ clean:  ## remove build outputs and caches, not .venv
 	@$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) --no-deps torch
 	@$(PIP) -e ".[export,time,report,remote,fleet,dev]"
 	@touch $@
+
+# What counts multiply-accumulates as well lives apart too.
+.venv-cost/.installed:
+	@$(PYTHON) -m venv .venv-cost
+	@.venv-cost/bin/python -m pip --disable-pip-version-check install -qq onnxsim onnx-tool sympy onnx-shape-inference && touch $@
 
 # The other tools live apart, so that none of their dependencies reaches .venv. Without them the benchmark still runs,
 # and their rows say that they are not installed; the next `make bench` tries again.

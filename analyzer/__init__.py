@@ -19,11 +19,29 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from analyzer.answer import Answer as Answer
-    from analyzer.artifact import find_components as find_components
-    from analyzer.audit import audit_model as audit_model
-    from analyzer.audit import file_digests as file_digests
+    from analyzer.account.artifact import find_components as find_components
+    from analyzer.account.audit import audit_model as audit_model
+    from analyzer.account.audit import file_digests as file_digests
+    from analyzer.account.findings.catalog import Explanation as Explanation
+    from analyzer.account.findings.catalog import explain as explain
+    from analyzer.account.findings.catalog import load_explanations as load_explanations
+    from analyzer.account.group import group_by as group_by
+    from analyzer.account.group.keys import label_members as label_members
+    from analyzer.account.group.patterns import OwnGroups as OwnGroups
+    from analyzer.account.group.patterns import group_by_patterns as group_by_patterns
+    from analyzer.account.group.patterns import parse_patterns as parse_patterns
+    from analyzer.account.group.presets import find_preset as find_preset
+    from analyzer.account.group.tree import build_tree as build_tree
+    from analyzer.account.ledger import Blocks as Blocks
+    from analyzer.account.ledger import Entry as Entry
+    from analyzer.account.ledger import Finding as Finding
+    from analyzer.account.ledger import Group as Group
+    from analyzer.account.ledger import Grouping as Grouping
+    from analyzer.account.ledger import Ledger as Ledger
+    from analyzer.account.ledger import Role as Role
     from analyzer.budget.amounts import parse_limit as parse_limit
+    from analyzer.budget.config import Config as Config
+    from analyzer.budget.config import load_config as load_config
     from analyzer.budget.evaluate import check_budget as check_budget
     from analyzer.budget.evaluate import check_models as check_models
     from analyzer.budget.evaluate import judge_findings as judge_findings
@@ -33,19 +51,16 @@ if TYPE_CHECKING:
     from analyzer.budget.record import Verdict as Verdict
     from analyzer.checkpoints import Original as Original
     from analyzer.checkpoints.checkpoint import open_checkpoint as open_checkpoint
-    from analyzer.collapse import collapse_graph as collapse_graph
-    from analyzer.collapse import label_own as label_own
     from analyzer.comparison import Comparison as Comparison
     from analyzer.comparison import compare_ledgers as compare_ledgers
     from analyzer.comparison import group_alike as group_alike
-    from analyzer.config import Config as Config
-    from analyzer.config import load_config as load_config
     from analyzer.cost.account import measure_cost as measure_cost
     from analyzer.cost.record import CostReport as CostReport
+    from analyzer.documents.answer import Answer as Answer
+    from analyzer.documents.saved import load_report as load_report
+    from analyzer.documents.saved import read_any_report as read_any_report
+    from analyzer.documents.saved.timing import load_timing as load_timing
     from analyzer.errors import OnnxLedgerError as OnnxLedgerError
-    from analyzer.findings.catalog import Explanation as Explanation
-    from analyzer.findings.catalog import explain as explain
-    from analyzer.findings.catalog import load_explanations as load_explanations
     from analyzer.fleet.checking import check_lake as check_lake
     from analyzer.fleet.engines import find_engine as find_engine
     from analyzer.fleet.lake import open_lake as open_lake
@@ -70,20 +85,8 @@ if TYPE_CHECKING:
     from analyzer.formulas.record import Formula as Formula
     from analyzer.formulas.record import FormulaReport as FormulaReport
     from analyzer.graph import build_graph as build_graph
-    from analyzer.group import group_by as group_by
-    from analyzer.group.keys import label_members as label_members
-    from analyzer.group.patterns import OwnGroups as OwnGroups
-    from analyzer.group.patterns import group_by_patterns as group_by_patterns
-    from analyzer.group.patterns import parse_patterns as parse_patterns
-    from analyzer.group.presets import find_preset as find_preset
-    from analyzer.group.tree import build_tree as build_tree
-    from analyzer.ledger import Blocks as Blocks
-    from analyzer.ledger import Entry as Entry
-    from analyzer.ledger import Finding as Finding
-    from analyzer.ledger import Group as Group
-    from analyzer.ledger import Grouping as Grouping
-    from analyzer.ledger import Ledger as Ledger
-    from analyzer.ledger import Role as Role
+    from analyzer.graph.collapse import collapse_graph as collapse_graph
+    from analyzer.graph.collapse import label_own as label_own
     from analyzer.manifest import Manifest as Manifest
     from analyzer.manifest import load_manifest as load_manifest
     from analyzer.manifest import save_manifest as save_manifest
@@ -100,15 +103,12 @@ if TYPE_CHECKING:
     from analyzer.recover import recover_state as recover_state
     from analyzer.recover import save_state as save_state
     from analyzer.recover.ownnames import read_own_names as read_own_names
-    from analyzer.report import ExportReport as ExportReport
-    from analyzer.report import GraphReport as GraphReport
-    from analyzer.report import Inspection as Inspection
-    from analyzer.report import ReconcileReport as ReconcileReport
-    from analyzer.report import RecoverReport as RecoverReport
-    from analyzer.report import SurveyReport as SurveyReport
-    from analyzer.saved import load_report as load_report
-    from analyzer.saved import read_any_report as read_any_report
-    from analyzer.saved.timing import load_timing as load_timing
+    from analyzer.reports import ExportReport as ExportReport
+    from analyzer.reports import GraphReport as GraphReport
+    from analyzer.reports import Inspection as Inspection
+    from analyzer.reports import ReconcileReport as ReconcileReport
+    from analyzer.reports import RecoverReport as RecoverReport
+    from analyzer.reports import SurveyReport as SurveyReport
     from analyzer.survey import Survey as Survey
     from analyzer.survey import Surveyed as Surveyed
     from analyzer.survey import Unreadable as Unreadable
@@ -232,41 +232,41 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Answer": "answer",
-    "Blocks": "ledger",
+    "Answer": "documents.answer",
+    "Blocks": "account.ledger",
     "BudgetReport": "budget.record",
     "Checked": "formulas.record",
     "Comparison": "comparison",
-    "Config": "config",
+    "Config": "budget.config",
     "CostReport": "cost.record",
-    "Entry": "ledger",
-    "Explanation": "findings.catalog",
-    "ExportReport": "report",
-    "Finding": "ledger",
+    "Entry": "account.ledger",
+    "Explanation": "account.findings.catalog",
+    "ExportReport": "reports",
+    "Finding": "account.ledger",
     "FleetSettings": "fleet.record",
     "Formula": "formulas.record",
     "FormulaReport": "formulas.record",
-    "GraphReport": "report",
-    "Group": "ledger",
-    "Grouping": "ledger",
-    "Inspection": "report",
-    "Ledger": "ledger",
+    "GraphReport": "reports",
+    "Group": "account.ledger",
+    "Grouping": "account.ledger",
+    "Inspection": "reports",
+    "Ledger": "account.ledger",
     "Limits": "process.child",
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
     "Original": "checkpoints",
-    "OwnGroups": "group.patterns",
-    "ReconcileReport": "report",
+    "OwnGroups": "account.group.patterns",
+    "ReconcileReport": "reports",
     "Reconciliation": "reconciliation",
-    "RecoverReport": "report",
+    "RecoverReport": "reports",
     "Recovery": "recover",
     "RenderOptions": "formats.options",
-    "Role": "ledger",
+    "Role": "account.ledger",
     "Rule": "budget.record",
     "Schedule": "timing.request",
     "Survey": "survey",
-    "SurveyReport": "report",
+    "SurveyReport": "reports",
     "Surveyed": "survey",
     "Timing": "timing.record",
     "TimingComparison": "timing.side_by_side",
@@ -279,46 +279,46 @@ _MODULES = {
     "answer_as_text": "formats.lake",
     "answer_question": "fleet.sql",
     "ask_lake": "fleet.sql",
-    "audit_model": "audit",
+    "audit_model": "account.audit",
     "build_graph": "graph",
-    "build_tree": "group.tree",
+    "build_tree": "account.group.tree",
     "check_budget": "budget.evaluate",
     "check_formula": "formulas.check",
     "check_lake": "fleet.checking",
     "check_models": "budget.evaluate",
-    "collapse_graph": "collapse",
+    "collapse_graph": "graph.collapse",
     "draw_groups": "formats.graph.picture",
     "compare": "questions",
     "compare_ledgers": "comparison",
     "compare_timings": "timing.side_by_side",
     "count_config": "formulas.counting",
     "derive_formula": "formulas.derived",
-    "explain": "findings.catalog",
-    "file_digests": "audit",
-    "find_components": "artifact",
+    "explain": "account.findings.catalog",
+    "file_digests": "account.audit",
+    "find_components": "account.artifact",
     "find_engine": "fleet.engines",
     "find_models": "survey",
-    "find_preset": "group.presets",
+    "find_preset": "account.group.presets",
     "group_alike": "comparison",
-    "group_by": "group",
-    "group_by_patterns": "group.patterns",
+    "group_by": "account.group",
+    "group_by_patterns": "account.group.patterns",
     "inspect": "questions",
     "judge_findings": "budget.evaluate",
     "keep_wiring": "reconciliation.verdict",
-    "label_members": "group.keys",
-    "label_own": "collapse",
-    "load_config": "config",
-    "load_explanations": "findings.catalog",
+    "label_members": "account.group.keys",
+    "label_own": "graph.collapse",
+    "load_config": "budget.config",
+    "load_explanations": "account.findings.catalog",
     "load_manifest": "manifest",
-    "load_report": "saved",
-    "load_timing": "saved.timing",
+    "load_report": "documents.saved",
+    "load_timing": "documents.saved.timing",
     "measure_cost": "cost.account",
     "open_checkpoint": "checkpoints.checkpoint",
     "open_lake": "fleet.lake",
     "parse_limit": "budget.amounts",
-    "parse_patterns": "group.patterns",
+    "parse_patterns": "account.group.patterns",
     "parse_shapes": "timing.inputs.sizes",
-    "read_any_report": "saved",
+    "read_any_report": "documents.saved",
     "read_model": "read",
     "read_own_names": "recover.ownnames",
     "reconcile": "questions",

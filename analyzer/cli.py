@@ -33,8 +33,6 @@ from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError
 from analyzer.version import version
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the command; the only place that turns an exception into an exit code."""

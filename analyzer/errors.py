@@ -15,28 +15,12 @@ OnnxLedgerError             says what happened, where, and what to do next
 └── MissingExtraError       names the extra to install
 ```
 
-What an audit finds in a readable file is data (`analyzer.ledger.Finding`), never an exception.
+What an audit finds in a readable file is data (`analyzer.account.ledger.Finding`), never an exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-
-__all__ = [
-    "ConfigError",
-    "CostError",
-    "ExportError",
-    "ExternalDataError",
-    "FormulaError",
-    "LedgerError",
-    "ManifestError",
-    "MissingExtraError",
-    "ModelReadError",
-    "OnnxLedgerError",
-    "SourceError",
-    "TimingError",
-    "UsageError",
-]
 
 
 class OnnxLedgerError(Exception):

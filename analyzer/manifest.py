@@ -17,30 +17,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from analyzer.content import SAMPLES, Array, decode_values, run_starts
-from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
-from analyzer.units import format_many
-
-__all__ = [
-    "MANIFEST_FILE",
-    "OF_CLASS",
-    "SCHEMA_VERSION",
-    "BatchNorm",
-    "Buffer",
-    "Content",
-    "Manifest",
-    "Parameter",
-    "Program",
-    "Traced",
-    "Unreached",
-    "WeightNorm",
-    "Wired",
-    "is_manifest",
-    "load_manifest",
-    "save_manifest",
-    "split_name",
-]
+from analyzer.model.content import SAMPLES, Array, decode_values, run_starts
+from analyzer.model.dtypes import DType
+from analyzer.text import format_many
 
 MANIFEST_FILE = "manifest.json"
 """What an export calls it."""
@@ -54,7 +34,7 @@ KIND = "onnxledger-manifest"
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Evidence of a tensor's elements, as `analyzer.content` defines it. Absent on the meta device."""
+    """Evidence of a tensor's elements, as `analyzer.model.content` defines it. Absent on the meta device."""
 
     digest: str
     digest_transposed: str | None
@@ -202,7 +182,7 @@ class Unreached:
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """What the exported file computes with the parameters, as digests (`analyzer.fingerprint`)."""
+    """What the exported file computes with the parameters, as digests (`analyzer.model.fingerprint`)."""
 
     outputs: str
     """Of all outputs."""

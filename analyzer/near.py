@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-__all__ = ["model_of_data", "near_name"]
-
 _MOST = 1_000
 """Names of a folder that are looked at."""
 

@@ -5,19 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # loaded by the call that needs it
+    from analyzer.account.ledger import Ledger
     from analyzer.checkpoints import Original
     from analyzer.comparison import Comparison
-    from analyzer.content import ContentMode
-    from analyzer.ledger import Ledger
     from analyzer.manifest import Manifest
+    from analyzer.model.content import ContentMode
     from analyzer.reconciliation import Reconciliation
-    from analyzer.report import Inspection
-
-__all__ = ["compare", "inspect", "reconcile"]
+    from analyzer.reports import Inspection
 
 
 def inspect(
@@ -39,8 +37,8 @@ def inspect(
         MissingExtraError: the model is a URL, and `[remote]` is not installed.
         UsageError: `by` is no key.
     """
-    from analyzer.group import group_by
-    from analyzer.report import Inspection
+    from analyzer.account.group import group_by
+    from analyzer.reports import Inspection
 
     ledger = audit_model(model, content=content)
     return Inspection(ledger=ledger, grouping=group_by(ledger, by, depth))
@@ -65,8 +63,8 @@ def compare(
         UsageError: values are to be compared, and a side is a saved report; or `by` is no key.
     """
     from analyzer.comparison import compare_ledgers, group_alike
-    from analyzer.following import follow_changed
-    from analyzer.saved import is_saved_report, load_report
+    from analyzer.comparison.following import follow_changed
+    from analyzer.documents.saved import is_saved_report, load_report
 
     def read(side: Path | str) -> Ledger:
         if not is_saved_report(Path(side)):

@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from analyzer.artifact import MODEL_SUFFIX, is_model_file
-from analyzer.content import ContentMode
-from analyzer.doubt import find_doubt
+from analyzer.account.artifact import MODEL_SUFFIX, is_model_file
+from analyzer.account.doubt import find_doubt
+from analyzer.account.group import total_by
+from analyzer.account.ledger import Evidence, Finding, Group, Ledger, natural_order
+from analyzer.account.summary import count_wasted
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.group import total_by
-from analyzer.ledger import Evidence, Finding, Group, Ledger, natural_order
 from analyzer.model import File
+from analyzer.model.content import ContentMode
+from analyzer.model.ranges import is_url
 from analyzer.process.workers import Died, call_apart, usable_processors
-from analyzer.ranges import is_url
-from analyzer.summary import count_wasted
-
-__all__ = ["Row", "Survey", "Surveyed", "Unreadable", "find_models", "survey_models"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Surveyed:
     unsettled: tuple[str, ...] = ()
     """Why `parameters_at_least` is not `parameters_at_most`."""
     wasted_nbytes: int = 0
-    """Bytes on disk that serve nobody (`analyzer.summary.count_wasted`)."""
+    """Bytes on disk that serve nobody (`analyzer.account.summary.count_wasted`)."""
 
     @property
     def file_nbytes(self) -> int:
@@ -230,7 +228,9 @@ def _dead_row(path: str, died: Died) -> Unreadable:
 
 def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int | None = None) -> Row:
     """What a process answers with: always a row, never an exception, and never the ledger, which may be large."""
-    from analyzer.audit import audit_model  # onnx, which the process that starts the others need not load
+    from analyzer.account.audit import (
+        audit_model,  # onnx, which the process that starts the others need not load
+    )
 
     try:
         return _row(path, audit_model(path, content=content, max_objects=max_objects))

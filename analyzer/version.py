@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from importlib import metadata
 
-__all__ = ["version"]
-
 
 @functools.cache
 def version() -> str:

@@ -28,17 +28,17 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from analyzer.audit import audit_model  # noqa: E402
-from analyzer.blocks import find_blocks  # noqa: E402
-from analyzer.classify import classify, find_companions  # noqa: E402
-from analyzer.copies import find_copies  # noqa: E402
-from analyzer.dataflow import follow_data  # noqa: E402
+from analyzer.account.audit import audit_model  # noqa: E402
+from analyzer.account.blocks import find_blocks  # noqa: E402
+from analyzer.account.classify import classify, find_companions  # noqa: E402
+from analyzer.account.copies import find_copies  # noqa: E402
+from analyzer.account.group import group_by  # noqa: E402
+from analyzer.account.ledger import Ledger  # noqa: E402
+from analyzer.account.scopes.owners import settle_scopes  # noqa: E402
+from analyzer.account.scopes.paths import scope_nodes  # noqa: E402
 from analyzer.graph import build_graph  # noqa: E402
-from analyzer.group import group_by  # noqa: E402
-from analyzer.ledger import Ledger  # noqa: E402
+from analyzer.model.dataflow import follow_data  # noqa: E402
 from analyzer.process import uncollected  # noqa: E402
-from analyzer.scopes.owners import settle_scopes  # noqa: E402
-from analyzer.scopes.paths import scope_nodes  # noqa: E402
 
 LAYERS, WIDTH = 1250, 8
 PADDING = 34  # nodes that only pass on what they read, so that a layer has 80 nodes for its 16 weights
@@ -164,7 +164,7 @@ def make_model(layers: int, *, is_named: bool) -> onnx.ModelProto:
 
 
 def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
-    """Each stage alone, with what those before it in `analyzer.audit` have found."""
+    """Each stage alone, with what those before it in `analyzer.account.audit` have found."""
     model, wiring = ledger.model, ledger.wiring
     companions = find_companions(model, wiring)
     entries = find_copies(model, classify(model, wiring, companions), wiring, "sampled", None)

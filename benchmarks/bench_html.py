@@ -28,7 +28,7 @@ import chromium  # noqa: E402
 import pages  # noqa: E402
 
 from analyzer.formats import to_document  # noqa: E402
-from analyzer.report import Inspection  # noqa: E402
+from analyzer.reports import Inspection  # noqa: E402
 
 LIMIT = 2.0  # seconds until 20,000 tensors can be used
 COLUMNS = ("name", "dtype", "shape", "role", "parameters", "stored_elements", "bytes", "decided_by")

@@ -54,8 +54,8 @@ def arguments() -> argparse.Namespace:
 
 def compare(model: Path, options: argparse.Namespace) -> None:
     """Print a line for each round, and what they come to."""
-    from analyzer.audit import audit_model
-    from analyzer.group import group_by
+    from analyzer.account.audit import audit_model
+    from analyzer.account.group import group_by
     from analyzer.timing.inputs.sizes import parse_shapes
     from analyzer.timing.record import TimingSettings
     from analyzer.timing.request import Schedule

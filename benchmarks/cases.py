@@ -21,9 +21,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from analyzer.audit import audit_model  # noqa: E402
+from analyzer.account.audit import audit_model  # noqa: E402
+from analyzer.account.ledger import Ledger, Role  # noqa: E402
 from analyzer.errors import OnnxLedgerError  # noqa: E402
-from analyzer.ledger import Ledger, Role  # noqa: E402
 
 INTRODUCTION = """# Files of others
 

@@ -18,19 +18,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from analyzer.content import (
-    Array,
-    cast_digest,
-    channel_statistics,
-    digest,
-    digest_transposed,
-    encode_values,
-    is_constant_filled,
-    row_digests,
-    run_sums,
-    sample,
-)
-from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import (
     BatchNorm,
     Buffer,
@@ -42,6 +29,19 @@ from analyzer.manifest import (
     split_name,
 )
 from analyzer.manifest import Program as ProgramPart
+from analyzer.model.content import (
+    Array,
+    cast_digest,
+    channel_statistics,
+    digest,
+    digest_transposed,
+    encode_values,
+    is_constant_filled,
+    row_digests,
+    run_sums,
+    sample,
+)
+from analyzer.model.dtypes import DType, is_exact
 from exporter.program import Program
 from exporter.reads import Reads
 

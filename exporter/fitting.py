@@ -36,9 +36,9 @@ from analyzer.checkpoints.statedict import (
     listed,
     plain_names,
 )
-from analyzer.dtypes import DType
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
+from analyzer.model.dtypes import DType
 from exporter.census import (
     TORCH_DTYPES,
     TensorWeights,

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree
 
-from analyzer.content import Array
 from analyzer.errors import ExportError, UsageError
+from analyzer.model.content import Array
 from exporter.alternatives import Alternative, ModuleAlternative, of_call, of_module
 from exporter.classes import first_line
 from exporter.inputs import ExampleInputs, example_inputs, forward_names

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from models import NAME_SCOPES, external
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.model import GraphPath
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 
 __all__ = [
     "NUMERIC",

@@ -12,8 +12,8 @@ import jsonschema
 import onnx
 from models import ramp, text_model
 
+from analyzer.account.ledger import Finding
 from analyzer.budget.record import AtMost, BudgetReport, Rule, Skipped, Status, Unit, Verdict
-from analyzer.ledger import Finding
 
 __all__ = [
     "COMMANDS",

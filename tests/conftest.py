@@ -78,8 +78,16 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError("--all runs every lane, and -m only some: leave one out")
         if is_plain and not config.getoption("--all") and not config.option.markexpr:
             config.option.markexpr = QUICK
+    else:
+        config.option.markexpr = config.workerinput["lane"]
     if config.getoption("--update-golden") and os.environ.get("CI"):
         raise pytest.UsageError("--update-golden is refused where CI is set, as nobody would read the diff")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Each process of xdist runs the lane of the one that starts it; it parses the options by itself."""
+    node.workerinput["lane"] = node.config.option.markexpr
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -150,6 +150,11 @@ class Exported:
         )
 
     @cached_property
+    def names(self) -> list[str]:
+        """What was in the folder when the export was done; tests put more into it."""
+        return list(json.loads((self.folder / MADE).read_text())["names"])
+
+    @cached_property
     def resolved(self) -> Any:
         """The module, built again: its weights are made of a seed."""
         return resolve(self.folder, self.name, self.dtype, self.fresh)
@@ -183,6 +188,7 @@ class Exports:
                 "artifact": files.artifact.relative_to(folder / "out").as_posix(),
                 "models": [path.name for path in files.models],
                 "files": [path.name for path in files.files],
+                "names": sorted(path.name for path in (folder / "out").iterdir()),
             }
             (folder / MADE).write_text(json.dumps(told))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from models import audit, ramp, text_model
 
-from analyzer.blocks.flow import Flow, weigh
-from analyzer.content import Array
+from analyzer.account.blocks.flow import Flow, weigh
+from analyzer.model.content import Array
 
 RESIDUAL = """
 g (float[n,2] x) => (float[n,3] y) {

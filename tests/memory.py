@@ -1,4 +1,4 @@
-"""A model file in memory: what `analyzer.ranges.Source` asks for, and what was read of it."""
+"""A model file in memory: what `analyzer.model.ranges.Source` asks for, and what was read of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import analyzer.read
 from analyzer.errors import ExternalDataError
 from analyzer.model import Model
-from analyzer.ranges import Bytes, check_location
+from analyzer.model.ranges import Bytes, check_location
 from analyzer.read import read_model
 
 

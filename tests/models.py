@@ -12,8 +12,10 @@ import onnx
 import onnx.parser
 from onnx import TensorProto, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.content import (
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Entry, Ledger
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, Traced, WeightNorm
+from analyzer.model.content import (
     Array,
     cast_digest,
     channel_statistics,
@@ -25,9 +27,7 @@ from analyzer.content import (
     run_sums,
     sample,
 )
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Ledger
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, Traced, WeightNorm
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import ContentMode, Reconciliation, reconcile_ledger
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx.ml" : 3]>\n'

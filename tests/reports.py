@@ -13,11 +13,16 @@ import onnx
 import onnx.parser
 import timings
 
-from analyzer.audit import audit_model, file_digests
+from analyzer.account.audit import audit_model, file_digests
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Ledger
 from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Over, Rule
 from analyzer.comparison import compare_ledgers
-from analyzer.content import (
+from analyzer.cost.account import measure_cost
+from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
+from analyzer.model.content import (
     Array,
     cast_digest,
     channel_statistics,
@@ -27,16 +32,18 @@ from analyzer.content import (
     is_constant_filled,
     sample,
 )
-from analyzer.cost.account import measure_cost
-from analyzer.dtypes import DType
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Ledger
-from analyzer.manifest import BatchNorm, Buffer, Content, Manifest, Parameter, WeightNorm
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import reconcile_ledger
 from analyzer.recover import recover_state
 from analyzer.recover.ownnames import read_own_names
-from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.reports import (
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 from analyzer.survey import survey_models
 from analyzer.timing.side_by_side import compare_timings
 from analyzer.verify.record import (

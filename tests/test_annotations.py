@@ -21,10 +21,10 @@ from ci_logs import (
 from commands import run_here
 from models import ramp, save
 
+from analyzer.account.ledger import Finding, Severity
 from analyzer.budget.record import Skipped, Status
 from analyzer.commands.annotations import list_annotations
-from analyzer.ledger import Finding, Severity
-from analyzer.units import printable
+from analyzer.text import printable
 
 # what is told
 
@@ -236,10 +236,10 @@ def test_no_part_of_a_printable_name_is_a_command(name):
 
 @pytest.mark.parametrize("width", [80, 81, 83, 97])
 def test_no_broken_line_begins_with_a_command(hostile, monkeypatch, width):
-    from analyzer.audit import audit_model
+    from analyzer.account.audit import audit_model
+    from analyzer.account.group import group_by
     from analyzer.formats import RenderOptions, render_report
-    from analyzer.group import group_by
-    from analyzer.report import Inspection
+    from analyzer.reports import Inspection
 
     ledger = audit_model(hostile / "model.onnx")
 

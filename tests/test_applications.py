@@ -12,11 +12,11 @@ import pytest
 from models import Floats, audit, entry, noise, quantized, ramp, save, text_model
 from onnx import helper
 
-from analyzer.applications import count_applications
-from analyzer.audit import audit_model
-from analyzer.dataflow import follow_data
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
+from analyzer.account.applications import count_applications
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
+from analyzer.model.dataflow import follow_data
 
 SHARED = """g (float[1,4] x) => (float[1,4] y) {
     ["/layer/fc/MatMul"] a = MatMul(x, "layer.fc.weight")

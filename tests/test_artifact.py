@@ -32,23 +32,23 @@ from models import (
 )
 from onnx import helper, numpy_helper
 
-from analyzer.artifact import find_components, is_artifact
-from analyzer.artifact.components import ComponentTotals, count_components
-from analyzer.audit import audit_model, file_digests
+from analyzer.account.artifact import find_components, is_artifact
+from analyzer.account.artifact.components import ComponentTotals, count_components
+from analyzer.account.audit import audit_model, file_digests
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import KEYS
+from analyzer.account.ledger import Ledger, Role
 from analyzer.cli import command
-from analyzer.content import Array
+from analyzer.documents.saved import load_report
 from analyzer.errors import ModelReadError, UsageError
 from analyzer.formats.json import render_json, to_document
 from analyzer.formats.text import render_text
-from analyzer.functions import count_calls
 from analyzer.graph import build_graph
-from analyzer.group import group_by
-from analyzer.group.keys import KEYS
-from analyzer.ledger import Ledger, Role
 from analyzer.manifest import save_manifest
 from analyzer.model import Key
-from analyzer.report import Inspection
-from analyzer.saved import load_report
+from analyzer.model.content import Array
+from analyzer.model.functions import count_calls
+from analyzer.reports import Inspection
 from analyzer.schemas import load_schema
 
 ZEROS = np.zeros(3, "f4")

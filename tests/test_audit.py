@@ -11,11 +11,11 @@ import pytest
 from models import audit, entry, external, ramp, save, text_model
 from onnx import helper, numpy_helper
 
-from analyzer import audit as audit_module
-from analyzer.audit import audit_model, file_digests
-from analyzer.bytes import PADDING, Booked, book_bytes
+from analyzer.account import audit as audit_module
+from analyzer.account.audit import audit_model, file_digests
+from analyzer.account.bytes import PADDING, Booked, book_bytes
+from analyzer.account.ledger import Account, Role
 from analyzer.errors import LedgerError, ModelReadError
-from analyzer.ledger import Account, Role
 from analyzer.read.book import STRUCTURE
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from models import audit, ramp, text_model
 from onnx import helper
 
-from analyzer.content import Array
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
+from analyzer.model.content import Array
 
 D = 4
 
@@ -479,7 +479,7 @@ def _shuffle(graph: onnx.GraphProto, random) -> None:
 
 def test_report_says_blocks_parts_and_roles(tmp_path):
     from analyzer.formats.json import render_json
-    from analyzer.report import Inspection
+    from analyzer.reports import Inspection
 
     net = stack(2)
     ledger = audit(tmp_path, net.proto(last(net)))

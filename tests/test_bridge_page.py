@@ -28,10 +28,10 @@ from models import (
     traced,
 )
 
-from analyzer.audit import audit_model
-from analyzer.content import Array, encode_values
+from analyzer.account.audit import audit_model
 from analyzer.manifest import BatchNorm, Manifest, Program, WeightNorm
 from analyzer.model import Key
+from analyzer.model.content import Array, encode_values
 from analyzer.reconciliation import RULES, Line, Reconciliation, reconcile_ledger
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from models import audit, external, ramp, text_model
 from onnx import TensorProto
 
-from analyzer.bytes import PADDING, Booked, Gap, book_bytes
-from analyzer.dtypes import DType
+from analyzer.account.bytes import PADDING, Booked, Gap, book_bytes
+from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.errors import LedgerError
-from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, Extent, File, Model, NoPayload, StoredTensor
+from analyzer.model.dtypes import DType
 from analyzer.read.book import ORPHANED, STRUCTURE
 
 ALIGNMENT = 1 << 16

@@ -15,11 +15,11 @@ import pytest
 from bookkeeper import Bookkeeper
 from models import NAME_SCOPES
 
-from analyzer.audit import audit_model, file_digests
-from analyzer.dtypes import DType
+from analyzer.account.audit import audit_model, file_digests
+from analyzer.account.ledger import Ledger, Role
 from analyzer.errors import ModelReadError
-from analyzer.ledger import Ledger, Role
 from analyzer.model import Carrier, GraphPath, StoredTensor, label
+from analyzer.model.dtypes import DType
 from analyzer.read.book import ORPHANED, UNKNOWN
 
 FOLDER = Path(os.environ.get("ONNXLEDGER_CASES", Path(__file__).parent.parent.parent / "shared"))

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analyzer.content import channel_statistics, decode_values, digest, sample_positions
-from analyzer.dtypes import DType
 from analyzer.manifest import load_manifest, save_manifest
+from analyzer.model.content import channel_statistics, decode_values, digest, sample_positions
+from analyzer.model.dtypes import DType
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -18,11 +18,11 @@ import pytest
 from commands import run_here
 from models import dynamo_like, external, ramp, save, text_model
 
+from analyzer.budget.config import load_config
+from analyzer.budget.config.rules import KEYS
 from analyzer.budget.flags import METRICS_OF
 from analyzer.budget.measuring import METRICS
 from analyzer.commands.check import check as command
-from analyzer.config import load_config
-from analyzer.config.rules import KEYS
 from analyzer.schemas import load_schema
 
 NET = 'net (float[1,4] x) => (float[1,3] y) { [a] h = MatMul(x, "enc.w") [b] y = MatMul(h, "dec.w") }'

@@ -20,9 +20,9 @@ from safetensors.numpy import save_file
 from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import CheckpointKind, checkpoint_files, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import NamedTensor, is_buffer, plain_names
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import ManifestError
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 
 Header = dict[str, Any]
 

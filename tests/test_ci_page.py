@@ -169,7 +169,7 @@ def without_page(arguments: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("shown", [r"\x3a:error", r"\x23#[error]"])
 def test_names_are_escaped_as_the_page_says(shown):
-    from analyzer.units import printable
+    from analyzer.text import printable
 
     assert f"`{shown}`" in PAGE
     assert printable(shown.replace(r"\x3a", ":").replace(r"\x23", "#")) == shown

@@ -8,8 +8,8 @@ import pytest
 from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, ramp, text_model, with_origins
 from onnx import helper
 
-from analyzer.audit import audit_model
-from analyzer.ledger import Evidence, Role
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Evidence, Role
 
 MATMUL = 'g (float[1,3] x) => (float[1,2] y) {{ ["{node}"] y = MatMul(x, "{name}") }}'
 

@@ -15,9 +15,9 @@ import pytest
 from commands import run_apart, run_here
 from models import save, text_model
 
-from analyzer.content import digest, encode_values, sample
-from analyzer.dtypes import DType
 from analyzer.manifest import Content, Manifest, Parameter, save_manifest
+from analyzer.model.content import digest, encode_values, sample
+from analyzer.model.dtypes import DType
 from analyzer.schemas import load_schema
 
 WEIGHTS = np.arange(6, dtype=np.float32).reshape(2, 3)

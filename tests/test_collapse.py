@@ -13,12 +13,12 @@ import pytest
 from models import audit, dynamo_like, noise, quantized, ramp, text_model
 from onnx import helper
 
-from analyzer.audit import audit_model
-from analyzer.collapse import collapse_graph, label_own
-from analyzer.collapse.folding import fold_names
+from analyzer.account.audit import audit_model
+from analyzer.account.group.keys import label_members
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
-from analyzer.group.keys import label_members
-from analyzer.ledger import Ledger
+from analyzer.graph.collapse import collapse_graph, label_own
+from analyzer.graph.collapse.folding import fold_names
 from analyzer.schemas import load_schema
 
 Edge = tuple[str, str, str]

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Ledger, Member, Run
 from analyzer.comparison import (
     Comparison,
     Pair,
@@ -18,9 +21,6 @@ from analyzer.comparison import (
     group_alike,
 )
 from analyzer.errors import UsageError
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Ledger, Member, Run
 
 
 def made_of(folder: Path, **sizes: int) -> Ledger:

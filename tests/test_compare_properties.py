@@ -10,7 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import save
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import KEYS
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Ledger
 from analyzer.comparison import (
     Comparison,
     GroupPair,
@@ -21,14 +25,10 @@ from analyzer.comparison import (
     count_statuses,
     group_alike,
 )
-from analyzer.content import ContentMode
+from analyzer.documents.saved import load_report
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
-from analyzer.group.keys import KEYS
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Ledger
-from analyzer.report import Inspection
-from analyzer.saved import load_report
+from analyzer.model.content import ContentMode
+from analyzer.reports import Inspection
 
 steady = settings(
     derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)

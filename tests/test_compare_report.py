@@ -13,10 +13,10 @@ import pytest
 from commands import run_here
 from models import audit, ramp, save, text_model
 
+from analyzer.account.ledger import Ledger
 from analyzer.comparison import Comparison, compare_ledgers, group_alike
 from analyzer.formats import RenderOptions, to_document
 from analyzer.formats.text import render_text
-from analyzer.ledger import Ledger
 from analyzer.schemas import load_schema
 
 EVIL = "w\x1b[2J\u202egpj.exe"

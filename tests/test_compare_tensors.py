@@ -12,11 +12,11 @@ import onnx
 import pytest
 from models import audit, dynamo_like, external, ramp, raw, save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison import Change, MatchedBy, Pair, Status, TensorPair, ValueCounts
 from analyzer.comparison.tensors import compare_values, pair_tensors
-from analyzer.content import ContentMode
-from analyzer.ledger import Entry, Ledger, Role
+from analyzer.model.content import ContentMode
 
 Weights = Mapping[str, np.ndarray[Any, Any]]
 

@@ -16,13 +16,13 @@ import pytest
 from commands import run_here
 from models import ramp, save, text_model
 
+from analyzer.account.group.patterns import MAX_LENGTH, find_groups
+from analyzer.budget.config import MAX_BYTES, Config, load_config
+from analyzer.budget.config.rules import FLAWS
 from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtMost, Growth, Over, Rule, Unit
 from analyzer.commands.run import SEARCH_SECONDS
-from analyzer.config import MAX_BYTES, Config, load_config
-from analyzer.config.rules import FLAWS
 from analyzer.errors import ConfigError
-from analyzer.group.patterns import MAX_LENGTH, find_groups
 from analyzer.schemas import load_schema
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from models import ramp
 
-from analyzer import content
-from analyzer.content import (
+from analyzer.model import content
+from analyzer.model.content import (
     SAMPLES,
     channel_statistics,
     decode_values,
@@ -20,7 +20,7 @@ from analyzer.content import (
     is_constant_filled,
     sample,
     sample_positions,
-    sample_transposed,
+    transposed_positions,
 )
 
 
@@ -78,7 +78,7 @@ def test_positions_do_not_follow_from_the_size_alone():
 def test_transposed_sample_is_that_of_the_transpose(shape):
     matrix = ramp(*shape)
 
-    assert sample_transposed(matrix).tolist() == sample(matrix.T).tolist()
+    assert matrix.reshape(-1)[transposed_positions(*matrix.shape)].tolist() == sample(matrix.T).tolist()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 from models import audit, dynamo_like, entry, external, ramp, save, text_model
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.ledger import Ledger
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger
 
 
 def matmuls(weights: dict[str, np.ndarray], ops: tuple[str, ...] = ()):

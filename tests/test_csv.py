@@ -17,15 +17,15 @@ import reports
 import test_markdown
 import timings
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
 from analyzer.formats.csv import COLUMNS, render_csv
 from analyzer.formats.csv.cells import write_cell
 from analyzer.formats.json import to_document
 from analyzer.formats.options import RenderOptions
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.report import Inspection, Report
+from analyzer.reports import Inspection, Report
 from analyzer.schemas import schema_name
-from analyzer.units import printable
+from analyzer.text import printable
 
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "report-format.md"
 

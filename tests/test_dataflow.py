@@ -7,9 +7,9 @@ from pathlib import Path
 import onnx
 from models import ramp, save, text_model
 
-from analyzer.dataflow import Dataflow, follow_data
+from analyzer.model.dataflow import Dataflow, follow_data
+from analyzer.model.wiring import connect
 from analyzer.read import read_model
-from analyzer.wiring import connect
 
 
 def flow_of(folder: Path, proto: onnx.ModelProto) -> Dataflow:

@@ -52,7 +52,6 @@ NEVER = {
         "list_contributors",  # takes a key of groups that there is
         "check_formula",  # asks `reconcile_ledger` for names alone, and there are always some
         "list_groups",  # takes the key of a grouping
-        "find_reuse",  # takes a key that there is
     },
     "exporter": {
         "read_source_config",  # gives a factory no options that could contradict each other

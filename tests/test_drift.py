@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import reports
 
-from analyzer.answer import Answer
+from analyzer.account.findings.catalog import explain, list_paragraphs, load_explanations
+from analyzer.documents.answer import Answer
 from analyzer.documents.base import Head, Tool
 from analyzer.documents.lake import LakeDocument, LakeTable
-from analyzer.findings.catalog import explain, list_paragraphs, load_explanations
 from analyzer.formats.html.blocks import Keys
 from analyzer.formats.html.page import make_page
 from analyzer.formats.html.writer import make_section
@@ -38,7 +38,7 @@ from analyzer.pages.page import (
     say,
     say_prose,
 )
-from analyzer.report import Report
+from analyzer.reports import Report
 
 
 def lake(folder: Path) -> Head:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzer.dtypes import DType
+from analyzer.model.dtypes import DType
 
 
 @pytest.mark.parametrize(("name", "number"), sorted(onnx.TensorProto.DataType.items()))

@@ -15,12 +15,12 @@ from models import external, ramp, raw, save
 from onnx import TensorProto, helper, numpy_helper
 from packaging.version import Version
 
-from analyzer import decoding
-from analyzer.decoding.encodings import Encoded, find_encoding, logical_numel
-from analyzer.dtypes import DType
+from analyzer.account import decoding
+from analyzer.account.decoding.encodings import Encoded, find_encoding, logical_numel
 from analyzer.model import Model, StoredTensor
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import connect
 from analyzer.read import read_model
-from analyzer.wiring import connect
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)

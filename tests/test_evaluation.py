@@ -9,7 +9,7 @@ import pytest
 from models import Array, audit, noise, text_model
 from onnx.reference import ReferenceEvaluator
 
-from analyzer.evaluation import Evaluator
+from analyzer.model.evaluation import Evaluator
 
 STORED: dict[str, Array] = {
     "w": noise(2, 3),

@@ -24,7 +24,7 @@ from models import (
     text_model,
 )
 
-from analyzer.ledger import Entry, Evidence, Ledger
+from analyzer.account.ledger import Entry, Evidence, Ledger
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "docs" / "reference" / "rules.md", ROOT / "docs" / "counting.md")
@@ -194,7 +194,7 @@ def rules_of(*modules: str) -> set[str]:
 
 def test_every_rule_that_decides_a_role_a_copy_or_a_scope_has_an_example() -> None:
     answers = "\n".join(example.answer for example in examples())
-    rules = rules_of("classify", "copies", "scopes")
+    rules = rules_of("account/classify", "account/copies", "account/scopes")
 
     assert len(rules) > 20
     assert not sorted(rule for rule in rules - ELSEWHERE if rule not in answers)

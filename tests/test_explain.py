@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from models import ramp, save, text_model
 
 from analyzer import explain as look_up
+from analyzer.account.findings.catalog import EXPLANATIONS
 from analyzer.cli import command
 from analyzer.errors import UsageError
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.schemas import load_schema
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "findings.md"

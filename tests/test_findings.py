@@ -12,15 +12,15 @@ from encoding import block, integer
 from models import audit, external, finding_ids, ramp, raw, set_metadata, text_model
 from onnx import TensorProto, helper, numpy_helper
 
-import analyzer.findings
-from analyzer.audit import audit_model
-from analyzer.findings.rules import NOTED
-from analyzer.group.patterns import find_overlap, group_by_patterns, parse_patterns
-from analyzer.ledger import Finding, Ledger, Severity
+import analyzer.account.findings
+from analyzer.account.audit import audit_model
+from analyzer.account.findings.rules import NOTED
+from analyzer.account.group.patterns import find_overlap, group_by_patterns, parse_patterns
+from analyzer.account.ledger import Finding, Ledger, Severity
 from analyzer.model import DEFAULT_DOMAIN, ONNX_DOMAINS, label
 from analyzer.read.book import NODE_METADATA, UNKNOWN
-from analyzer.report import Inspection
-from analyzer.units import format_many
+from analyzer.reports import Inspection
+from analyzer.text import format_many
 
 LINEAR = "g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }"
 NOTE, WARNING, ERROR = Severity.NOTE, Severity.WARNING, Severity.ERROR
@@ -63,7 +63,7 @@ def test_label_names_the_graph_of_what_is_not_in_the_main_one():
 
 def test_every_id_of_the_findings_has_a_test_here():
     """Ids are literals in the rules, and each is asked for by name in this file."""
-    rules = Path(analyzer.findings.__file__).parent
+    rules = Path(analyzer.account.findings.__file__).parent
     sources = [
         path.read_text(encoding="utf-8")
         for path in (*rules.glob("*.py"), rules.parent / "group" / "patterns.py")

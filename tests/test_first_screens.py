@@ -10,13 +10,13 @@ import pytest
 from models import audit, external, ramp, text_model
 from test_stages import SIDES, TRUNK
 
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
 from analyzer.documents.inspect import Value
 from analyzer.formats import RenderOptions
 from analyzer.formats.text import render_text
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
 from analyzer.pages.inspect import say_value
-from analyzer.report import Inspection
+from analyzer.reports import Inspection
 
 
 def screen(ledger: Ledger, **options: object) -> list[str]:

@@ -10,10 +10,10 @@ import pytest
 from models import audit, noise, quantized, text_model
 
 from analyzer import compare
+from analyzer.account.ledger import Ledger
 from analyzer.comparison import MatchedBy, Status, compare_ledgers, group_alike
-from analyzer.following import follow_changed, follow_tensors
+from analyzer.comparison.following import follow_changed, follow_tensors
 from analyzer.formats.json import to_record
-from analyzer.ledger import Ledger
 from analyzer.pages.kinds import describe
 
 W, V, B = noise(32, 48, seed=1), noise(48, 16, seed=2), noise(48, seed=3)

@@ -7,7 +7,7 @@ import pytest
 from memory import MemoryFile, read_memory
 from onnx import helper
 
-from analyzer.functions import Calls, count_calls
+from analyzer.model.functions import Calls, count_calls
 
 
 def call(name: str, domain: str = "my", **fields: object) -> onnx.NodeProto:

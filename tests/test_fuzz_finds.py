@@ -12,12 +12,12 @@ import pytest
 from encoding import block, integer, key, varint
 from models import save
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
 from analyzer.errors import ModelReadError
 from analyzer.formats import FORMATS, RenderOptions
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
-from analyzer.report import Inspection
+from analyzer.reports import Inspection
 from tools.fuzz.oracle import check_file
 
 FLOAT = struct.pack("<f", 1.5)

@@ -11,12 +11,12 @@ import pytest
 from models import audit, dynamo_like, ramp, save, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.graph import CROSSING, build_graph, tensor_vertex
 from analyzer.model import Vertex
+from analyzer.model.wiring import CARRIED
 from analyzer.read import read_model
 from analyzer.schemas import load_schema
-from analyzer.wiring import CARRIED
 
 Graph = nx.MultiDiGraph
 

@@ -28,8 +28,10 @@ from analyzer.cli import command, main
 from analyzer.commands.graph import graph
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, SUFFIXES
-from analyzer.report import GraphMetric
+from analyzer.reports import GraphMetric
 from analyzer.schemas import load_schema
+
+pytestmark = pytest.mark.child  # `dot` places the boxes where it is there
 
 TEXT = (
     "g (float[1,2] x) => (float[1,2] y) { [one] h = MatMul(x, w) [act] r = Relu(h) [two] y = MatMul(r, v) }"

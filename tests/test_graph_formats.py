@@ -17,8 +17,9 @@ from hostile import unsafe_characters
 from models import audit, dynamo_like, noise, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.collapse import collapse_graph
+from analyzer.account.audit import audit_model
+from analyzer.account.group.keys import label_members
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, PICTURES
 from analyzer.formats.graph.columns import TALLEST, fold_columns
@@ -26,9 +27,8 @@ from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import lay_out
 from analyzer.formats.graph.svg import MOST_BOXES, render_svg
 from analyzer.graph import build_graph
-from analyzer.group.keys import label_members
-from analyzer.ledger import Ledger
-from analyzer.report import GraphMetric, GraphReport
+from analyzer.graph.collapse import collapse_graph
+from analyzer.reports import GraphMetric, GraphReport
 from analyzer.schemas import load_schema
 
 Graph = nx.MultiDiGraph

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer import group
+from analyzer.account import group
+from analyzer.account.group import group_by, total_by
+from analyzer.account.group.keys import ACCOUNTS, KEYS, choose_key, label_members, label_order
+from analyzer.account.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 from analyzer.errors import LedgerError, UsageError
-from analyzer.group import group_by, total_by
-from analyzer.group.keys import ACCOUNTS, KEYS, choose_key, label_members, label_order
-from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),

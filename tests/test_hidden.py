@@ -12,9 +12,9 @@ import pytest
 from commands import run_here as run
 from models import dynamo_like, noise, save, text_model
 
-from analyzer.audit import audit_model
-from analyzer.ledger import Ledger, Role
-from analyzer.saved import load_report
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger, Role
+from analyzer.documents.saved import load_report
 
 Array = npt.NDArray[np.generic]
 

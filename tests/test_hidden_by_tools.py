@@ -11,8 +11,8 @@ import pytest
 from commands import run_here as run
 from models import dynamo_like, entry, noise, quantized, save, text_model
 
-from analyzer.audit import audit_model
-from analyzer.ledger import Ledger
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger
 
 Array = npt.NDArray[np.generic]
 

@@ -22,6 +22,8 @@ from hostile import CANARY, Case, generator, make_corpus, state, unsafe_characte
 import analyzer.read.source
 from analyzer.cli import main
 
+pytestmark = pytest.mark.child  # the corpus is made by a script
+
 ROOT = Path(__file__).resolve().parent.parent
 STYLES = ("json", "text")
 

@@ -19,18 +19,18 @@ import pytest
 import reports
 import timings
 
+from analyzer.account.findings.catalog import EXPLANATIONS
+from analyzer.account.group import group_by
 from analyzer.documents.kinds import DOCUMENTS
+from analyzer.documents.saved import read_any_report
 from analyzer.errors import UsageError
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.formats import RenderOptions, render_report, to_document
 from analyzer.formats.html import render_documents, render_html
 from analyzer.formats.html.page import LIBRARY
 from analyzer.formats.html.writer import show
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
 from analyzer.pages.kinds import PAGES
-from analyzer.report import Inspection, Report
-from analyzer.saved import read_any_report
+from analyzer.reports import Inspection, Report
 from analyzer.schemas import SCHEMAS, schema_name
 
 ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"

@@ -98,15 +98,6 @@ def test_only_commands_import_the_exporter() -> None:
     assert users <= {"cli.py", "commands"}
 
 
-@pytest.mark.parametrize("package", ["formulas", "reconcile", "read", "timing", "blocks"])
-def test_what_computes_knows_nothing_of_what_prints(package: str) -> None:
-    printing = ("cli.", "commands.", "options.", "render.", "terminal.")
-
-    for path in (ROOT / "analyzer" / package).rglob("*.py"):
-        names = {f"{name}.".removeprefix("analyzer.") for name in imported(path)} - {"render.units."}
-        assert not [name for name in names if name.startswith(printing)], path
-
-
 def test_records_of_formulas_know_nothing_of_what_makes_them() -> None:
     ours = {
         name for name in imported(ROOT / "analyzer" / "formulas" / "record.py") if name.startswith("analyzer")

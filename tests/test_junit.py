@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
+from analyzer.account.ledger import Finding, Severity
 from analyzer.budget.record import (
     Among,
     AtMost,
@@ -24,7 +25,6 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.formats import render_report
-from analyzer.ledger import Finding, Severity
 
 SCHEMAS = Path(__file__).parent / "schemas"
 XSDS = {name: etree.XMLSchema(etree.parse(str(SCHEMAS / f"junit-{name}.xsd"))) for name in ("ant", "jenkins")}

@@ -7,7 +7,7 @@ import pytest
 from models import noise, outs, save, text_model
 from safetensors.numpy import save_file
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.checkpoints.checkpoint import open_checkpoint
 from analyzer.reconciliation import reconcile_ledger
 

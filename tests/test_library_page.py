@@ -26,8 +26,8 @@ import analyzer
 import exporter
 from analyzer import Inspection, audit_model, group_by, save_manifest, save_report
 from analyzer.cli import command
-from analyzer.content import Array
 from analyzer.errors import UsageError
+from analyzer.model.content import Array
 
 PAGE = documents.ROOT / "docs" / "library.md"
 

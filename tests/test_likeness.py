@@ -13,10 +13,10 @@ import pytest
 from models import audit, dynamo_like, finding_ids, save
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.content import sample_positions, transposed_positions
-from analyzer.copies import likeness
-from analyzer.ledger import Ledger
+from analyzer.account.audit import audit_model
+from analyzer.account.copies import likeness
+from analyzer.account.ledger import Ledger
+from analyzer.model.content import sample_positions, transposed_positions
 
 Array = np.ndarray[Any, Any]
 Stored = dict[str, Array | onnx.TensorProto]

@@ -20,7 +20,7 @@ from models import (
 )
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 
 W, OTHER, ZEROS = noise(4, 4), noise(4, 4, seed=1), np.zeros((4, 4), "f4")
 

@@ -17,6 +17,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from reports import REPORTS, reconciliation
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Finding, Grouping, Ledger, Severity
 from analyzer.budget.record import (
     Among,
     AtLeast,
@@ -34,14 +37,18 @@ from analyzer.budget.record import (
 from analyzer.comparison import compare_ledgers
 from analyzer.formats.markdown import LONGEST, render_markdown
 from analyzer.formats.options import RenderOptions
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Finding, Grouping, Ledger, Severity
 from analyzer.recover import recover_state
-from analyzer.report import ExportReport, Inspection, ReconcileReport, RecoverReport, Report, SurveyReport
+from analyzer.reports import (
+    ExportReport,
+    Inspection,
+    ReconcileReport,
+    RecoverReport,
+    Report,
+    SurveyReport,
+)
 from analyzer.survey import survey_models
+from analyzer.text import printable, shorten
 from analyzer.timing.side_by_side import compare_timings
-from analyzer.units import printable, shorten
 
 HOSTILE = (
     "a|b",

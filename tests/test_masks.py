@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 from models import ramp, save, text_model
 
-from analyzer.audit import audit_model
-from analyzer.content import ContentMode
-from analyzer.ledger import Entry, Role
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Entry, Role
+from analyzer.model.content import ContentMode
 
 Array = npt.NDArray[np.generic]
 

@@ -10,9 +10,9 @@ import pytest
 from models import audit, quantized, ramp, text_model, with_scopes
 from onnx import helper
 
-from analyzer.dataflow import follow_data
-from analyzer.ledger import Ledger
-from analyzer.scopes.neighbours import STRENGTH, agree, settle_nodes
+from analyzer.account.ledger import Ledger
+from analyzer.account.scopes.neighbours import STRENGTH, agree, settle_nodes
+from analyzer.model.dataflow import follow_data
 
 META, PATH, OWN, BIAS, BETWEEN = (STRENGTH[rank] for rank in (0, 2, 3, 4, 5))
 

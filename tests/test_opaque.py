@@ -23,7 +23,7 @@ from models import (
 )
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from analyzer.ledger import Finding
+from analyzer.account.ledger import Finding
 from analyzer.reconciliation import Line
 
 SIDE = 16

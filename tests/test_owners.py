@@ -9,7 +9,7 @@ import onnx
 import pytest
 from models import Floats, audit, dynamo_like, entry, noise, quantized, ramp, text_model, with_scopes
 
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 
 MATMUL = 'g (float[1,3] x) => (float[1,2] y) {{ ["{node}"] y = MatMul(x, "{name}") }}'
 TWO_READERS = """g (float[3,3] x) => (float[3,3] y) {{

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from models import NAME_SCOPES, ramp, save, text_model
 
+from analyzer.account.scopes.paths import node_scope, scope_nodes, tensor_path
 from analyzer.model import Node
 from analyzer.read import read_model
-from analyzer.scopes.paths import node_scope, scope_nodes, tensor_path
 
 
 def node(name: str = "", **metadata: str) -> Node:

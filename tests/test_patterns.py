@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.errors import LedgerError, UsageError
-from analyzer.group import group_by, patterns
-from analyzer.group.patterns import (
+from analyzer.account.group import group_by, patterns
+from analyzer.account.group.patterns import (
     MATCHES,
     MAX_LENGTH,
     OVERLAP,
@@ -24,7 +23,8 @@ from analyzer.group.patterns import (
     list_names,
     parse_patterns,
 )
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.account.ledger import Group, Grouping, Ledger
+from analyzer.errors import LedgerError, UsageError
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import timings
 
+from analyzer.account.ledger import Group
 from analyzer.errors import MissingExtraError
 from analyzer.formats.plot import render_plot
-from analyzer.ledger import Group
 from analyzer.timing.record import TimedGroup, Timing
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,11 +13,11 @@ from exports import CONFIGS
 from families import PRESETS, Family, list_names
 from models import audit, ramp, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group.patterns import MAX_LENGTH, find_groups, group_by_patterns
+from analyzer.account.group.presets import AUTO, check_preset, find_preset, load_presets
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
-from analyzer.group.patterns import MAX_LENGTH, find_groups, group_by_patterns
-from analyzer.group.presets import AUTO, check_preset, find_preset, load_presets
-from analyzer.ledger import Ledger
 
 ROOT = Path(__file__).parents[1]
 OF_MATRIX = {

@@ -9,9 +9,9 @@ import pytest
 from commands import run_here
 from models import lines_of
 
-from analyzer.audit import audit_model
-from analyzer.content import decode_values
+from analyzer.account.audit import audit_model
 from analyzer.manifest import Manifest, Program, Traced
+from analyzer.model.content import decode_values
 from analyzer.reconciliation import reconcile_ledger
 
 torch = pytest.importorskip("torch")

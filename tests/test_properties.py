@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from models import external, manifest_of, parameter, save
 from onnx import helper, numpy_helper
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import KEYS
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Grouping, Ledger, Role
+from analyzer.documents.saved import load_report
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
-from analyzer.group.keys import KEYS
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Grouping, Ledger, Role
 from analyzer.reconciliation import UNBALANCED, ContentMode, Reconciliation, reconcile_ledger
-from analyzer.report import Inspection
-from analyzer.saved import load_report
+from analyzer.reports import Inspection
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 DTYPES = [

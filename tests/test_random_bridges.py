@@ -18,8 +18,8 @@ from models import Values as AtHand
 from models import audit, manifest_of, noise, packed, parameter, quantized, without_values
 from onnx import helper, numpy_helper
 
-from analyzer.content import Array
 from analyzer.manifest import Manifest
+from analyzer.model.content import Array
 from analyzer.reconciliation import ContentMode, Line, Reconciliation, reconcile_ledger
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)

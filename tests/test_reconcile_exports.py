@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from samples import sampled
 
 from analyzer import Manifest, audit_model, load_manifest, reconcile_ledger
-from analyzer.content import Array, encode_values, sample, sample_positions
+from analyzer.model.content import Array, encode_values, sample, sample_positions
 from analyzer.reconciliation import Line, Reconciliation
 
 pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from models import manifest_of, parameter, ramp, text_model
 
 import analyzer
 from analyzer import audit_model, compare_ledgers, group_by, reconcile_ledger
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 
 HOSTILE = "<b>&\x1b[31m"
 

@@ -48,10 +48,10 @@ from analyzer import (
 )
 from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.cli import command
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, MissingExtraError, ModelReadError, UsageError
 from analyzer.manifest import BatchNorm, WeightNorm
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import ContentMode
 from analyzer.reconciliation.lines import Computed
 from analyzer.recover.ownnames import read_own_names

@@ -12,7 +12,7 @@ import pytest
 from servers import CountingServer, serving
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError
-from analyzer.ranges import Traffic
+from analyzer.model.ranges import Traffic
 from analyzer.read.remote import STEP, RemoteFile, open_remote, shown
 from analyzer.read.source import LocalFile, open_source
 

@@ -17,7 +17,7 @@ from models import external, finding_ids, ramp, save, text_model
 from onnx import TensorProto
 from servers import CountingServer, serving
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.errors import ModelReadError
 from analyzer.read.source import open_source
 from analyzer.schemas import load_schema

@@ -10,13 +10,13 @@ import pytest
 from ci_logs import COMMANDS, check_report, hostile_model, read_sarif, verdict
 from models import audit, manifest_of, parameters_of, ramp, reconcile, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.findings.catalog import EXPLANATIONS
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Finding, Severity
 from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.formats import render_report
-from analyzer.group import group_by
-from analyzer.ledger import Finding, Severity
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.reports import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
 
 NOTE = Finding("old-opset", Severity.NOTE, "opset 7 is old")

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 from models import audit, ramp, save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import KEYS
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Blocks, Finding, Group, Grouping, Ledger, Member, Role, Run, Severity
+from analyzer.documents.saved import is_saved_report, load_report
 from analyzer.errors import UsageError
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
-from analyzer.group.keys import KEYS
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Blocks, Finding, Group, Grouping, Ledger, Member, Role, Run, Severity
 from analyzer.model import Key
-from analyzer.report import Inspection
-from analyzer.saved import is_saved_report, load_report
+from analyzer.reports import Inspection
 
 
 @pytest.fixture

@@ -34,6 +34,10 @@ from reports import (
     timing_comparison,
 )
 
+from analyzer.account.findings.catalog import EXPLANATIONS
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import ACCOUNTS, KEYS
+from analyzer.account.ledger import Blocks, Member, Role, Run
 from analyzer.budget.measuring import METRICS
 from analyzer.comparison import compare_ledgers
 from analyzer.comparison.record import Status
@@ -42,21 +46,17 @@ from analyzer.documents import inspect
 from analyzer.documents import reconcile as reconcile_records
 from analyzer.documents.base import LimitKind, Record
 from analyzer.documents.kinds import DOCUMENTS
-from analyzer.dtypes import DType
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.formats.json import render_json, to_document
-from analyzer.group import group_by
-from analyzer.group.keys import ACCOUNTS, KEYS
-from analyzer.ledger import Blocks, Member, Role, Run
 from analyzer.manifest import (
     Manifest,
     Parameter,
     load_manifest,
     save_manifest,
 )
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line
 from analyzer.reconciliation.lines import UNBALANCED, WHY, Why
-from analyzer.report import Inspection, Report
+from analyzer.reports import Inspection, Report
 from analyzer.schemas import SCHEMAS, load_schema, schema_name
 from tools.schemas.generate import generate
 from tools.schemas.page import TABLES, keys_of

@@ -9,12 +9,12 @@ from exports import Exports
 from samples import WHOLE, sampled
 
 from analyzer import audit_model, load_manifest, reconcile_ledger
-from analyzer.ledger import Ledger, Role
+from analyzer.account.ledger import Ledger, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Manifest
 from analyzer.model import Key
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.names import align
-from analyzer.scopes import module_of
 from tools.matrix.transforms import transform_model
 
 for package in ("torch", "transformers", "onnxruntime"):

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from models import FOLDED_FROM, FX_NODE, INPUT_KIND, ramp, save, text_model
 
-from analyzer.ledger import Role
-from analyzer.read import read_model
-from analyzer.scopes import (
+from analyzer.account.ledger import Role
+from analyzer.account.scopes import (
     Origin,
     Provenance,
     common_scope,
@@ -22,6 +21,7 @@ from analyzer.scopes import (
     provenance_of,
     read_provenance,
 )
+from analyzer.read import read_model
 
 NOTHING = Provenance(frozenset(), frozenset())
 

@@ -13,7 +13,7 @@ from commands import run_here
 from models import save, text_model
 
 from analyzer.formats import FORMATS, find_saved_formats, render_report, render_saved
-from analyzer.report import Report
+from analyzer.reports import Report
 
 MODEL = "g (float[1,2] x) => (float[1,2] y) <float[2,2] w = {1,2,3,4}> { y = MatMul(x, w) }"
 

@@ -12,10 +12,10 @@ import pytest
 from models import Values, manifest_of, noise, packed, parameter, quantized, save, without_values
 from safetensors.numpy import load_file
 
-from analyzer.audit import audit_model
-from analyzer.content import Array
-from analyzer.ledger import Ledger
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger
 from analyzer.manifest import Manifest
+from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation, reconcile_ledger
 from analyzer.recover import Recovery, recover_state, save_state
 from analyzer.recover.ownnames import read_own_names
@@ -190,7 +190,7 @@ def test_noise_that_keeps_the_sampled_codes_is_told(tmp_path: Path, side: str) -
 
 
 def positions_of(ledger: Ledger, result: Reconciliation) -> Array:
-    from analyzer.content import sample_positions
+    from analyzer.model.content import sample_positions
 
     salt = result.manifest.salt if result.manifest.has_content else ledger.model.salt
     return sample_positions(result.manifest.numel, salt)

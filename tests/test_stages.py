@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
-from analyzer.group import group_by
-from analyzer.group.keys import choose_key
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import choose_key
 
 SIDES = {
     "w0": ramp(4, 3, 3, 3),

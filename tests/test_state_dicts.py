@@ -13,9 +13,9 @@ from exports import CONFIGS, FACTORY, write_source
 
 from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import open_checkpoint
-from analyzer.dtypes import DType
 from analyzer.errors import ManifestError, SourceError, UsageError
 from analyzer.manifest import Buffer, Parameter
+from analyzer.model.dtypes import DType
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -10,10 +10,10 @@ import pytest
 from models import audit, entry, ramp, save, text_model
 from onnx import helper
 
-from analyzer.classify.structure import learned_beside
-from analyzer.ledger import Entry, Role
+from analyzer.account.classify.structure import learned_beside
+from analyzer.account.ledger import Entry, Role
+from analyzer.model.wiring import connect
 from analyzer.read import read_model
-from analyzer.wiring import connect
 
 INT8 = np.arange(6, dtype=np.int8).reshape(2, 3)
 

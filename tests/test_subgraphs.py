@@ -11,7 +11,7 @@ import onnx
 import pytest
 from models import audit, manifest_of, noise, parameters_of, reconcile, save, text_model, with_scopes
 
-from analyzer.ledger import Blocks, Ledger, Member, Run
+from analyzer.account.ledger import Blocks, Ledger, Member, Run
 from tools.subgraphs.anonymize import strip_names
 from tools.subgraphs.architectures import ARCHITECTURES, SMALL
 from tools.subgraphs.cells import Cell, Outcome, make_and_score

@@ -11,10 +11,10 @@ import pytest
 from models import audit, noise, packed, ramp, text_model
 
 import analyzer
-from analyzer.audit import audit_model
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
-from analyzer.summary import count_operators, count_quantized, count_wasted
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
+from analyzer.account.summary import count_operators, count_quantized, count_wasted
 
 
 def document_of(ledger: Ledger) -> dict[str, Any]:

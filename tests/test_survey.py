@@ -24,16 +24,16 @@ from commands import run_apart, run_here
 from models import external, ramp, save, text_model
 
 from analyzer import survey as module
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
 from analyzer.cli import command
+from analyzer.documents.saved import load_report
 from analyzer.errors import UsageError
 from analyzer.formats import render_report, render_saved
 from analyzer.formats.json import render_json, to_document
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
-from analyzer.group import group_by
-from analyzer.report import Inspection, SurveyReport
-from analyzer.saved import load_report
+from analyzer.reports import Inspection, SurveyReport
 from analyzer.schemas import load_schema
 from analyzer.survey import Survey, Surveyed, Unreadable, find_models, survey_models
 
@@ -164,7 +164,7 @@ def test_a_defect_of_ours_costs_one_row(zoo: Path, monkeypatch: pytest.MonkeyPat
     def fail(path: str, **_: object) -> None:
         raise (MemoryError if "layer.10" in path else KeyError)("oops")
 
-    monkeypatch.setattr("analyzer.audit.audit_model", fail)
+    monkeypatch.setattr("analyzer.account.audit.audit_model", fail)
 
     errors = [row.error for row in read(zoo).unreadable]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.content import Array
-from analyzer.tables import count_free, is_known_table
+from analyzer.model.content import Array
+from analyzer.model.tables import count_free, is_known_table
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 

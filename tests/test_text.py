@@ -14,16 +14,16 @@ import pytest
 from models import audit, external, manifest_of, parameter, parameters_of, ramp, raw, reconcile, text_model
 from onnx import numpy_helper
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
 from analyzer.comparison import compare_ledgers
 from analyzer.formats.html import render_html
 from analyzer.formats.markdown import render_markdown
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Blocks, Entry, Grouping, Ledger, Member, Run
-from analyzer.report import ExportReport, Inspection, ReconcileReport
-from analyzer.units import format_others
+from analyzer.reports import ExportReport, Inspection, ReconcileReport
+from analyzer.text import format_others
 
 EVIL = "w\x1b[31m\u202egpj\n::error::\x07"
 LONG = "encoder." + ".".join(f"layer{i}" for i in range(40)) + ".weight"

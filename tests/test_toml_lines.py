@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.config.toml_lines import Path, find_lines
+from analyzer.budget.config.toml_lines import Path, find_lines
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.audit import audit_model
-from analyzer.dtypes import DType
-from analyzer.group import group_by
-from analyzer.group.branches import fold_names, is_learned
-from analyzer.group.keys import ACCOUNTS, KEYS
-from analyzer.group.tree import OWN, TreeRow, build_tree, cut_rows, find_reuse, sum_groups
-from analyzer.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.branches import fold_names, is_learned
+from analyzer.account.group.keys import ACCOUNTS, KEYS
+from analyzer.account.group.tree import OWN, TreeRow, build_tree, cut_rows, sum_groups
+from analyzer.account.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run
 from analyzer.model import Carrier, File, Graph, Model, NoPayload, StoredTensor
-from analyzer.wiring import Wiring
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
 
 TOTALS = (
     "parameters",
@@ -593,83 +593,6 @@ def test_folding_comes_before_the_limit():
     rows, closed = cut_rows(build_tree(grouped({"embeddings": 30, **LAYERS, "pooler": 6})), 3)
 
     assert ([row.title for row in rows], closed) == (["embeddings", "encoder.layer.0-11", "pooler"], 2)
-
-
-# reuse
-
-
-def test_outermost_module_of_which_all_is_used_as_often_is_told_once():
-    parts = ["attention.query", "attention.key", "ffn"]
-    group = [Stored(f"encoder.groups.0.layers.0.{part}", 8, uses=12) for part in parts]
-    ledger = ledger_of([Stored("embeddings", 30), *group, Stored("encoder.mapping", 4), Stored("pooler", 6)])
-
-    (found,) = find_reuse(ledger)
-
-    assert (found.level, found.title, found.count) == (0, "encoder.groups.0", 1)
-    assert (found.total.name, found.total.applications) == ("encoder.groups.0", 12)
-    assert (found.total.parameters, found.total.unshared_parameters) == (24, 288)
-
-
-def test_module_that_is_used_once_or_unevenly_is_not_told():
-    ledger = ledger_of(
-        [
-            Stored("a.x", uses=2),
-            Stored("a.y", uses=3),
-            Stored("b", uses=1),
-            Stored("c.x"),
-            Stored("c.y", uses=4),
-        ]
-    )
-
-    assert [(row.total.name, row.total.applications) for row in find_reuse(ledger)] == [
-        ("a.x", 2),
-        ("a.y", 3),
-        ("c.y", 4),
-    ]
-
-
-def test_what_is_not_learned_does_not_count_as_reused():
-    assert not find_reuse(ledger_of([Stored("a", role=Role.CONSTANT, uses=9), Stored("b")]))
-
-
-def test_model_of_which_all_is_used_as_often_is_told():
-    (found,) = find_reuse(ledger_of([Stored("a.x", uses=2), Stored("a.y", uses=2)]))
-
-    assert (found.total.name, found.total.applications) == ("a", 2)
-
-
-def test_constants_of_a_module_do_not_keep_it_from_being_reused():
-    stored = [Stored("a.x", uses=2), Stored("a.mask", role=Role.CONSTANT), Stored("a.y", uses=2), Stored("b")]
-
-    assert [row.total.name for row in find_reuse(ledger_of(stored))] == ["a"]
-
-
-def test_list_of_which_all_is_used_as_often_is_named_by_its_items():
-    (found,) = find_reuse(ledger_of([Stored(f"h.{i}", uses=2) for i in range(3)]))
-
-    assert (found.total.name, found.count) == ("h.0-2", 3)
-
-
-def test_layers_that_are_used_unlike_are_a_row_each():
-    found = find_reuse(ledger_of([Stored("h.0.fc", uses=2), Stored("h.1.fc", uses=3)]))
-
-    assert [(row.total.name, row.total.applications) for row in found] == [("h.0", 2), ("h.1", 3)]
-
-
-def test_layers_that_are_each_reused_are_one_row():
-    (found,) = find_reuse(ledger_of([Stored(f"h.{i}.fc", uses=2) for i in range(4)] + [Stored("h.0.norm")]))[
-        -1:
-    ]
-
-    assert (found.total.name, found.count, found.total.applications) == ("h.1-3", 3, 2)
-
-
-def test_blocks_are_told_where_no_names_are():
-    stored = [Stored(None, 8, uses=12, block="block.0"), Stored(None, 30)]
-
-    (found,) = find_reuse(ledger_of(stored))
-
-    assert (found.total.name, found.total.unshared_parameters) == ("block.0", 96)
 
 
 # sums

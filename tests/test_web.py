@@ -14,7 +14,7 @@ from servers import CountingServer, serving
 from yarl import URL
 
 from analyzer.errors import ModelReadError
-from analyzer.ranges import Traffic
+from analyzer.model.ranges import Traffic
 from analyzer.read import web
 from analyzer.read.remote import STEP, RemoteFile, Unanswered, open_remote
 

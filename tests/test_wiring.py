@@ -13,8 +13,8 @@ from onnx import helper, numpy_helper
 from analyzer.graph import build_graph, tensor_vertex
 from analyzer.model import Model, Node, StoredTensor
 from analyzer.model.operators import MOVES
+from analyzer.model.wiring import CARRIED, GraphInput, Wiring, connect
 from analyzer.read import read_model
-from analyzer.wiring import CARRIED, GraphInput, Wiring, connect
 
 
 def model_of(folder: Path, proto: onnx.ModelProto | str) -> Model:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.wording import shown
+from analyzer.text import shown
 
 
 @given(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import models
 
-from analyzer.group import group_by
-from analyzer.group.patterns import group_by_patterns, parse_patterns
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import group_by_patterns, parse_patterns
+from analyzer.account.ledger import Group, Grouping, Ledger
 from analyzer.timing.record import (
     Axis,
     Environment,

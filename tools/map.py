@@ -41,7 +41,7 @@ def draw() -> str:
     """The picture: a row for each layer, a box for each room with the libraries that it alone may import."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts: Contracts = document["tool"]["importlinter"]["contracts"]
-    (flow,) = (contract for contract in contracts if contract["type"] == "layers")
+    (flow,) = (contract for contract in contracts if contract.get("containers") == ["analyzer"])
     layers = [re.split(r"\s*[|:]\s*", layer) for layer in flow["layers"]]
     libraries = _libraries(contracts)
     top = 2 * _EDGE + 24

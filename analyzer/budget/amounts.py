@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Unit
-from analyzer.dtypes import DType
 from analyzer.model import DEFAULT_DOMAIN
-from analyzer.wording import shown
+from analyzer.model.dtypes import DType
+from analyzer.text import shown
 
 MOST = (1 << 63) - 1
 """The highest limit: every reader of JSON has it exactly, and no file holds more."""

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
+from analyzer.account.group.patterns import Searcher
+from analyzer.account.ledger import Entry, Evidence, Ledger, Role
 from analyzer.budget.amounts import NAMES
 from analyzer.budget.holding import Outcome, hold, list_contributors, say_failed, say_passed
 from analyzer.budget.measuring import CONTENT_MATTERS, METRICS, Metric
@@ -27,9 +29,7 @@ from analyzer.budget.record import (
 )
 from analyzer.budget.selecting import Endless, Selection, Unknown, select
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.group.patterns import Searcher
-from analyzer.ledger import Entry, Evidence, Ledger, Role
-from analyzer.units import format_count, format_many, printable_name
+from analyzer.text import format_count, format_many, printable_name
 
 
 def matches(path: str, pattern: str | None) -> bool:

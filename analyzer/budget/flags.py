@@ -11,7 +11,7 @@ from analyzer.budget.amounts import parse_limit, parse_names
 from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
-from analyzer.wording import shown
+from analyzer.text import shown
 
 METRICS_OF: Mapping[str, str] = {
     "--max-parameters": "parameters",

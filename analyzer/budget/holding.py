@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from analyzer.account.doubt import Range
+from analyzer.account.group.keys import are_modules
 from analyzer.budget.amounts import format_growths
 from analyzer.budget.measuring import Metric, Parts, list_parts, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Contributor, Limit, Over, Rule, Unit
 from analyzer.budget.selecting import Selection, Unknown
 from analyzer.comparison import group_alike
-from analyzer.doubt import Range
-from analyzer.group.keys import are_modules
-from analyzer.units import format_count, format_ratio, shorten
+from analyzer.text import format_count, format_ratio, shorten
 
 
 @dataclass(frozen=True, slots=True)

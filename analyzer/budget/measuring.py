@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from analyzer.account.doubt import LOOK, Range, say_unread
+from analyzer.account.findings import ABSENT, UNCOUNTED, UNREAD
+from analyzer.account.group.keys import are_modules, choose_key, label_members
+from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
 from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Endless, Selection, Unknown
-from analyzer.doubt import LOOK, Range, say_unread
-from analyzer.findings import ABSENT, UNCOUNTED, UNREAD
-from analyzer.group.keys import are_modules, choose_key, label_members
-from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
-from analyzer.units import format_count, printable_name, shorten
+from analyzer.text import format_count, printable_name, shorten
 
 Kind: TypeAlias = Literal["most", "least", "among"]
 """What a limit without a word is: not more than a number, not less, or none but these names."""
@@ -261,7 +261,7 @@ def list_parts(
     Args:
         metric: a key of `analyzer.budget.measuring.METRICS`.
         part: what was measured.
-        by: the key of the groups; None takes the default, as `analyzer.group.group_by` does.
+        by: the key of the groups; None takes the default, as `analyzer.account.group.group_by` does.
         depth: as there.
 
     Raises:

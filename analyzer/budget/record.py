@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
-from analyzer.ledger import Finding
+from analyzer.account.ledger import Finding
 
 
 class Status(enum.StrEnum):

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.doubt import Doubt, find_doubt
-from analyzer.group.keys import ROOT, UNSCOPED
-from analyzer.group.patterns import Searcher, list_names
-from analyzer.ledger import Entry, Finding, Ledger, natural_order
+from analyzer.account.doubt import Doubt, find_doubt
+from analyzer.account.group.keys import ROOT, UNSCOPED
+from analyzer.account.group.patterns import Searcher, list_names
+from analyzer.account.ledger import Entry, Finding, Ledger, natural_order
 from analyzer.model import Key, Node
-from analyzer.units import shorten
+from analyzer.text import shorten
 
 _LONGEST = 100
 """Characters of a name that a reason shows."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from analyzer.content import Array
 from analyzer.manifest import Manifest
+from analyzer.model.content import Array
 
 __all__ = ["Original", "Trace", "Weights"]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from analyzer.checkpoints import Original
 from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, listed, plain_names
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import ExternalDataError, ManifestError, ModelReadError
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.read.source import LocalFile
 
 CONFIG_FILE = "config.json"

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.account.scopes import is_buffer_name
 from analyzer.checkpoints import Original, Weights
-from analyzer.content import Array, is_constant_filled
-from analyzer.dtypes import DType
 from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter, WeightNorm
-from analyzer.scopes import is_buffer_name
-from analyzer.tables import is_known_table
+from analyzer.model.content import Array, is_constant_filled
+from analyzer.model.dtypes import DType
+from analyzer.model.tables import is_known_table
 
 BY_MODULE = "meta-device"
 """`Manifest.source["parameters_by"]` where the class told parameters from buffers."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.checkpoints.checkpoint import SAFETENSORS_TYPES
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import LedgerError, UsageError
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.version import version
 
 STATE_TYPES = {dtype: name for name, dtype in SAFETENSORS_TYPES.items() if dtype.to_numpy() is not None}

@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:  # what nobody needs outside of GitHub Actions
     from analyzer.formats.problems import Problem
-    from analyzer.report import Report
+    from analyzer.reports import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 """What GitHub calls each severity."""
@@ -58,7 +58,7 @@ def list_annotations(report: Report, ignore: Collection[str] = ()) -> tuple[str,
 
 
 def _annotate(problems: tuple[Problem, ...], severity: str) -> Iterator[str]:
-    from analyzer.units import format_count
+    from analyzer.text import format_count
 
     these = [problem for problem in problems if problem.severity.value == severity]
     shown = these if len(these) <= _MOST else these[: _MOST - 1]
@@ -84,7 +84,7 @@ def _write(command: str, message: str, title: str, path: str | None = None, line
     >>> _write("notice", "of an address", "t", "https://host/m.onnx")
     '::notice title=t::of an address'
     """
-    from analyzer.units import printable, printable_name, shorten
+    from analyzer.text import printable, printable_name, shorten
 
     is_local = path is not None and not re.match(r"[A-Za-z][\w.+-]*://", path)
     place = f"file={_escape_property(printable_name(path or ''))}," if is_local else ""

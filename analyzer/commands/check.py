@@ -25,12 +25,12 @@ from analyzer.commands.run import Run, answering, check_artifact, list_inputs, s
 from analyzer.errors import OnnxLedgerError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.account.ledger import Ledger
+    from analyzer.budget.config import Config
     from analyzer.budget.record import BudgetReport, Rule, Verdict
-    from analyzer.config import Config
-    from analyzer.content import ContentMode
     from analyzer.cost.judged import WorkLimit
-    from analyzer.ledger import Ledger
-    from analyzer.memory.judged import MemoryLimit
+    from analyzer.cost.memory.judged import MemoryLimit
+    from analyzer.model.content import ContentMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class _Settled:
             UsageError: the options contradict each other.
             ConfigError: the config is wrong.
         """
-        from analyzer.config import Config, load_config
+        from analyzer.budget.config import Config, load_config
 
         if self.baseline is not None and not self.baseline.strip():
             raise UsageError("--baseline: an empty name names nothing; give a saved report or a model")
@@ -217,7 +217,7 @@ def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
     """What each `--max-memory` says; of what `--help` does not need, only where it is given."""
     if not texts:
         return ()
-    from analyzer.memory.judged import parse_memory_limit
+    from analyzer.cost.memory.judged import parse_memory_limit
 
     return tuple(map(parse_memory_limit, texts))
 
@@ -239,7 +239,7 @@ def _judge_runs(
         from analyzer.budget.evaluate import skip
         from analyzer.budget.record import Skipped, Unit
         from analyzer.cost.judged import WorkLimit, judge_work
-        from analyzer.memory.judged import judge_memory
+        from analyzer.cost.memory.judged import judge_memory
 
         for name, ledger in ledgers.items():
             if isinstance(limit, WorkLimit):
@@ -310,7 +310,7 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
     """
     from analyzer.budget.evaluate import name_baseline
     from analyzer.budget.record import Over
-    from analyzer.ranges import is_url
+    from analyzer.model.ranges import is_url
 
     asked = set(_baselines(rules, models, baseline))
     limits = [Over((), baseline), *(rule.limit for rule in rules if rule.is_asked)]
@@ -420,7 +420,7 @@ class _Reader:
         return ledgers
 
     def _try(self, name: str) -> Ledger | OnnxLedgerError:
-        from analyzer.saved import is_saved_report, load_report
+        from analyzer.documents.saved import is_saved_report, load_report
 
         try:
             if is_saved_report(Path(name)) and not Path(name).is_dir():
@@ -434,7 +434,7 @@ class _Reader:
 
 def _find_models(models: Sequence[str], bounded: Bounded) -> tuple[list[str], dict[str, str]]:
     """The models that are meant, each once, and why there is none in a folder."""
-    from analyzer.artifact import is_artifact
+    from analyzer.account.artifact import is_artifact
     from analyzer.survey import find_models
 
     names: dict[str, None] = {}

@@ -13,8 +13,8 @@ from analyzer.commands.run import Run, answering, check_artifact, group_ledger, 
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.content import ContentMode
-    from analyzer.ledger import Grouping, Ledger
+    from analyzer.account.ledger import Grouping, Ledger
+    from analyzer.model.content import ContentMode
 
 
 @command(
@@ -53,8 +53,8 @@ def compare(
     check_artifact(bounded, sides)
     run.guard(*(path for side in sides for path in list_inputs(side)))
     from analyzer.comparison import compare_ledgers
-    from analyzer.saved import is_saved_report, load_report
-    from analyzer.saved.timing import is_saved_timing
+    from analyzer.documents.saved import is_saved_report, load_report
+    from analyzer.documents.saved.timing import is_saved_timing
 
     saved = [side for side in sides if is_saved_report(Path(side))]
     if saved and content not in (None, "none"):
@@ -69,7 +69,7 @@ def compare(
         load_report(side) if side in saved else run.audit(side, bounded, content) for side in sides
     )
     groupings = _group(ours, theirs, grouped)
-    from analyzer.following import follow_changed
+    from analyzer.comparison.following import follow_changed
 
     with run.progress("following tensors") as tick:
         followed = follow_changed(ours, theirs, content, tick)
@@ -91,7 +91,7 @@ def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
     Raises:
         UsageError: one of them is something else, or cannot be compared with the other.
     """
-    from analyzer.saved.timing import is_saved_timing, load_timing
+    from analyzer.documents.saved.timing import is_saved_timing, load_timing
     from analyzer.timing.side_by_side import compare_timings
 
     for side, other in ((a, b), (b, a)):

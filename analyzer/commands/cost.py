@@ -22,7 +22,7 @@ from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.memory.answer import Asked
+    from analyzer.cost.memory.answer import Asked
     from analyzer.timing.inputs.sizes import Shapes
 
 
@@ -50,8 +50,8 @@ class _Roomy:
             return None
         if self.memory and self.device is not None:
             raise UsageError("--memory SIZE and --device: give one of them")
-        from analyzer.memory.answer import Asked
-        from analyzer.memory.devices import find_device
+        from analyzer.cost.memory.answer import Asked
+        from analyzer.cost.memory.devices import find_device
 
         device = None if self.device is None else find_device(self.device)
         there = None if device is None else device.nbytes
@@ -118,7 +118,7 @@ _roomy = bundle(
 @grouping
 @stamping
 @bounding
-@answering()
+@answering("CostReport")
 def cost(
     model: str,
     shapes: tuple[str, ...],
@@ -139,9 +139,9 @@ def cost(
     once; the exit code is then 1 where a shape, the MACs or the memory differ.
     --against compares the MACs with what the config of a family stands for.
     """
-    from analyzer.collapse import label_own
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes, with_past
+    from analyzer.graph.collapse import label_own
     from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
@@ -164,12 +164,12 @@ def cost(
 
         report = replace(report, against=hold_work(ledger, *read_source_config(against, run)))
     if asked is not None:
-        from analyzer.memory.answer import answer_memory
+        from analyzer.cost.memory.answer import answer_memory
 
         report = replace(report, memory=answer_memory(ledger, asked))
     if roomy.measured:
         from analyzer.cost.measured import measure_run
-        from analyzer.memory.answer import Asked
+        from analyzer.cost.memory.answer import Asked
 
         report = replace(report, measured=measure_run(ledger, report, asked or Asked(wanted, roomy.past)))
     run.finish(report, failed=report.has_parted, answered=report.is_compared)

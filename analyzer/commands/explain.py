@@ -9,7 +9,7 @@ from analyzer.commands.run import print_text
 
 
 def _list_ids() -> list[str]:
-    from analyzer.findings.catalog import EXPLANATIONS
+    from analyzer.account.findings.catalog import EXPLANATIONS
 
     return list(EXPLANATIONS)
 
@@ -35,8 +35,8 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     ID stands in brackets behind a finding or in an error. Without an ID all
     are listed; as JSON or Markdown all are explained.
     """
-    from analyzer.findings.catalog import explain as look_up
-    from analyzer.findings.catalog import load_explanations
+    from analyzer.account.findings.catalog import explain as look_up
+    from analyzer.account.findings.catalog import load_explanations
     from analyzer.formats.json.explain import document_explanations
     from analyzer.pages.kinds import describe
 

@@ -86,7 +86,7 @@ def export(
     from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
-    from analyzer.report import ExportReport
+    from analyzer.reports import ExportReport
 
     result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)

@@ -23,11 +23,11 @@ from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.account.ledger import Ledger
     from analyzer.formulas.family import Family
     from analyzer.formulas.language import Value
     from analyzer.formulas.origin import SourceFiles
     from analyzer.formulas.record import Formula
-    from analyzer.ledger import Ledger
     from analyzer.manifest import Manifest
     from analyzer.reconciliation import Reconciliation
 
@@ -282,8 +282,8 @@ def _read_against(
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
     """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
+    from analyzer.documents.saved import is_report, is_saved_report, load_report
     from analyzer.manifest import is_manifest
-    from analyzer.saved import is_report, is_saved_report, load_report
 
     if against is None:
         return None, None

@@ -27,9 +27,9 @@ from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
-    from analyzer.group.keys import Labels
-    from analyzer.ledger import Ledger
-    from analyzer.report import GraphMetric, GraphReport
+    from analyzer.account.group.keys import Labels
+    from analyzer.account.ledger import Ledger
+    from analyzer.reports import GraphMetric, GraphReport
 
 _METRICS = ("parameters", "stored-elements", "bytes")
 
@@ -183,9 +183,9 @@ def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str 
 
 
 def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
-    from analyzer.collapse import collapse_graph
     from analyzer.graph import build_graph
-    from analyzer.report import GraphReport
+    from analyzer.graph.collapse import collapse_graph
+    from analyzer.reports import GraphReport
 
     if not wanted.collapses(style):
         return GraphReport(build_graph(ledger), wanted.metric)
@@ -201,8 +201,8 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
 
 
 def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:
-    from analyzer.collapse import label_own
-    from analyzer.group.keys import ACCOUNTS, choose_key, label_members
+    from analyzer.account.group.keys import ACCOUNTS, choose_key, label_members
+    from analyzer.graph.collapse import label_own
 
     own = grouped.own_groups(ledger)
     if own is not None:

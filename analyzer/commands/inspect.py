@@ -17,7 +17,7 @@ from analyzer.errors import UsageError
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.content import ContentMode
+    from analyzer.model.content import ContentMode
 
 
 @command(
@@ -55,7 +55,7 @@ def inspect(
     model that cannot be read costs only its own row. A folder with an
     export.json is one artifact: what several of its files hold counts once.
     """
-    from analyzer.artifact import is_artifact
+    from analyzer.account.artifact import is_artifact
 
     grouped.check()
     if "" in models:  # an unset variable, which must not mean the working directory
@@ -65,8 +65,8 @@ def inspect(
     if len(models) > 1 or not is_one:
         _inspect_many(models, content, bounded, judged, replace(run, report="SurveyReport"))
         return
-    from analyzer.audit import file_digests
-    from analyzer.report import Inspection
+    from analyzer.account.audit import file_digests
+    from analyzer.reports import Inspection
 
     with uncollected():
         ledger = replace(run, report="Inspection").audit(models[0], bounded, content)
@@ -83,7 +83,7 @@ def _inspect_many(
     models: tuple[str, ...], content: ContentMode | None, bounded: Bounded, judged: Judged, run: Run
 ) -> None:
     _refuse_what_needs_one_model()
-    from analyzer.report import SurveyReport
+    from analyzer.reports import SurveyReport
     from analyzer.survey import find_models, survey_models
 
     run.guard(*(model for model in find_models(models) if isinstance(model, str)))

@@ -16,9 +16,9 @@ from analyzer.errors import UsageError
 from analyzer.formats import USUAL, Special, find_printed, find_suffixes
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.config import Config
-    from analyzer.group.patterns import OwnGroups
-    from analyzer.ledger import Ledger, Match, Trainability
+    from analyzer.account.group.patterns import OwnGroups
+    from analyzer.account.ledger import Ledger, Match, Trainability
+    from analyzer.budget.config import Config
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _Option = Callable[[_F], _F]
@@ -49,7 +49,7 @@ class Written:
         Raises:
             UsageError: one cannot be read, or is no report.
         """
-        from analyzer.saved import read_any_report
+        from analyzer.documents.saved import read_any_report
 
         return tuple(map(read_any_report, self.beside))
 
@@ -74,13 +74,13 @@ class Grouped:
             UsageError: an option is wrong, or contradicts another.
             ConfigError: the config is.
         """
-        from analyzer.group.keys import ACCOUNTS, parse_keys
-        from analyzer.group.patterns import parse_patterns
+        from analyzer.account.group.keys import ACCOUNTS, parse_keys
+        from analyzer.account.group.patterns import parse_patterns
 
         self._check_together()
         parse_patterns(self.groups)
         if self.preset is not None:
-            from analyzer.group.presets import check_preset
+            from analyzer.account.group.presets import check_preset
 
             check_preset(self.preset)
         if self.by not in (None, ACCOUNTS):
@@ -101,7 +101,7 @@ class Grouped:
     @functools.cached_property
     def settings(self) -> Config:
         """What the project's config says."""
-        from analyzer.config import Config, load_config
+        from analyzer.budget.config import Config, load_config
 
         return Config() if self.no_config else load_config(self.config)
 
@@ -117,11 +117,11 @@ class Grouped:
         Raises:
             UsageError: no preset fits the model.
         """
-        from analyzer.group.patterns import OwnGroups, parse_patterns
+        from analyzer.account.group.patterns import OwnGroups, parse_patterns
 
         settings = self.settings
         if self.preset is not None:
-            from analyzer.group.presets import find_preset
+            from analyzer.account.group.presets import find_preset
 
             return find_preset(self.preset, ledger, known, self.match)
         match = self.match or settings.match or "all"
@@ -233,19 +233,19 @@ def _in_section(title: str, *options: Callable[[Any], Any]) -> tuple[Callable[[A
 
 
 def _list_presets() -> list[str]:
-    from analyzer.group.presets import AUTO, load_presets
+    from analyzer.account.group.presets import AUTO, load_presets
 
     return [*load_presets(), AUTO]
 
 
 def _list_keys() -> list[str]:
-    from analyzer.group.keys import ACCOUNTS, KEYS
+    from analyzer.account.group.keys import ACCOUNTS, KEYS
 
     return [*KEYS, ACCOUNTS]
 
 
 def _list_findings() -> list[str]:
-    from analyzer.findings.catalog import EXPLANATIONS
+    from analyzer.account.findings.catalog import EXPLANATIONS
 
     return list(EXPLANATIONS)
 
@@ -320,7 +320,7 @@ def _check_ignored(_: click.Context, __: click.Parameter, ids: tuple[str, ...]) 
         UsageError: as said.
     """
     if ids:
-        from analyzer.findings.catalog import explain
+        from analyzer.account.findings.catalog import explain
 
         for id_ in ids:
             explain(id_, "--ignore")

@@ -13,11 +13,11 @@ from analyzer.commands.terminal import say
 from analyzer.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.account.ledger import Ledger
     from analyzer.checkpoints import Original
-    from analyzer.content import ContentMode
-    from analyzer.ledger import Ledger
+    from analyzer.model.content import ContentMode
     from analyzer.reconciliation import Reconciliation
-    from analyzer.report import ReconcileReport
+    from analyzer.reports import ReconcileReport
 
 
 def _list_presets() -> list[str]:
@@ -71,7 +71,7 @@ def find_beside(model: str) -> str | None:
     """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
     from analyzer.checkpoints.checkpoint import CONFIG_FILE
     from analyzer.manifest import MANIFEST_FILE
-    from analyzer.ranges import is_url
+    from analyzer.model.ranges import is_url
 
     folder = Path(model) if Path(model).is_dir() else Path(model).parent
     beside = [folder / name for name in (MANIFEST_FILE, CONFIG_FILE)] if not is_url(model) else []
@@ -84,7 +84,7 @@ def require_beside(model: str) -> str:
     Raises:
         UsageError: it is not.
     """
-    from analyzer.ranges import is_url
+    from analyzer.model.ranges import is_url
 
     if is_url(model):
         raise UsageError(f"{model}: name PyTorch's side of a remote model with --against SOURCE")
@@ -183,7 +183,7 @@ def reconcile_with(
 
 def report_reconciliation(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
     """The report, with the subgraphs in PyTorch's terms."""
-    from analyzer.report import ReconcileReport
+    from analyzer.reports import ReconcileReport
 
     groups = group_ledger(result.in_pytorch_terms(), grouped, result.trainability)
     return ReconcileReport(result, groups, stamp)

@@ -24,7 +24,7 @@ from analyzer.commands.pytorch import read_original, reconcile_with, report_reco
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.content import ContentMode
+    from analyzer.model.content import ContentMode
 
 
 @command(

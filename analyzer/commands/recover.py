@@ -71,7 +71,7 @@ def recover(
     """
     from analyzer.recover import recover_state
     from analyzer.recover.ownnames import read_own_names
-    from analyzer.report import RecoverReport
+    from analyzer.reports import RecoverReport
 
     check_artifact(bounded, [model])
     path, reports = _state_file(outputs)

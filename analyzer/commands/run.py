@@ -21,10 +21,10 @@ from analyzer.errors import UsageError
 from analyzer.process import within
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.content import ContentMode
+    from analyzer.account.ledger import Finding, Grouping, Ledger, Trainability
     from analyzer.formats import Format, RenderOptions, Special
-    from analyzer.ledger import Finding, Grouping, Ledger, Trainability
-    from analyzer.report import Report
+    from analyzer.model.content import ContentMode
+    from analyzer.reports import Report
 
 EXIT_FINDING = 1
 """The exit code of a command whose report has a finding."""
@@ -96,7 +96,7 @@ class Run:
         self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
     ) -> Ledger:
         """The ledger of a model, with a bar while it is read."""
-        from analyzer.audit import audit_model
+        from analyzer.account.audit import audit_model
 
         limit = bounded.max_objects if bounded is not None else None
         is_artifact = bounded is not None and bounded.artifact and Path(model).is_dir()
@@ -178,7 +178,7 @@ def answering(
 
 def list_inputs(model: str | Path) -> list[Path]:
     """What is read of a model before its files are known."""
-    from analyzer.artifact import EXPORT_NOTE
+    from analyzer.account.artifact import EXPORT_NOTE
 
     return [Path(model), Path(model, EXPORT_NOTE)]
 
@@ -199,8 +199,8 @@ def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = 
     Raises:
         UsageError: they fit no model like this one, or a regex takes too long.
     """
-    from analyzer.group import group_by
-    from analyzer.group.patterns import group_by_patterns
+    from analyzer.account.group import group_by
+    from analyzer.account.group.patterns import group_by_patterns
 
     own = grouped.own_groups(ledger, known)
     if own is None:

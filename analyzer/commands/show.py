@@ -41,8 +41,8 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     a section each; the first gives it its title. A report that was edited, or
     cut off, is refused with the path of the wrong key.
     """
+    from analyzer.documents.saved import read_any_report
     from analyzer.formats import RenderOptions, render_saved
-    from analyzer.saved import read_any_report
 
     refuse_inputs(outputs, [Path(each) for each in reports])
     documents = tuple(map(read_any_report, reports))

@@ -14,7 +14,7 @@ from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.answer import Answer
+    from analyzer.documents.answer import Answer
 
 
 def _list_questions() -> list[str]:

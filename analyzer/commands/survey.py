@@ -14,8 +14,8 @@ from analyzer.commands.terminal import watching
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.content import ContentMode
     from analyzer.fleet.record import Survey
+    from analyzer.model.content import ContentMode
 
 
 @command(

@@ -23,7 +23,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 def say(message: str) -> None:
     """One line for a person, on stderr; where nobody can be told, the exit code still answers."""
-    from analyzer.units import printable
+    from analyzer.text import printable
 
     try:
         click.echo(printable(message), err=True)
@@ -58,7 +58,7 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
     from rich.console import Console  # 0.05 s that only a terminal needs
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-    from analyzer.units import printable
+    from analyzer.text import printable
 
     # Not markup: a file may be called [bold].
     columns = (
@@ -81,7 +81,7 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    from analyzer.units import printable
+    from analyzer.text import printable
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

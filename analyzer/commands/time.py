@@ -237,8 +237,8 @@ def find_model(model: str) -> Path:
     Raises:
         UsageError: it is a URL, nothing, or a folder with several models.
     """
-    from analyzer.artifact import find_components
-    from analyzer.ranges import is_url
+    from analyzer.account.artifact import find_components
+    from analyzer.model.ranges import is_url
 
     if not model:
         raise UsageError("MODEL: an empty name names nothing; give a file or a folder")

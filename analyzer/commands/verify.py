@@ -16,7 +16,7 @@ from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.ledger import Ledger
+    from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
     from analyzer.verify.record import VerifyReport
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import filecmp
 
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import ACCOUNTS, Label, choose_key, label_order
+from analyzer.account.group.members import list_groups
+from analyzer.account.ledger import Entry, Group, Grouping, Ledger, natural_order
 from analyzer.comparison.record import (
     Change,
     Comparison,
@@ -18,13 +22,9 @@ from analyzer.comparison.record import (
     count_statuses,
 )
 from analyzer.comparison.tensors import compare_values, compare_wiring, pair_tensors
-from analyzer.content import ContentMode
 from analyzer.errors import UsageError
-from analyzer.group import group_by
-from analyzer.group.keys import ACCOUNTS, Label, choose_key, label_order
-from analyzer.group.members import list_groups
-from analyzer.ledger import Entry, Group, Grouping, Ledger, natural_order
 from analyzer.model import Model
+from analyzer.model.content import ContentMode
 
 __all__ = [
     "Change",
@@ -53,7 +53,7 @@ def group_alike(
     operators where neither would take scopes.
 
     Raises:
-        UsageError: as of `analyzer.group.group_by`.
+        UsageError: as of `analyzer.account.group.group_by`.
         LedgerError: as of that too.
     """
     by = _agree_on_key(a, b) if by is None else by
@@ -85,7 +85,7 @@ def compare_ledgers(
 
     Args:
         content: how many values of tensors are compared that are otherwise alike: none, those at fixed positions, all.
-        followed: where the learned tensors of one are in the other, where that was asked (`analyzer.following`).
+        followed: where the learned tensors of one are in the other, where that was asked (`comparison.following`).
 
     Raises:
         UsageError: values are to be compared, and one side has none, being a saved report.

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from analyzer.content import ContentMode
-from analyzer.ledger import Entry, Match
+from analyzer.account.ledger import Entry, Match
+from analyzer.account.notebook import to_html
 from analyzer.model import Key
-from analyzer.notebook import to_html
-from analyzer.units import printable
+from analyzer.model.content import ContentMode
+from analyzer.text import printable
 
 
 class Status(enum.StrEnum):
@@ -32,7 +32,7 @@ class MatchedBy(enum.StrEnum):
     SOURCES = "sources"
     """They are computed from the same PyTorch tensors, and nothing else in their graphs is."""
     CONTENT = "content"
-    """They hold the same values, in any orientation, type or code (`analyzer.following`)."""
+    """They hold the same values, in any orientation, type or code (`analyzer.comparison.following`)."""
 
 
 class Change(enum.StrEnum):
@@ -53,7 +53,7 @@ class Change(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WiringPair:
-    """Whether two models compute alike with their weights (`analyzer.fingerprint`)."""
+    """Whether two models compute alike with their weights (`analyzer.model.fingerprint`)."""
 
     alike: bool
     first: str | None = None
@@ -161,7 +161,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """The learned tensors of one side, followed into the other (`analyzer.following`)."""
+    """The learned tensors of one side, followed into the other (`analyzer.comparison.following`)."""
 
     steps: tuple[Step, ...]
     is_turned: bool

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison.record import (
     Change,
     Followed,
@@ -16,12 +17,11 @@ from analyzer.comparison.record import (
     ValueCounts,
     WiringPair,
 )
-from analyzer.content import ContentMode
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
-from analyzer.fingerprint import Fingerprint, take_fingerprint
-from analyzer.ledger import Entry, Ledger, Role
 from analyzer.model import Carrier, Key, StoredTensor
+from analyzer.model.content import ContentMode
+from analyzer.model.dtypes import DType
+from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 
 Grouped = tuple[Entry, str]
 """An entry, and its group."""

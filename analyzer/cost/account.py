@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analyzer.account.group.keys import Labels, choose_key, label_members
+from analyzer.account.ledger import Ledger
 from analyzer.cost.algebra import (
     Hidden,
     Size,
@@ -22,13 +24,9 @@ from analyzer.cost.values import UnshapedError, Value
 from analyzer.cost.walk import Visit, Walk
 from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
-from analyzer.group.keys import Labels, choose_key, label_members
-from analyzer.ledger import Ledger
 from analyzer.model import Node, Place
 from analyzer.model.operators import is_own
-from analyzer.units import printable
-
-__all__ = ["measure_cost"]
+from analyzer.text import printable
 
 _ALIASES = frozenset(
     {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size", "Constant", "Dropout"}

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from analyzer.account.ledger import Ledger
 from analyzer.cost.account import works_of
 from analyzer.cost.algebra import Size, add, floor_div, multiply, power, subtract, symbol, total
 from analyzer.cost.walk import Walk
@@ -13,7 +14,6 @@ from analyzer.errors import CostError
 from analyzer.formulas.counting import Config, choose_class, choose_family, settle_fields
 from analyzer.formulas.family import Family
 from analyzer.formulas.language import Expression, Value
-from analyzer.ledger import Ledger
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 
 

@@ -11,35 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-__all__ = [
-    "Call",
-    "Hidden",
-    "Poly",
-    "Size",
-    "add",
-    "atoms_of",
-    "bits_of",
-    "both",
-    "ceil_div",
-    "divide",
-    "evaluate",
-    "floor_div",
-    "hidden_in",
-    "is_truth",
-    "largest",
-    "multiply",
-    "power",
-    "product",
-    "remainder",
-    "sign_of",
-    "smallest",
-    "subtract",
-    "symbol",
-    "text_of",
-    "total",
-    "truth_of",
-]
-
 
 @dataclass(frozen=True)
 class Hidden:

@@ -22,9 +22,7 @@ from analyzer.cost.algebra import (
 )
 from analyzer.cost.layout import axis_of, fold
 from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value
-from analyzer.dtypes import DType
-
-__all__ = ["COMPUTE", "einsum_axes", "window"]
+from analyzer.model.dtypes import DType
 
 
 def _like(step: Step) -> list[Value]:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from analyzer.cost.algebra import Size, add, floor_div, largest, multiply, smallest, subtract
 from analyzer.cost.layout import axis_of
 from analyzer.cost.values import Rule, Step, UnshapedError, Value
-from analyzer.dtypes import DType
-
-__all__ = ["FUSED", "Heads", "attention_of", "seen_twice"]
+from analyzer.model.dtypes import DType
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from analyzer.account.ledger import Ledger
 from analyzer.budget.amounts import parse_amount
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.account import measure_cost
@@ -11,12 +12,8 @@ from analyzer.cost.algebra import text_of
 from analyzer.cost.record import CostReport
 from analyzer.cost.sizing import resolve_sizes
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.ledger import Ledger
+from analyzer.text import format_many, short_count, shown
 from analyzer.timing.inputs.sizes import Shapes, parse_shapes
-from analyzer.units import format_many, short_count
-from analyzer.wording import shown
-
-__all__ = ["WorkLimit", "judge_work", "parse_work_limit"]
 
 _FLAG = "--max-macs"
 _MOST = 10

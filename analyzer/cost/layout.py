@@ -29,10 +29,7 @@ from analyzer.cost.algebra import (
     truth_of,
 )
 from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
-from analyzer.dtypes import DType
-
-__all__ = ["LAYOUT", "axis_of", "fold"]
-
+from analyzer.model.dtypes import DType
 
 Grid: TypeAlias = "npt.NDArray[Any]"
 """Numbers and expressions in a shape."""

@@ -15,29 +15,29 @@ from types import MappingProxyType
 
 import msgspec
 
+from analyzer.account.ledger import Ledger
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import Size, add, evaluate, hidden_in, text_of
+from analyzer.cost.memory.answer import Asked, MemoryAnswer, file_of
+from analyzer.cost.memory.opened import LEVELS
 from analyzer.cost.record import CostReport
 from analyzer.cost.values import NOTHING, Step, UnshapedError, Value
 from analyzer.cost.walk import Walk
 from analyzer.cost.work import FREE, WITHOUT_MACS, work_of
-from analyzer.dtypes import DType
 from analyzer.errors import CostError
-from analyzer.ledger import Ledger
-from analyzer.memory.answer import Asked, MemoryAnswer, file_of
-from analyzer.memory.opened import LEVELS
 from analyzer.model import Graph, Model, Node, Place
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import is_own
+from analyzer.model.wiring import NAMED
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
+from analyzer.text import printable, shorten
 from analyzer.timing.attribution import match_kernels
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Kernel
 from analyzer.timing.running.traced import Traced, TracedNode, TracedRun, Tracing, Typed
-from analyzer.units import printable, shorten
-from analyzer.wiring import NAMED
 
 _PROGRAM = "from analyzer.timing.running.traced import serve; serve()"
 _SECONDS = 600.0

@@ -9,7 +9,7 @@ from analyzer.cost.algebra import Size, add, floor_div, largest, multiply, subtr
 from analyzer.cost.compute import window
 from analyzer.cost.layout import axis_of
 from analyzer.cost.values import NOTHING, Rule, Step, UnshapedError, Value
-from analyzer.dtypes import DType
+from analyzer.model.dtypes import DType
 
 _MOST_ITEMS = 4096
 """Tensors of a sequence that are followed."""

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analyzer.cost.algebra import Size, evaluate
-from analyzer.units import format_many, printable
+from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:  # it loads the inputs of timings
     from analyzer.cost.against import WorkAgainst
     from analyzer.cost.measured import Measured
-    from analyzer.memory.answer import MemoryAnswer
-
-__all__ = ["AxisBound", "CostReport", "GroupCost", "OperatorCost", "Sums", "UnknownNode"]
+    from analyzer.cost.memory.answer import MemoryAnswer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
-from analyzer.ledger import Ledger
 from analyzer.model import Graph
+from analyzer.text import printable
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot
-from analyzer.units import printable
-
-__all__ = ["resolve_sizes"]
 
 
 def with_past(shapes: Shapes, past: int | None) -> Shapes:

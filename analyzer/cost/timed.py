@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from analyzer.account.ledger import Ledger
 from analyzer.cost.account import measure_cost
-from analyzer.ledger import Ledger
 from analyzer.timing.record import Point, Timing
 
 

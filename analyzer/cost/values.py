@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, largest, product, symbol
-from analyzer.dtypes import DType
 from analyzer.model import Node
-
-__all__ = ["MOST", "NOTHING", "Element", "Rule", "Step", "UnshapedError", "Value", "scalar", "sizes_of"]
+from analyzer.model.dtypes import DType
 
 MOST = 1024
 """Numbers of a value that are followed, as shapes are made of few."""

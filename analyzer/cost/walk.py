@@ -18,13 +18,11 @@ from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
 from analyzer.cost.others import OTHERS
 from analyzer.cost.values import MOST, NOTHING, Element, Step, UnshapedError, Value
-from analyzer.dtypes import DType
-from analyzer.functions import called_bodies
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
+from analyzer.model.dtypes import DType
+from analyzer.model.functions import called_bodies
 from analyzer.model.operators import is_own
-from analyzer.wiring import NAMED
-
-__all__ = ["Axis", "Visit", "Walk"]
+from analyzer.model.wiring import NAMED
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,6 @@ from analyzer.cost.compute import einsum_axes, operands, weight_slot
 from analyzer.cost.fused import attention_of, seen_twice
 from analyzer.cost.values import Step, UnshapedError, Value
 
-__all__ = ["CONVENTION", "FREE", "WITHOUT_MACS", "Work", "work_of"]
-
 CONVENTION = (
     "macs: multiply-accumulates of products, convolutions, attention and recurrences, masked ones too; "
     "flops: two for a mac, one for each element that an element-wise operator makes, four for a softmax or a "

@@ -9,39 +9,6 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-__all__ = [
-    "Bytes",
-    "Count",
-    "DtypeName",
-    "Elements",
-    "FindingId",
-    "Head",
-    "Keys",
-    "LimitKind",
-    "Milliseconds",
-    "No",
-    "NodeKeys",
-    "Nodes",
-    "Parts",
-    "Positive",
-    "PrecisionName",
-    "Record",
-    "Runs",
-    "Shape",
-    "Share",
-    "SignedElements",
-    "SignedMilliseconds",
-    "Stamped",
-    "Tensors",
-    "Text",
-    "TiedNames",
-    "Tokens",
-    "Tool",
-    "VertexId",
-    "Yes",
-    "one_of",
-]
-
 
 def _listed(name: str) -> Meta:
     return Meta(extra_json_schema={"$values": name})

@@ -6,18 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.account.ledger import Severity
 from analyzer.budget.record import Skipped, Unit
 from analyzer.budget.record import Status as RuleStatus
 from analyzer.documents.base import FindingId, LimitKind, Record, Stamped, Text
-from analyzer.ledger import Severity
-
-__all__ = [
-    "CheckDocument",
-    "Contributor",
-    "ModelFinding",
-    "UnreadableModel",
-    "Verdict",
-]
 
 
 class CheckDocument(Stamped, frozen=True, kw_only=True):

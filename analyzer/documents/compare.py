@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.account.ledger import Match, Role
 from analyzer.comparison.record import Change, Status
 from analyzer.comparison.record import MatchedBy as TensorMatchedBy
-from analyzer.content import ContentMode
 from analyzer.documents.base import (
     Bytes,
     DtypeName,
@@ -23,21 +23,7 @@ from analyzer.documents.base import (
     Text,
 )
 from analyzer.documents.shared import GroupsFrom
-from analyzer.ledger import Match, Role
-
-__all__ = [
-    "Changes",
-    "CompareDocument",
-    "CompareTotals",
-    "Contents",
-    "GroupPair",
-    "Pair",
-    "Statuses",
-    "TensorPair",
-    "TensorSide",
-    "ValuesCompared",
-    "WiringPair",
-]
+from analyzer.model.content import ContentMode
 
 
 class CompareDocument(Head, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.account.ledger import Match
 from analyzer.comparison.record import Status
 from analyzer.documents.base import (
     Elements,
@@ -19,19 +20,6 @@ from analyzer.documents.base import (
 )
 from analyzer.documents.compare import Pair
 from analyzer.documents.shared import GroupsFrom
-from analyzer.ledger import Match
-
-__all__ = [
-    "CompareSweepDocument",
-    "CompareSweepTotals",
-    "CompareTimeDocument",
-    "CompareTimeTotals",
-    "ComparedPoint",
-    "ErrorMs",
-    "Measured",
-    "MsPair",
-    "TimePair",
-]
 
 
 class CompareTimeDocument(Head, frozen=True, kw_only=True):

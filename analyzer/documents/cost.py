@@ -7,23 +7,14 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from analyzer.documents.base import NodeKeys, Nodes, Parts, Record, Share, Stamped, Text
-from analyzer.documents.memory import FittingSize, MeasuredMemory, MemoryLine, MemoryPeak, MemoryRoom
-
-__all__ = [
-    "Amount",
-    "CostAgainst",
-    "CostAxis",
-    "CostDiffering",
-    "CostDocument",
-    "CostGroup",
-    "CostMeasured",
-    "CostModel",
-    "CostOperator",
-    "CostTerm",
-    "CostTotals",
-    "CostUnknown",
-    "MeasuredMacs",
-]
+from analyzer.documents.memory import (
+    FittingSize,
+    LiveStep,
+    MeasuredMemory,
+    MemoryLine,
+    MemoryPeak,
+    MemoryRoom,
+)
 
 
 class CostDocument(Stamped, frozen=True, kw_only=True):
@@ -58,6 +49,8 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     """The sizes of the axes at which it does: those of `--shape`, and what `time` would take for the others."""
     peak: MemoryPeak | None
     """What holds the peak; null without `--memory`."""
+    live: list[LiveStep]
+    """What is there after each node, in the order of the run; empty where the peak is not known."""
     room: MemoryRoom | None
     """Whether a run fits; null where no memory was given."""
     fits: list[FittingSize]

@@ -6,13 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.account.ledger import Severity
 from analyzer.documents.base import FindingId, Head, Record, Text
-from analyzer.ledger import Severity
-
-__all__ = [
-    "ExplainDocument",
-    "Explanation",
-]
 
 
 class ExplainDocument(Head, frozen=True, kw_only=True):

@@ -11,25 +11,6 @@ from analyzer.formulas.record import Certainty, FieldOrigin
 from analyzer.formulas.record import Kind as FormulaKind
 from analyzer.formulas.record import MatchedBy as PartMatchedBy
 
-__all__ = [
-    "Cache",
-    "Census",
-    "FieldChange",
-    "FormulaDocument",
-    "FormulaField",
-    "FormulaModel",
-    "FormulaPart",
-    "FormulaTerm",
-    "Memory",
-    "PartChange",
-    "Precision",
-    "Reason",
-    "TermChange",
-    "TermValue",
-    "Unmatched",
-    "WhatIf",
-]
-
 
 class FormulaDocument(Stamped, frozen=True, kw_only=True, rename={"class_": "class"}):
     """A report of `onnxledger formula --format json`."""

@@ -6,21 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from analyzer.account.ledger import Role
 from analyzer.documents.base import Count, Head, Record, Shape, Text, VertexId, Yes, one_of
-from analyzer.ledger import Role
 from analyzer.model import Carrier
-
-__all__ = [
-    "CollapsedEnd",
-    "Crossing",
-    "End",
-    "Graph",
-    "GraphDocument",
-    "GraphGroup",
-    "GraphTensor",
-    "Link",
-    "NodeVertex",
-]
 
 
 class GraphDocument(Head, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from analyzer.content import ContentMode
+from analyzer.account.ledger import Evidence, Match, Role
+from analyzer.account.summary import Scheme
 from analyzer.documents.base import (
     Bytes,
     Count,
@@ -23,30 +24,8 @@ from analyzer.documents.base import (
     Text,
 )
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
-from analyzer.ledger import Evidence, Match, Role
 from analyzer.model import Carrier
-from analyzer.summary import Scheme
-
-__all__ = [
-    "Account",
-    "Basis",
-    "Block",
-    "Call",
-    "Component",
-    "DtypeTotals",
-    "File",
-    "Hides",
-    "InspectDocument",
-    "Model",
-    "Operator",
-    "Quantization",
-    "Remote",
-    "RoleTotals",
-    "Roles",
-    "Tensor",
-    "Totals",
-    "Value",
-]
+from analyzer.model.content import ContentMode
 
 
 class InspectDocument(Stamped, frozen=True, kw_only=True):

@@ -20,8 +20,6 @@ from analyzer.documents.survey import SurveyDocument
 from analyzer.documents.time import SweepDocument, TimeDocument
 from analyzer.documents.verify import VerifyDocument
 
-__all__ = ["DOCUMENTS"]
-
 DOCUMENTS: Mapping[str, type[Head]] = {
     "check": CheckDocument,
     "compare": CompareDocument,

@@ -8,8 +8,6 @@ from msgspec import Meta
 
 from analyzer.documents.base import Bytes, Head, Record, Text
 
-__all__ = ["LakeDocument", "LakeTable"]
-
 _Models = Annotated[int, Meta(ge=0, extra={"unit": "models"})]
 _Shards = Annotated[int, Meta(ge=0, extra={"unit": "shards"})]
 

@@ -6,10 +6,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from analyzer.cost.memory.account import Basis
 from analyzer.documents.base import Bytes, Record, Text
-from analyzer.memory.account import Basis
-
-__all__ = ["FittingSize", "LiveTensor", "MeasuredMemory", "MemoryLine", "MemoryPeak", "MemoryRoom"]
 
 _Position = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 _Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]
@@ -40,6 +38,8 @@ class LiveTensor(Record, frozen=True, kw_only=True):
     """The operator that asked for its memory."""
     bytes: Bytes
     """What was asked for."""
+    saves: Bytes | None
+    """By how much the peak of the whole run would be lower without it; null of the smaller ones."""
 
 
 class MemoryPeak(Record, frozen=True, kw_only=True):
@@ -59,6 +59,19 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
     """Its subgraph; null where nobody knows, or the file lacks the node."""
     live: list[LiveTensor]
     """What is there then, the largest first."""
+
+
+class LiveStep(Record, frozen=True, kw_only=True):
+    """A node that ran, and what is there then."""
+
+    node: str
+    """Its name, or that of what it makes."""
+    op_type: Text
+    """Its operator."""
+    group: str | None
+    """Its subgraph; null of a node that the file lacks."""
+    bytes: Bytes
+    """Bytes that were asked for in the run and not given back."""
 
 
 class FittingSize(Record, frozen=True, kw_only=True):

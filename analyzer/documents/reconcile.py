@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from analyzer.content import ContentMode
+from analyzer.account.ledger import Match
 from analyzer.documents.base import (
     Bytes,
     Count,
@@ -21,22 +21,8 @@ from analyzer.documents.base import (
     TiedNames,
 )
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
-from analyzer.ledger import Match
+from analyzer.model.content import ContentMode
 from analyzer.reconciliation.lines import Compared, Line, Reads, Why
-
-__all__ = [
-    "BridgeLine",
-    "ComparedElements",
-    "ExportDocument",
-    "NearestMatch",
-    "Onnx",
-    "Parameter",
-    "Pytorch",
-    "ReconcileDocument",
-    "ReconcileModel",
-    "ReconcileTensor",
-    "WiringRead",
-]
 
 
 class ReconcileDocument(Stamped, frozen=True, kw_only=True):

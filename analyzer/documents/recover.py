@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from analyzer.content import ContentMode
 from analyzer.documents.base import (
     Bytes,
     Count,
@@ -20,16 +19,8 @@ from analyzer.documents.base import (
     TiedNames,
 )
 from analyzer.documents.reconcile import ReconcileModel
+from analyzer.model.content import ContentMode
 from analyzer.reconciliation.lines import Line
-
-__all__ = [
-    "Lossy",
-    "Lost",
-    "RecoverDocument",
-    "Recovered",
-    "StateTensor",
-    "Unnamed",
-]
 
 
 class RecoverDocument(Head, frozen=True, kw_only=True):

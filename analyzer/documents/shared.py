@@ -6,17 +6,8 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, UnsetType
 
+from analyzer.account.ledger import Severity
 from analyzer.documents.base import Bytes, Elements, FindingId, Nodes, Record, Share, Tensors, Text
-from analyzer.ledger import Severity
-
-__all__ = [
-    "Finding",
-    "Group",
-    "GroupBalance",
-    "GroupsFrom",
-    "TreeRow",
-]
-
 
 Place = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 """The position of a node in the order of the computation, from 0."""

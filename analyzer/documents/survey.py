@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from analyzer.account.ledger import Severity
 from analyzer.documents.base import (
     Bytes,
     Elements,
@@ -21,15 +22,6 @@ from analyzer.documents.base import (
     one_of,
 )
 from analyzer.documents.inspect import DtypeTotals, Roles, Totals
-from analyzer.ledger import Severity
-
-__all__ = [
-    "SurveyDocument",
-    "SurveyFinding",
-    "SurveyTotals",
-    "Surveyed",
-    "Unreadable",
-]
 
 
 class SurveyDocument(Stamped, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from analyzer.account.ledger import Match
 from analyzer.documents.base import (
     Bytes,
     Count,
@@ -23,28 +24,8 @@ from analyzer.documents.base import (
     Tensors,
     Text,
 )
-from analyzer.ledger import Match
 from analyzer.timing.request import Clock, Fill, MeasuringOrder, Optimization
 from analyzer.timing.rows import Order
-
-__all__ = [
-    "AxisSize",
-    "Elsewhere",
-    "Environment",
-    "GroupGrowth",
-    "Growth",
-    "InputFeed",
-    "Kernel",
-    "Latency",
-    "Point",
-    "Settings",
-    "SweepDocument",
-    "TimeDocument",
-    "TimeGroup",
-    "TimeGroupBalance",
-    "TimeModel",
-]
-
 
 Macs = Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]
 Rate = Annotated[float, Meta(ge=0, extra={"unit": "multiply-accumulates a second"})]

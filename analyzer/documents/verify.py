@@ -9,19 +9,6 @@ from msgspec import Meta, field
 from analyzer.documents.base import Bytes, Nodes, Record, Shape, Stamped, Text
 from analyzer.verify.record import Verdict
 
-__all__ = [
-    "VerifiedInput",
-    "VerifiedModule",
-    "VerifiedOutput",
-    "VerifyCosts",
-    "VerifyDifference",
-    "VerifyDocument",
-    "VerifyFirst",
-    "VerifyKept",
-    "VerifyLayerCost",
-    "VerifyWiring",
-]
-
 _Error = Annotated[float, Meta(ge=0, extra={"unit": "the value's own"})]
 _Decibel = Annotated[float, Meta(extra={"unit": "dB"})]
 

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from analyzer.account.group.patterns import Searcher
+from analyzer.account.ledger import Finding, Ledger
 from analyzer.budget.evaluate import check_models, judge_findings
 from analyzer.budget.record import BudgetReport, Rule, Verdict
 from analyzer.documents.inspect import InspectDocument, Model, Totals
+from analyzer.documents.saved import rebuild
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import Lake
 from analyzer.fleet.record import TABLES
-from analyzer.group.patterns import Searcher
-from analyzer.ledger import Finding, Ledger
-from analyzer.saved import rebuild
 
 Row = dict[str, Any]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.answer import Answer
-from analyzer.dtypes import DType
+from analyzer.documents.answer import Answer
 from analyzer.fleet.kinship import WIDTH
 from analyzer.fleet.lake import Lake, open_lake
-from analyzer.units import format_many
+from analyzer.model.dtypes import DType
+from analyzer.text import format_many
 
 _ALIKE = 0.9
 """Cosine of two sketches above which their tensors are kin: of unrelated ones 1 of 10^10 pairs has it."""

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from analyzer.artifact import is_model_file
+from analyzer.account.artifact import is_model_file
+from analyzer.account.ledger import natural_order
 from analyzer.errors import UsageError
 from analyzer.fleet.record import Found
-from analyzer.ledger import natural_order
-from analyzer.ranges import is_url
+from analyzer.model.ranges import is_url
 from analyzer.read.remote import is_many, list_models, mark_of
 
 STDIN = "-"

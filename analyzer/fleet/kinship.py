@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, channel_direction
-from analyzer.decoding import Encoded
-from analyzer.decoding.encodings import find_encoding
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Role
-from analyzer.wiring import Wiring
+from analyzer.account.decoding import Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Entry, Role
+from analyzer.model.content import Array, channel_direction
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
 
 LEAST = 32
 """Elements below which a tensor says nothing of where it comes from."""

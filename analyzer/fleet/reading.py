@@ -22,11 +22,11 @@ import msgspec
 from analyzer.errors import OnnxLedgerError
 from analyzer.fleet.lake import fitted, make_tables
 from analyzer.fleet.record import FleetSettings, Tables, Wanted
+from analyzer.model.ranges import is_url
 from analyzer.process import uncollected
 from analyzer.process.child import TICK, Child, read_frame, write_frame
 from analyzer.process.memory import own_nbytes
 from analyzer.process.workers import Died
-from analyzer.ranges import is_url
 from analyzer.version import version
 
 Row = dict[str, Any]
@@ -91,10 +91,10 @@ _ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)+)\]")
 
 
 def _audited(path: str, settings: FleetSettings) -> Rows:
-    from analyzer.audit import audit_model
+    from analyzer.account.audit import audit_model
+    from analyzer.account.group import group_by
     from analyzer.formats.json.inspect import document_inspection
-    from analyzer.group import group_by
-    from analyzer.report import Inspection
+    from analyzer.reports import Inspection
 
     if os.path.isdir(path) and not is_url(path):  # noqa: PTH112 - unlike Path.is_dir, it never raises
         os.scandir(path).close()  # says why it cannot be listed

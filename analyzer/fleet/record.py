@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from analyzer.content import ContentMode
+from analyzer.model.content import ContentMode
 
 if TYPE_CHECKING:
     import pyarrow as pa

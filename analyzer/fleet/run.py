@@ -19,7 +19,7 @@ from analyzer.fleet.find import find_sources
 from analyzer.fleet.lake import Lake, joined, need_arrow
 from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Tables, Task, Wanted
 from analyzer.formats.json.parts import utf8
-from analyzer.ranges import is_url
+from analyzer.model.ranges import is_url
 from analyzer.read.remote import shown
 from analyzer.version import version
 

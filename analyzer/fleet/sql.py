@@ -14,14 +14,14 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.answer import Answer
+from analyzer.documents.answer import Answer
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.fleet.families import find_families
 from analyzer.fleet.lake import Lake, open_lake, schemas
 from analyzer.fleet.record import TABLES
 from analyzer.formats import FORMATS
 from analyzer.formats.lake import tables_as_html
-from analyzer.units import shorten
+from analyzer.text import shorten
 
 if TYPE_CHECKING:
     import duckdb

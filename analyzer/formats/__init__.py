@@ -1,6 +1,6 @@
 """Report -> str, one file or folder per format; some formats, such as pictures, are of some reports only.
 
-Nothing is loaded before it is needed: whoever wants `analyzer.units` need not know of reports.
+Nothing is loaded before it is needed: whoever wants `analyzer.text` need not know of reports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from analyzer.schemas import schema_name
 
 if TYPE_CHECKING:
     from analyzer.documents.base import Head
-    from analyzer.report import GraphReport, Report
+    from analyzer.reports import GraphReport, Report
 
 __all__ = [
     "FORMATS",
@@ -39,6 +39,7 @@ __all__ = [
 
 Special: TypeAlias = Literal[
     "BudgetReport",
+    "CostReport",
     "ExportReport",
     "FormulaReport",
     "Inspection",
@@ -50,6 +51,7 @@ Special: TypeAlias = Literal[
 
 _REPORTS: Mapping[str, Special] = {
     "check": "BudgetReport",
+    "cost": "CostReport",
     "export": "ExportReport",
     "formula": "FormulaReport",
     "inspect": "Inspection",
@@ -111,8 +113,8 @@ FORMATS: dict[str, Format] = {
     "sarif": Format(".sarif", "sarif:render_sarif", _WITH_FINDINGS),
     "junit": Format(".xml", "junit:render_junit", ("BudgetReport",)),
     "latex": Format(".tex", "latex:render_latex", ("FormulaReport",), is_printed=True),
-    "png": Format(".png", "plot:render_png", ("Timing",), "matplotlib"),
-    "svg": Format(".svg", "plot:render_svg", ("Timing",), "matplotlib"),
+    "png": Format(".png", "plot:render_png", ("Timing", "CostReport"), "matplotlib"),
+    "svg": Format(".svg", "plot:render_svg", ("Timing", "CostReport"), "matplotlib"),
 }
 """Formats by name, in the order in which messages list them. `--format`, `-o` and `render_report` take what is here."""
 
@@ -135,7 +137,7 @@ def render_report(
         UsageError: there is no such format of such a report.
         MissingExtraError: the format needs what is not installed.
     """
-    from analyzer.report import GraphReport
+    from analyzer.reports import GraphReport
 
     name = type(report).__name__
     if isinstance(report, GraphReport):
@@ -168,7 +170,7 @@ def save_report(report: Report | GraphReport, path: Path | str, options: RenderO
 
 def _style_of(report: Report | GraphReport, path: Path) -> str:
     from analyzer.formats.graph import SUFFIXES
-    from analyzer.report import GraphReport
+    from analyzer.reports import GraphReport
 
     if not isinstance(report, GraphReport):
         suffix = find_format(path, type(report).__name__).suffix
@@ -186,7 +188,7 @@ def render_saved(
     """Saved reports again, without the models that they are of.
 
     Args:
-        documents: what `analyzer.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
+        documents: what `documents.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
             for each, of which the first gives it its title.
         style: a name in `FORMATS`, of a format that such a report has.
         options: rows, width, colour.
@@ -195,7 +197,7 @@ def render_saved(
         MissingExtraError: the format needs what is not installed.
         UsageError: there is no such format of such a report, or a document has a wrong value.
     """
-    from analyzer.saved import to_typed
+    from analyzer.documents.saved import to_typed
 
     known = find_saved_formats(documents[0])
     if style not in FORMATS or FORMATS[style] not in known.values():

@@ -10,9 +10,7 @@ from analyzer.pages.kinds import describe
 from analyzer.pages.page import Page
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
-
-__all__ = ["page_of"]
+    from analyzer.reports import Report
 
 
 def page_of(report: Report | Head, document: Head | None = None) -> Page:

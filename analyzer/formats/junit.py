@@ -11,12 +11,10 @@ from analyzer.documents.base import Head
 from analyzer.formats.json import to_document
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.problems import worst_first
-from analyzer.units import format_amount, format_count, format_others, printable
+from analyzer.text import format_amount, format_count, format_others, printable
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
-
-__all__ = ["render_junit"]
+    from analyzer.reports import Report
 
 _NO_MODEL = "no model"
 """The suite of rules that are about none."""

@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from analyzer.answer import Answer
+from analyzer.documents.answer import Answer
 from analyzer.documents.lake import LakeDocument, LakeTable
 from analyzer.formats.csv.cells import write_cell
 from analyzer.formats.json import write_json
@@ -17,20 +17,6 @@ from analyzer.pages.lake import describe_answer, describe_lake, describe_tables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-__all__ = [
-    "MOST_ROWS",
-    "Done",
-    "answer_as_csv",
-    "answer_as_html",
-    "answer_as_json",
-    "answer_as_markdown",
-    "answer_as_text",
-    "document_lake",
-    "summary_as_json",
-    "summary_as_text",
-    "tables_as_html",
-]
 
 MOST_ROWS = 10_000
 """Rows of a table on a page."""

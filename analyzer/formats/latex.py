@@ -31,10 +31,8 @@ from analyzer.pages.page import (
     pieces_of,
     say,
 )
-from analyzer.report import Report
-from analyzer.units import printable_name
-
-__all__ = ["render_latex", "write_latex"]
+from analyzer.reports import Report
+from analyzer.text import printable_name
 
 
 def render_latex(report: Report | Head, options: RenderOptions | None = None) -> str:

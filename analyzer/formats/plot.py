@@ -1,5 +1,7 @@
 """Timings -> a picture, PNG or SVG: a sweep's times against lengths, or each group's share of time, parameters, bytes.
 
+Of a cost: live bytes along the nodes.
+
 Nothing of matplotlib's global state is used or left behind: no display, no style of the user's, no date.
 """
 
@@ -10,15 +12,17 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from analyzer.cost.record import CostReport
+from analyzer.documents.cost import CostDocument
+from analyzer.documents.saved.timing import rebuild_timing
 from analyzer.documents.time import SweepDocument, TimeDocument
-from analyzer.errors import MissingExtraError
+from analyzer.errors import MissingExtraError, UsageError
+from analyzer.formats.json.cost import document_cost
 from analyzer.formats.options import RenderOptions
-from analyzer.saved.timing import rebuild_timing
-from analyzer.timing.record import Timing
-from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
-from analyzer.units import (
+from analyzer.text import (
+    format_bytes,
     format_count,
     format_many,
     format_ms,
@@ -27,13 +31,13 @@ from analyzer.units import (
     printable,
     shorten,
 )
+from analyzer.timing.record import Timing
+from analyzer.timing.rows import Growth, TimeRow, fit_growth, grow_latency, lengths, make_rows, total_group
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
-
-__all__ = ["render_plot", "render_png", "render_svg"]
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6000")
 """Of Okabe and Ito, which people who see fewer colours tell apart; their yellow is too light for lines."""
@@ -68,46 +72,54 @@ class _Line:
     dashes: str = "-"
 
 
-def render_png(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
+Drawn: TypeAlias = "Timing | TimeDocument | SweepDocument | CostReport | CostDocument"
+"""What there is a picture of."""
+
+
+def render_png(report: Drawn, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
-        MissingExtraError: as of that.
+        MissingExtraError, UsageError: as of that.
     """
     return render_plot(report, "png")
 
 
-def render_svg(report: Timing | TimeDocument | SweepDocument, options: RenderOptions | None = None) -> bytes:
+def render_svg(report: Drawn, options: RenderOptions | None = None) -> bytes:
     """As `render_plot`.
 
     Raises:
-        MissingExtraError: as of that.
+        MissingExtraError, UsageError: as of that.
     """
     return render_plot(report, "svg")
 
 
-def render_plot(report: Timing | TimeDocument | SweepDocument, style: str) -> bytes:
-    """The picture of a timing or of its document, `png` or `svg`; the same bytes each time.
+def render_plot(report: Drawn, style: str) -> bytes:
+    """The picture of a timing or a cost, or of their documents, `png` or `svg`; the same bytes each time.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
+        UsageError: a cost knows nothing of memory.
     """
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise MissingExtraError("report", error.name or "matplotlib", "a plot") from error
-    timing = report if isinstance(report, Timing) else rebuild_timing(report)
     stream = io.BytesIO()
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # a font has not every script
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
         figure = Figure(layout="constrained")
-        if timing.axis is None:
-            _draw_shares(figure, timing)
+        if isinstance(report, (CostReport, CostDocument)):
+            _draw_live(figure, document_cost(report) if isinstance(report, CostReport) else report)
         else:
-            _draw_sweep(figure, timing)
+            timing = report if isinstance(report, Timing) else rebuild_timing(report)
+            if timing.axis is None:
+                _draw_shares(figure, timing)
+            else:
+                _draw_sweep(figure, timing)
         figure.savefig(stream, format=style, dpi=150, metadata={"svg": {"Date": None}}.get(style))
     return stream.getvalue()
 
@@ -298,3 +310,40 @@ def _bars(timing: Timing) -> Iterator[_Bars]:
         yield _Bars(group.name, point.ungrouped.ms, group.parameters, group.nbytes)
     yield _Bars("[unattributed]", point.unattributed_ms)
     yield _Bars("[overhead]", point.overhead_ms)
+
+
+# a cost
+
+
+def _draw_live(figure: Figure, document: CostDocument) -> None:
+    """Live bytes along the nodes: an area of each subgraph's colour, and the peak."""
+    steps, peak = document.live, document.peak
+    if not steps or peak is None or peak.position is None:
+        raise UsageError("a picture of a cost shows live bytes, and these are not known; add --memory")
+    figure.set_size_inches(10, 4.5)
+    axes = figure.add_subplot()
+    groups = list(dict.fromkeys(step.group or "[root]" for step in steps))
+    colors = {name: _COLORS[at % len(_COLORS)] for at, name in enumerate(groups[:_MOST])}
+    places = range(len(steps) + 1)
+    for name in groups:
+        heights = [step.bytes if (step.group or "[root]") == name else 0 for step in steps]
+        axes.stairs(heights, places, fill=True, color=colors.get(name, _REST), label=_label(name))
+    top = steps[peak.position]
+    axes.plot(peak.position + 0.5, top.bytes, marker="v", color=_PLAIN, markersize=6, clip_on=False)
+    axes.margins(x=0.005)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("nodes in the order of the run")
+    axes.set_ylabel("bytes")
+    step = 1 << max(top.bytes // 4, 1).bit_length() - 1  # a round number of KiB, or of MiB
+    axes.set_yticks(range(0, top.bytes + 1, step))
+    axes.yaxis.set_major_formatter(lambda size, _: format_bytes(int(size)))
+    axes.tick_params(labelsize=8)
+    model = _label(document.model.path)
+    sizes = ", ".join(f"{axis}={size}" for axis, size in document.memory_at.items())
+    what = f"{format_bytes(top.bytes)} live at the most, after {_label(f'{top.op_type} {top.node}')}"
+    figure.suptitle(f"{model}\n{what}\n{_label(sizes)}", fontsize=9, x=0.01, ha="left")
+    handles, labels = axes.get_legend_handles_labels()
+    shown = min(len(handles), _MOST)
+    figure.legend(
+        handles[:shown], labels[:shown], loc="outside lower center", ncols=4, fontsize=7, frameon=False
+    )

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from analyzer.ledger import Severity
-
-__all__ = ["BUDGET", "UNREADABLE", "Problem", "list_problems", "worst_first"]
+from analyzer.account.ledger import Severity
 
 _T = TypeVar("_T")
 

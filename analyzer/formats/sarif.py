@@ -11,16 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
+from analyzer.account.findings.catalog import EXPLANATIONS, Explanation
+from analyzer.account.ledger import Severity
 from analyzer.documents.base import Head
-from analyzer.findings.catalog import EXPLANATIONS, Explanation
 from analyzer.formats.json import to_document
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.problems import BUDGET, Problem, list_problems
-from analyzer.ledger import Severity
-from analyzer.report import Report
-from analyzer.units import format_many, printable, printable_name, shorten
-
-__all__ = ["render_sarif"]
+from analyzer.reports import Report
+from analyzer.text import format_many, printable, printable_name, shorten
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _MOST_RESULTS = 25_000

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from analyzer.account.ledger import Entry, Ledger, Severity
+from analyzer.account.scopes import float_name
 from analyzer.formulas.derived import part_finder
 from analyzer.formulas.family import Family, load_family
 from analyzer.formulas.reasons import find_reasons
 from analyzer.formulas.record import Checked, Formula, MatchedBy, Side
-from analyzer.ledger import Entry, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter
 from analyzer.model import Key
 from analyzer.reconciliation import reconcile_ledger
 from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Reconciliation
-from analyzer.scopes import float_name
-from analyzer.units import format_count
+from analyzer.text import format_count
 
 # A parameter belongs to the part whose scope fits its PyTorch name. Of a ledger that was reconciled these names are
 # PyTorch's own; of one that was not they are what the exporter left in the file.

@@ -21,7 +21,7 @@ from analyzer.formulas.family import (
 )
 from analyzer.formulas.language import Expression, Value, Values
 from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
-from analyzer.wording import shown
+from analyzer.text import shown
 
 # The defaults are those of transformers' config classes, which the tests compare.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from analyzer.errors import FormulaError
-from analyzer.wording import shown
+from analyzer.text import shown
 
 
 def height(size: int | tuple[int, int]) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.artifact import MODEL_SUFFIX
+from analyzer.account.artifact import MODEL_SUFFIX
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind
 from analyzer.errors import UsageError
 from analyzer.formulas.counting import read_config

@@ -23,7 +23,7 @@ from analyzer.formulas.record import (
     Side,
 )
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line
-from analyzer.units import format_count, format_many
+from analyzer.text import format_count, format_many
 
 # What-if backwards: a change is taken for a cause only if every part that it touches then agrees exactly.
 

@@ -14,10 +14,10 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array
-from analyzer.dtypes import DType
-from analyzer.ranges import Source, Traffic
-from analyzer.units import format_many, printable
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
+from analyzer.model.ranges import Source, Traffic
+from analyzer.text import format_many, printable
 
 __all__ = [
     "DEFAULT_DOMAIN",
@@ -135,7 +135,7 @@ class Payload(Protocol):
         ...
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.content.sample_positions`, flat."""
+        """The elements at `analyzer.model.content.sample_positions`, flat."""
         ...
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
@@ -232,7 +232,7 @@ class Node(NamedTuple):
     integers: Mapping[str, int] = NOTHING
     """Its single-integer attributes."""
     metadata: Mapping[str, str] = NOTHING
-    """The `metadata_props` that tell where the node comes from (`analyzer.scopes` reads them)."""
+    """The `metadata_props` that tell where the node comes from (`analyzer.account.scopes` reads them)."""
     overload: str = ""
     """Which of several functions of one name it calls."""
     settings: Mapping[str, Setting] = NOTHING

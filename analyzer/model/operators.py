@@ -13,23 +13,6 @@ from dataclasses import dataclass
 
 from analyzer.model import DEFAULT_DOMAIN, Node
 
-__all__ = [
-    "CARRIES",
-    "DECODES",
-    "MEASURES",
-    "MOVES",
-    "OPERATORS",
-    "Kind",
-    "Operator",
-    "Slot",
-    "find_operator",
-    "is_integer_product",
-    "is_own",
-    "kind_of",
-    "named",
-    "operator_of",
-]
-
 
 class Slot(enum.StrEnum):
     """What an input is to its operator."""
@@ -448,16 +431,6 @@ OPERATORS: Mapping[str, Mapping[str, Operator]] = _collect()
 """By domain and name. ONNX's own domain is there under both of its names."""
 
 _NONE: Mapping[str, Operator] = {}
-
-
-def find_operator(domain: str, op_type: str) -> Operator | None:
-    """The operator of a name in a domain; None where nobody knows it.
-
-    >>> find_operator("ai.onnx", "QLinearConv").slot(4), find_operator("", "Concat").hands_on(7)
-    (<Slot.SCALE: 'scale'>, True)
-    >>> find_operator("com.microsoft", "Conv")
-    """
-    return OPERATORS.get(domain, _NONE).get(op_type)
 
 
 def operator_of(node: Node) -> Operator | None:

@@ -8,9 +8,7 @@ from dataclasses import replace
 
 from analyzer.pages.page import Block, Cell, Column, Detail, Kind, Notes, Page, Table
 from analyzer.pages.shared import GROUPS
-from analyzer.units import format_count, format_many
-
-__all__ = ["put_formula_beside", "put_times_beside"]
+from analyzer.text import format_count, format_many
 
 
 def put_times_beside(page: Page, times: Mapping[str, float]) -> Page:

@@ -24,7 +24,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import count_severities, list_findings, natural_list
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_count,
     format_many,
@@ -33,8 +33,6 @@ from analyzer.units import (
     format_signed_bytes,
     short_share,
 )
-
-__all__ = ["describe_check"]
 
 
 def describe_check(document: CheckDocument) -> Page:

@@ -23,7 +23,7 @@ from analyzer.pages.page import (
     Table,
 )
 from analyzer.pages.shared import tell_rule, title_groups
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_change,
     format_count,
@@ -32,8 +32,6 @@ from analyzer.units import (
     format_signed,
     format_signed_bytes,
 )
-
-__all__ = ["describe_comparison"]
 
 GROUPS, TENSORS = "groups", "tensors"
 

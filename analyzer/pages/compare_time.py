@@ -30,7 +30,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import tell_rule, title_groups
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_change,
     format_count,
@@ -40,8 +40,6 @@ from analyzer.units import (
     short_share,
     shorten,
 )
-
-__all__ = ["describe_sweep_comparison", "describe_time_comparison"]
 
 Compared = CompareTimeDocument | CompareSweepDocument
 Times = CompareTimeDocument | ComparedPoint

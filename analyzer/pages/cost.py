@@ -11,6 +11,7 @@ from analyzer.pages.memory import memory_answer, memory_blocks
 from analyzer.pages.page import (
     Block,
     Cell,
+    Chart,
     Column,
     Detail,
     Fact,
@@ -25,9 +26,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import title_groups
-from analyzer.units import format_bytes, format_count, format_many, short_count
-
-__all__ = ["describe_cost"]
+from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
 def describe_cost(document: CostDocument) -> Page:
@@ -140,7 +139,10 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     yield from _measured(document)
     yield from _against(document)
     yield from memory_blocks(document)
-    yield _groups(document)
+    groups = _groups(document)
+    if document.totals.macs.value:
+        yield Chart("groups", "Work of each group", "bars", _BARS, _BARS_SUMMARY)
+    yield groups
     yield _operators(document)
     if document.assumed:
         equal = tuple(f"{each}: they meet in one axis" for each in document.assumed)
@@ -271,6 +273,16 @@ def _groups(document: CostDocument) -> Table:
     return Table(
         (Column(title, Kind.NAME), *_COLUMNS), rows, title=title, total=total, is_long=True, key="groups"
     )
+
+
+_BARS = {
+    "name": 0,
+    "most": 30,
+    "measures": [
+        [title, [[title, at]]] for at, title in ((1, "MACs"), (3, "read"), (4, "written"), (5, "flops"))
+    ],
+}
+_BARS_SUMMARY = "Bars of what each group does; the table of groups has the numbers."
 
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from posixpath import relpath
 
+from analyzer.account.findings.catalog import EXPLANATIONS
 from analyzer.documents.explain import ExplainDocument, Explanation
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.pages.page import Block, Column, Detail, Kind, Link, Page, Passage, Row, Table
-
-__all__ = ["describe_explanations"]
 
 
 def describe_explanations(document: ExplainDocument) -> Page:

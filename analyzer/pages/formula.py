@@ -43,7 +43,7 @@ from analyzer.pages.page import (
 )
 from analyzer.pages.shared import count_said
 from analyzer.pages.symbols import Symbols, symbols_in
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_change,
     format_count,
@@ -52,8 +52,6 @@ from analyzer.units import (
     format_share,
     format_signed,
 )
-
-__all__ = ["describe_formula"]
 
 
 def describe_formula(document: FormulaDocument, symbols: Symbols | None = None) -> Page:

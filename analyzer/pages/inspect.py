@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence, Set
 
 from msgspec.structs import replace
 
+from analyzer.account.group.branches import fold_names
 from analyzer.documents.inspect import InspectDocument, Model, Tensor, Value
 from analyzer.documents.shared import Finding
-from analyzer.group.branches import fold_names
 from analyzer.pages.page import (
     Block,
     Chart,
@@ -38,7 +38,7 @@ from analyzer.pages.shared import (
     tell_rule,
     title_groups,
 )
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_count,
     format_many,
@@ -47,8 +47,6 @@ from analyzer.units import (
     short_share,
     shorten,
 )
-
-__all__ = ["describe_inspection", "say_dims", "say_value"]
 
 TENSORS = "tensors"
 

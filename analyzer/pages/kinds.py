@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from analyzer.documents.base import Head
 from analyzer.pages.page import Page
 
-__all__ = ["PAGES", "describe"]
-
 PAGES: Mapping[str, str] = {
     "CheckDocument": "check:describe_check",
     "CompareDocument": "compare:describe_comparison",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from analyzer.answer import Answer
+from analyzer.documents.answer import Answer
 from analyzer.documents.lake import LakeDocument
 from analyzer.pages.page import (
     Block,
@@ -22,9 +22,7 @@ from analyzer.pages.page import (
     Table,
 )
 from analyzer.pages.shared import count_said
-from analyzer.units import format_bytes, format_count, format_many
-
-__all__ = ["describe_answer", "describe_lake", "describe_tables"]
+from analyzer.text import format_bytes, format_count, format_many
 
 
 def describe_lake(document: LakeDocument) -> Page:

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.memory import FittingSize
-from analyzer.pages.page import Block, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
-from analyzer.units import format_bytes, format_count
-
-__all__ = ["memory_answer", "memory_blocks"]
+from analyzer.pages.page import Block, Chart, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
+from analyzer.text import format_bytes, format_count
 
 
 def memory_answer(document: CostDocument) -> str:
@@ -82,9 +80,38 @@ def _peak(document: CostDocument) -> Iterator[Block]:
         Column("live at the peak", Kind.NAME),
         Column("made by", room=5),
         Column("bytes", Kind.BYTES, room=9),
+        Column("peak without it", Kind.PROSE, room=4),
     )
-    rows = tuple(Row((tensor.value, tensor.op_type, tensor.bytes)) for tensor in peak.live)
+    rows = tuple(
+        Row((tensor.value, tensor.op_type, tensor.bytes, _without(tensor.saves))) for tensor in peak.live
+    )
     yield Table(columns, rows, title="live at the peak", is_long=True, key="live")
+    yield _picture(document)
+
+
+def _without(saves: int | None) -> str:
+    """How much lower the peak of the run would be without a tensor."""
+    if saves is None:
+        return ""
+    return f"-{format_bytes(saves)}" if saves else "the same"
+
+
+_BINS = 1_500
+"""Bars of a picture; of more nodes each bar has several, and the most that there is in them."""
+
+
+def _picture(document: CostDocument) -> Chart:
+    """Live bytes along the nodes, by subgraph."""
+    steps = document.live
+    names = list(dict.fromkeys(step.group or "" for step in steps))
+    width = -(-len(steps) // _BINS) or 1
+    bars = []
+    for start in range(0, len(steps), width):
+        most = max(steps[start : start + width], key=lambda step: step.bytes)
+        bars.append([f"{most.op_type} {most.node}".strip(), most.bytes, names.index(most.group or "")])
+    data = {"groups": [name or "[root]" for name in names], "bars": bars}
+    summary = "Bytes that are there after each node in the order of the run, coloured by subgraph; the peak is marked."
+    return Chart("", "Live bytes along the nodes", "steps", data, summary)
 
 
 def _fits(document: CostDocument) -> Iterator[Block]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_count,
     format_doing,
@@ -19,39 +19,6 @@ from analyzer.units import (
     format_signed_ms,
     short_share,
 )
-
-__all__ = [
-    "Block",
-    "Cell",
-    "Chart",
-    "Code",
-    "Column",
-    "Detail",
-    "Fact",
-    "Facts",
-    "Figure",
-    "Findings",
-    "Kind",
-    "Link",
-    "Math",
-    "Notes",
-    "Page",
-    "Passage",
-    "Piece",
-    "Problem",
-    "Prose",
-    "Row",
-    "Said",
-    "Table",
-    "Tone",
-    "cut_table",
-    "list_verdicts",
-    "name_rows",
-    "number_of",
-    "pieces_of",
-    "say",
-    "say_prose",
-]
 
 
 class Tone(Enum):
@@ -279,7 +246,7 @@ class Chart:
     """The key of that table; empty where the data are all there is."""
     title: str
     kind: str
-    """`tree`, `waterfall`, `bars` or `lines`."""
+    """`tree`, `waterfall`, `bars`, `lines` or `steps`."""
     data: Mapping[str, object] = field(default_factory=dict)
     summary: str = ""
     """What it shows, for who cannot see it."""

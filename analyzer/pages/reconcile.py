@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.content import SAMPLES
 from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
+from analyzer.model.content import SAMPLES
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -26,9 +26,7 @@ from analyzer.pages.page import (
 )
 from analyzer.pages.shared import count_said, list_findings, natural_list, table_groups, tell_reuse, tell_rule
 from analyzer.reconciliation.lines import UNBALANCED
-from analyzer.units import format_count, format_many, format_shape
-
-__all__ = ["describe_export", "describe_reconciliation"]
+from analyzer.text import format_count, format_many, format_shape
 
 PARAMETERS = "parameters"
 

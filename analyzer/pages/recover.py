@@ -6,9 +6,9 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from analyzer.content import SAMPLES
 from analyzer.documents.recover import Lossy, Lost, RecoverDocument, StateTensor, Unnamed
-from analyzer.dtypes import DType
+from analyzer.model.content import SAMPLES
+from analyzer.model.dtypes import DType
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -28,9 +28,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.reconciliation.lines import Line
-from analyzer.units import format_bytes, format_count, format_many, format_shape, short_count
-
-__all__ = ["describe_recovery"]
+from analyzer.text import format_bytes, format_count, format_many, format_shape, short_count
 
 
 def describe_recovery(document: RecoverDocument) -> Page:

@@ -22,26 +22,11 @@ from analyzer.pages.page import (
     Said,
     Table,
 )
-from analyzer.units import format_bytes, format_count, format_doing, format_many, short_count, short_share
+from analyzer.text import format_bytes, format_count, format_doing, format_many, short_count, short_share
 
 if TYPE_CHECKING:  # the documents of others
     from analyzer.documents.check import ModelFinding
     from analyzer.documents.survey import SurveyFinding
-
-__all__ = [
-    "GROUPS",
-    "bytes_said",
-    "chart_groups",
-    "count_said",
-    "count_severities",
-    "list_findings",
-    "natural_list",
-    "shares_said",
-    "table_groups",
-    "tell_reuse",
-    "tell_rule",
-    "title_groups",
-]
 
 _RANKS = {"error": 0, "warning": 1, "note": 2}
 

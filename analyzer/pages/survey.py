@@ -6,8 +6,8 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from analyzer.account.findings.catalog import EXPLANATIONS
 from analyzer.documents.survey import SurveyDocument, Surveyed, SurveyFinding, Unreadable
-from analyzer.findings.catalog import EXPLANATIONS
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -23,9 +23,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import chart_groups, count_said, count_severities
-from analyzer.units import format_bytes, format_count, format_many
-
-__all__ = ["describe_survey"]
+from analyzer.text import format_bytes, format_count, format_many
 
 
 def describe_survey(document: SurveyDocument) -> Page:

@@ -10,8 +10,6 @@ from analyzer.documents.formula import FormulaDocument
 from analyzer.formulas.record import FormulaReport
 from analyzer.pages.page import Math, Prose
 
-__all__ = ["Symbols", "symbols_in", "symbols_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Symbols:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from analyzer.documents.saved.timing import rebuild_timing
 from analyzer.documents.time import Elsewhere, Latency, Point, SweepDocument, TimeDocument
 from analyzer.pages.page import (
     Block,
@@ -23,7 +24,20 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import bytes_said, count_said, natural_list, shares_said, tell_rule, title_groups
-from analyzer.saved.timing import rebuild_timing
+from analyzer.text import (
+    format_bytes,
+    format_count,
+    format_frequency,
+    format_many,
+    format_ms,
+    format_others,
+    format_percent,
+    format_shape,
+    printable,
+    short_ms,
+    short_share,
+    shorten,
+)
 from analyzer.timing.record import Timing
 from analyzer.timing.request import Fill
 from analyzer.timing.rows import (
@@ -39,22 +53,6 @@ from analyzer.timing.rows import (
     total_group,
 )
 from analyzer.timing.running.measure import judge_profiled
-from analyzer.units import (
-    format_bytes,
-    format_count,
-    format_frequency,
-    format_many,
-    format_ms,
-    format_others,
-    format_percent,
-    format_shape,
-    printable,
-    short_ms,
-    short_share,
-    shorten,
-)
-
-__all__ = ["describe_sweep", "describe_timing"]
 
 EACH = "each"
 """What charts call the table of groups one by one by."""

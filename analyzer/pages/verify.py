@@ -19,9 +19,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.units import format_error, format_many, format_signed_bytes
-
-__all__ = ["describe_verification"]
+from analyzer.text import format_error, format_many, format_signed_bytes
 
 
 def describe_verification(document: VerifyDocument) -> Page:

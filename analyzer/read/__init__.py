@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from analyzer.errors import LedgerError, ModelReadError
 from analyzer.model import TRAINING, File, Function, Graph, Model
+from analyzer.model.ranges import Source
 from analyzer.near import model_of_data
-from analyzer.ranges import Source
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
 from analyzer.read.source import HEAD, describe_kind, open_source

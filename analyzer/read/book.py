@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Key
-from analyzer.ranges import Source
+from analyzer.model.ranges import Source
 from analyzer.read.wire import Field, Window
 
 NODES = "[node structure]"

@@ -11,9 +11,9 @@ from typing import NamedTuple, TypeVar
 import onnx
 from google.protobuf.message import DecodeError
 
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Function, Graph, GraphPath, StoredTensor, ValueType
+from analyzer.model.dtypes import DType
 from analyzer.read.book import FUNCTIONS, HEADER, METADATA, UNKNOWN, VALUES, Book, shown, untaken
 from analyzer.read.nodes import (
     BIG,

@@ -11,7 +11,7 @@ import msgspec
 import onnx
 from onnx import shape_inference
 
-from analyzer.dtypes import DType
+from analyzer.model.dtypes import DType
 from analyzer.process.child import read_frame, write_frame
 from analyzer.read.described import (
     Asked,

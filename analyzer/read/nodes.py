@@ -14,10 +14,10 @@ import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import AttributeProto
 
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import NOTHING, Carrier, GraphPath, Node, Setting, StoredTensor
-from analyzer.ranges import Source
+from analyzer.model.dtypes import DType
+from analyzer.model.ranges import Source
 from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, Names, shown, untaken
 from analyzer.read.payload import ListPayload
 from analyzer.read.tensors import read_sparse, read_tensor
@@ -192,7 +192,7 @@ _KEPT_METADATA = frozenset(
         b"pkg.onnxscript.optimizer.folded_from",
     }
 )
-"""What `analyzer.scopes` reads; the rest, stack traces above all, is booked and dropped."""
+"""What `analyzer.account.scopes` reads; the rest, stack traces above all, is booked and dropped."""
 
 _CONSTANT_LISTS = frozenset(
     {"value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"}
@@ -437,7 +437,7 @@ def _take_usual(content: bytes, start: int, end: int, base: int, names: Names) -
 
 
 def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
-    """Keep one entry of `metadata_props` (key in field 1, value in field 2) if `analyzer.scopes` reads it.
+    """Keep one entry of `metadata_props` (key in field 1, value in field 2) if `analyzer.account.scopes` reads it.
 
     Raises:
         IndexError, ValueError: the bytes are no such entry.
@@ -523,7 +523,7 @@ def _is_list(proto: AttributeProto) -> bool:
 
 
 def kept_metadata(props: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
-    """The notes that `analyzer.scopes` reads."""
+    """The notes that `analyzer.account.scopes` reads."""
     notes: dict[str, str] = {}
     for item in props:
         content = item.SerializeToString()

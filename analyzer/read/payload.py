@@ -14,10 +14,10 @@ import numpy.typing as npt
 import onnx
 from google.protobuf.message import DecodeError
 
-from analyzer.content import SAMPLES, Array, sample, sample_positions
-from analyzer.dtypes import DType
 from analyzer.model import Payload
-from analyzer.ranges import Source
+from analyzer.model.content import SAMPLES, Array, sample, sample_positions
+from analyzer.model.dtypes import DType
+from analyzer.model.ranges import Source
 from analyzer.read.wire import decode_varints
 
 Bytes = npt.NDArray[np.uint8]
@@ -72,7 +72,7 @@ class FilePayload:
             return None
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.content.sample_positions`, flat; of a large tensor no others are read."""
+        """The elements at `analyzer.model.content.sample_positions`, flat; of a large tensor no others are read."""
         numel = math.prod(self.shape)
         nbytes = self.dtype.nbytes(numel)
         if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:
@@ -182,7 +182,7 @@ class ListPayload:
         return np.array(proto.i if proto.type == proto.INT else proto.ints, dtype=element)
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.content.sample_positions`."""
+        """The elements at `analyzer.model.content.sample_positions`."""
         array = self.array()
         return None if array is None else sample(array, salt)
 

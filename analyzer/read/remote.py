@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
-from analyzer.ranges import Traffic, check_location
+from analyzer.model.ranges import Traffic, check_location
 
 # what keeps remote files
 

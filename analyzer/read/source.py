@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 from analyzer.errors import ExternalDataError, ModelReadError
+from analyzer.model.ranges import Bytes, Source, check_location, is_url
 from analyzer.near import near_name
-from analyzer.ranges import Bytes, Source, check_location, is_url
 
 # files that are no models
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.dtypes import DType
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, StoredTensor
-from analyzer.ranges import Source
+from analyzer.model.dtypes import DType
+from analyzer.model.ranges import Source
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
 from analyzer.read.payload import Encoding, FilePayload
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
-from analyzer.units import format_many
+from analyzer.text import format_many
 
 # the fields of a TensorProto
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ModelReadError
-from analyzer.ranges import Source
+from analyzer.model.ranges import Source
 
 VARINT = 0
 FIXED64 = 1

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analyzer.classify.constants import as_read
-from analyzer.content import ContentMode
+from analyzer.account.classify.constants import as_read
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
-from analyzer.ledger import Ledger
 from analyzer.manifest import Manifest
+from analyzer.model.content import ContentMode
 from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm
 from analyzer.reconciliation.blocked import find_tiles, mark_tiles
 from analyzer.reconciliation.books import Books
@@ -143,7 +143,7 @@ def reconcile_ledger(
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
 
     Args:
-        ledger: the file's side, from `analyzer.audit`.
+        ledger: the file's side, from `analyzer.account.audit`.
         manifest: PyTorch's side.
         content: how far values are compared; None compares all of them, or all that the manifest describes, but
             samples of a remote file where `weights` are at hand.

@@ -23,9 +23,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.account.classify.structure import find_origin
+from analyzer.account.ledger import Entry, Role, natural_order
+from analyzer.account.scopes import module_of
 from analyzer.checkpoints.statedict import BY_NAMES
-from analyzer.classify.structure import find_origin
-from analyzer.ledger import Entry, Role, natural_order
 from analyzer.manifest import BatchNorm, Parameter
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
@@ -34,7 +35,6 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.factors import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
 from analyzer.reconciliation.layouts import layouts
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
-from analyzer.scopes import module_of
 
 # folded into the weight before it
 

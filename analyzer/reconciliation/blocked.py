@@ -12,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.content import Array, channel_statistics, decode_values
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry
+from analyzer.account.ledger import Entry
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node, StoredTensor
+from analyzer.model.content import Array, channel_statistics, decode_values
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.layouts import Tiles
 from analyzer.reconciliation.lines import MEANINGS, Line, name_of

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from analyzer.ledger import Entry, Ledger
+from analyzer.account.ledger import Entry, Ledger
+from analyzer.account.scopes import mangle, module_of, read_provenance
 from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.contents import Contents, Fit
 from analyzer.reconciliation.lines import SAMPLED, EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconciliation.names import Alignment
-from analyzer.scopes import mangle, module_of, read_provenance
-from analyzer.wiring import Reader
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
 """Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""

@@ -15,20 +15,20 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from analyzer.content import Array, digest, digest_transposed
-from analyzer.dtypes import DType
-from analyzer.evaluation import Evaluator, track
-from analyzer.ledger import Entry
+from analyzer.account.ledger import Entry
+from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, Place, StoredTensor
+from analyzer.model.content import Array, digest, digest_transposed
+from analyzer.model.dtypes import DType
+from analyzer.model.evaluation import Evaluator, track
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
-from analyzer.opaque import count_rounded
+from analyzer.model.tables import is_geometric
+from analyzer.model.wiring import GraphInput, Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.reconciliation.pointwise import is_offset
-from analyzer.tables import is_geometric
-from analyzer.wiring import GraphInput, Reader, Wiring
 
 _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"

@@ -2,7 +2,7 @@
 
 Of a large tensor a manifest has no values that codes could be held against, but two numbers of each row (each slice
 along the first axis): its projection on a direction of pseudo-random signs, and its norm
-(`analyzer.content.channel_statistics`). Every element is in them.
+(`analyzer.model.content.channel_statistics`). Every element is in them.
 
 A quantizer that rounds to the nearest errs by at most half a step s. The projection then errs by a sum of independent
 terms of at most 0.75 s each, so that it is off by more than 4 sqrt(sum s^2) with a chance below 1e-9 (Hoeffding 1963),
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, channel_direction, rounded
-from analyzer.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
-from analyzer.dtypes import DType
+from analyzer.account.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
+from analyzer.model.content import Array, channel_direction, rounded
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation.layouts import AxisLayout
 
 Reals = npt.NDArray[np.float64]

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import (
+from analyzer.account.decoding import Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Entry
+from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.model import Key
+from analyzer.model.content import (
     SAMPLES,
     Array,
     ContentMode,
@@ -28,11 +33,8 @@ from analyzer.content import (
     sample,
     sample_positions,
 )
-from analyzer.decoding.encodings import Encoded, find_encoding
-from analyzer.dtypes import DType, is_exact
-from analyzer.ledger import Entry
-from analyzer.manifest import Buffer, Manifest, Parameter
-from analyzer.model import Key
+from analyzer.model.dtypes import DType, is_exact
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.closeness import (
     BAND,
     Reals,
@@ -61,7 +63,6 @@ from analyzer.reconciliation.layouts import (
     layouts,
 )
 from analyzer.reconciliation.lines import Line
-from analyzer.wiring import Wiring
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
@@ -154,7 +155,7 @@ class Originals:
         return None if values is None else digest(values)
 
     def cast_digest(self, tensor: Parameter | Buffer, dtype: DType) -> str | None:
-        """Of the elements cast to another floating-point type, as `analyzer.content.cast_digest` takes it."""
+        """Of the elements cast to another floating-point type, as `analyzer.model.content.cast_digest` takes it."""
         if tensor.content is not None and dtype.name in tensor.content.casts:
             return tensor.content.casts[dtype.name]
         values = self.values(tensor)
@@ -168,7 +169,7 @@ class Originals:
         return self.cast_row_digests(tensor, tensor.dtype)
 
     def cast_row_digests(self, tensor: Parameter | Buffer, dtype: DType) -> npt.NDArray[np.uint64] | None:
-        """Of each row in another type, in the form that `analyzer.content.rounded` gives; kept for the next entry."""
+        """Of each row in another type, in the form that `model.content.rounded` gives; kept for the next entry."""
         key = (tensor.name, dtype)
         if key not in self._rows:
             values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None

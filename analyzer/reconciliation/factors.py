@@ -20,18 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, channel_statistics
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Role, natural_order
+from analyzer.account.ledger import Entry, Role, natural_order
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Node, StoredTensor
+from analyzer.model.content import Array, channel_statistics
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import CARRIES, DECODES, Kind, kind_of
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Contents
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
-from analyzer.scopes import module_of
 
 # a weight times a factor for each channel
 

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array
-from analyzer.ledger import Entry
+from analyzer.account.ledger import Entry
+from analyzer.account.scopes import float_name
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Node, StoredTensor
+from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, Kind, named
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.lines import Line
-from analyzer.scopes import float_name
-from analyzer.wiring import Wiring
 
 _MOST_ELEMENTS = 1 << 62
 """Elements that positions can count; a header may claim more."""

@@ -14,21 +14,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.classify.structure import find_origin
-from analyzer.content import Array, decode_values, is_constant_filled
-from analyzer.ledger import Entry, Evidence, Role
-from analyzer.liveness import find_live
+from analyzer.account.classify.structure import find_origin
+from analyzer.account.ledger import Entry, Evidence, Role
+from analyzer.account.scopes import is_dotted
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter, Traced, split_name
 from analyzer.model import Node, StoredTensor
+from analyzer.model.content import Array, decode_values, is_constant_filled
+from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
+from analyzer.model.waves import are_frequencies, begin_at_zero
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.reconciliation.tables import is_only_turned
-from analyzer.scopes import is_dotted
-from analyzer.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
-from analyzer.waves import are_frequencies, begin_at_zero
-from analyzer.wiring import Reader
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
-from analyzer.content import ContentMode
-from analyzer.ledger import Finding, Ledger, Trainability
+from analyzer.account.ledger import Finding, Ledger, Trainability
+from analyzer.account.notebook import to_html
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
-from analyzer.notebook import to_html
-from analyzer.scopes import module_of
-from analyzer.units import format_many, printable
+from analyzer.model.content import ContentMode
+from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:
     import numpy as np

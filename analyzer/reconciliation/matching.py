@@ -19,16 +19,16 @@ from operator import itemgetter
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array
-from analyzer.ledger import Entry, Evidence, Role
+from analyzer.account.ledger import Entry, Evidence, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import BatchNorm, Buffer, Parameter
 from analyzer.model import Carrier, Key
+from analyzer.model.content import Array
 from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
 from analyzer.reconciliation.closeness import was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line
-from analyzer.scopes import module_of
 
 # by content
 

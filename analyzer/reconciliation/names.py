@@ -11,9 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from analyzer.ledger import Entry, Ledger, Role
+from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.account.scopes import folded_from
 from analyzer.manifest import Buffer, Manifest, Parameter
-from analyzer.scopes import folded_from
 
 _DEEPEST_PREFIX = 3
 """Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from analyzer.content import decode_values
-from analyzer.ledger import Entry, Role
+from analyzer.account.ledger import Entry, Role
 from analyzer.manifest import Parameter, WeightNorm, split_name
+from analyzer.model.content import decode_values
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals, least_difference
 from analyzer.reconciliation.factors import fit_scaled, tolerance_of

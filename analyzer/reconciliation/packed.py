@@ -21,18 +21,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest
-from analyzer.content import digest as digest_of
-from analyzer.ledger import Entry, Role
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import GraphPath, Node
+from analyzer.model.content import Array, cast_digest
+from analyzer.model.content import digest as digest_of
 from analyzer.model.operators import DECODES
 from analyzer.reconciliation.books import Books, Holding, piece_of
 from analyzer.reconciliation.closeness import is_like, is_rounded
 from analyzer.reconciliation.contents import Fit, Stacks
 from analyzer.reconciliation.layouts import AxisLayout, is_turned
 from analyzer.reconciliation.lines import Line, Piece, with_line
-from analyzer.scopes import module_of
 
 # side by side
 

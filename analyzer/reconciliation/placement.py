@@ -19,14 +19,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from analyzer.ledger import Entry, natural_order
+from analyzer.account.ledger import Entry, natural_order
 from analyzer.manifest import Parameter, split_name
 from analyzer.model import Node, Place
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
 from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Piece
-from analyzer.wiring import Reader
 
 _NUMBER = re.compile(r"\d+")
 

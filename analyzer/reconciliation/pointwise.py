@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.classify.structure import scales_norm
-from analyzer.ledger import Entry, Role
+from analyzer.account.classify.structure import scales_norm
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Node, StoredTensor
 from analyzer.reconciliation.books import Books
@@ -26,7 +27,6 @@ from analyzer.reconciliation.contents import Stacks, Tensor
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
-from analyzer.scopes import module_of
 
 FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
     "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),

@@ -22,19 +22,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
-from analyzer.decoding import LEAST_LIKENESS
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Role
+from analyzer.account.decoding import LEAST_LIKENESS
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.opaque import find_opaque
 from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
+from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
-from analyzer.opaque import find_opaque
+from analyzer.model.tables import count_free
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import MEANINGS, Line
-from analyzer.tables import count_free
 
 # values that were computed in advance
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.classify.structure import find_origin
-from analyzer.content import Array, cast_digest, channel_statistics, digest
-from analyzer.ledger import Entry, Role
+from analyzer.account.classify.structure import find_origin
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node
+from analyzer.model.content import Array, cast_digest, channel_statistics, digest
 from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, compare_sums, is_like, is_rounded
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
-from analyzer.scopes import module_of
-from analyzer.wiring import Wiring
 
 _FEWEST = 2
 """Sampled elements that must fall into a piece for it to be known by them."""

@@ -23,18 +23,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array, cast_digest, digest, rounded, row_digests
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Role
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.scopes import module_of
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Place
+from analyzer.model.content import Array, cast_digest, digest, rounded, row_digests
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model.waves import are_frequencies
 from analyzer.reconciliation.books import Books, Holding
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
-from analyzer.scopes import module_of
-from analyzer.waves import are_frequencies
 
 # rows of a table
 

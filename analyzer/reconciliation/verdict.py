@@ -1,6 +1,6 @@
 """Settled books -> Reconciliation: the sums of the bridge, findings, what is nearest, and whether wiring changed.
 
-Wiring is compared by the digest of `analyzer.fingerprint`, with each weight under its PyTorch name. It says something
+Wiring is compared by the digest of `model.fingerprint`, with each weight under its PyTorch name. It says something
 of files as they were exported: whoever optimizes a file, or encodes its weights, changes it, and then nothing is
 compared.
 """
@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from analyzer.account.findings.facts import count_freed
+from analyzer.account.ledger import Entry, Finding, Ledger, Severity
+from analyzer.account.scopes import is_dotted, module_of
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
-from analyzer.findings.facts import count_freed
-from analyzer.fingerprint import Fingerprint, take_fingerprint
-from analyzer.ledger import Entry, Finding, Ledger, Severity
 from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest
 from analyzer.model import Key, Place, StoredTensor, label
+from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.lines import (
     MEANINGS,
@@ -33,8 +34,7 @@ from analyzer.reconciliation.lines import (
     Reconciliation,
     why_differing,
 )
-from analyzer.scopes import is_dotted, module_of
-from analyzer.units import format_doing, format_many, format_share
+from analyzer.text import format_doing, format_many, format_share
 
 # the sums, and what does not balance
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from analyzer.account.ledger import Role
 from analyzer.checkpoints.statefile import FileTensor, write_state_file
-from analyzer.content import Array
-from analyzer.ledger import Role
 from analyzer.model import Key
+from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import Line
 from analyzer.recover.judging import Judge

@@ -6,12 +6,13 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from analyzer.account.decoding import CODES
+from analyzer.account.scopes import module_of
 from analyzer.checkpoints.statefile import STATE_TYPES
-from analyzer.content import SAMPLES
-from analyzer.decoding import CODES
-from analyzer.dtypes import DType, is_exact
 from analyzer.manifest import Buffer, Parameter
 from analyzer.model import StoredTensor
+from analyzer.model.content import SAMPLES
+from analyzer.model.dtypes import DType, is_exact
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.layouts import (
     PACKS_TRANSPOSE,
@@ -23,8 +24,7 @@ from analyzer.reconciliation.layouts import (
 )
 from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
 from analyzer.recover.restoring import NO_SCALE, Lost, Restorer, StateTensor
-from analyzer.scopes import module_of
-from analyzer.units import format_count
+from analyzer.text import format_count
 
 
 class Judge:

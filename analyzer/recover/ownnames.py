@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from analyzer.account.decoding import CODES, Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.account.scopes import float_name, is_dotted
+from analyzer.account.scopes.paths import module_classes
 from analyzer.checkpoints import Original
-from analyzer.decoding import CODES, Encoded
-from analyzer.decoding.encodings import find_encoding
-from analyzer.dtypes import DType
-from analyzer.ledger import Entry, Ledger, Role
 from analyzer.manifest import Buffer, Manifest, Parameter, split_name
 from analyzer.model import Carrier, Key
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
 from analyzer.recover.restoring import NO_SCALE
-from analyzer.scopes import float_name, is_dotted
-from analyzer.scopes.paths import module_classes
 
 _FOLDED_BIAS = "_bias"
 """What onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.content import Array
-from analyzer.decoding import Encoded
-from analyzer.decoding.encodings import find_encoding
-from analyzer.dtypes import DType
+from analyzer.account.decoding import Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Ledger
 from analyzer.errors import ModelReadError
-from analyzer.ledger import Ledger
 from analyzer.model import Key, StoredTensor, label
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Line, Piece

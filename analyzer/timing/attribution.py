@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.account.group.keys import ACCOUNTS, UNSCOPED, label_members
+from analyzer.account.group.patterns import UNGROUPED, OwnGroups, find_groups
+from analyzer.account.ledger import Group, Grouping, Ledger
 from analyzer.errors import UsageError
-from analyzer.group.keys import ACCOUNTS, UNSCOPED, label_members
-from analyzer.group.patterns import UNGROUPED, OwnGroups, find_groups
-from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Graph, Model, Node
 from analyzer.timing.record import KernelTime, TimedGroup
 from analyzer.timing.request import Kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from analyzer.ledger import Group, Grouping, Ledger
+from analyzer.account.ledger import Group, Grouping, Ledger
 from analyzer.timing.request import Clock, Feed, MeasuringOrder, Optimization, Schedule
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.group.keys import Label
-from analyzer.group.tree import TreeRow, build_tree, cut_rows, sum_groups
-from analyzer.ledger import Group
+from analyzer.account.group.keys import Label
+from analyzer.account.group.tree import TreeRow, build_tree, cut_rows, sum_groups
+from analyzer.account.ledger import Group
+from analyzer.text import format_many
 from analyzer.timing.record import Point, TimedGroup, Timing
-from analyzer.units import format_many
 
 FEWEST = 3
 """Points without which nothing is fitted."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from analyzer.account.group.keys import Label, label_order
+from analyzer.account.ledger import Group, Match
 from analyzer.comparison import Pair, Status
 from analyzer.errors import UsageError
-from analyzer.group.keys import Label, label_order
-from analyzer.ledger import Group, Match
 from analyzer.timing.record import Point, TimedGroup, Timing
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from analyzer.account.group.patterns import OwnGroups
+from analyzer.account.ledger import Grouping, Ledger
 from analyzer.errors import LedgerError, TimingError
-from analyzer.group.patterns import OwnGroups
-from analyzer.ledger import Grouping, Ledger
 from analyzer.process.child import Limits
 from analyzer.read import read_model
+from analyzer.text import printable
 from analyzer.timing.attribution import (
     Membership,
     Origin,
@@ -37,7 +38,6 @@ from analyzer.timing.running.apart import Progress, run_apart
 from analyzer.timing.running.devices import environment
 from analyzer.timing.running.measure import summarize
 from analyzer.timing.running.providers import provider_name
-from analyzer.units import printable
 
 _REFUSED = {
     "external-escapes": "points outside of its folder",

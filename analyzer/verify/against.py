@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.content import Array
+from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
-from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node, Place
+from analyzer.model.content import Array
+from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
-from analyzer.units import format_many, printable
+from analyzer.text import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
@@ -27,7 +28,6 @@ from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pai
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
-from analyzer.wiring import NAMED
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")

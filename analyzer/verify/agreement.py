@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 from analyzer.verify.record import Agreement, Verdict
 
 _MARGIN = 32.0

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.checkpoints.statefile import FileTensor, write_state_file
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import ExportError
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.verify.asked import QuantizerAnswer
 from analyzer.verify.record import Costs, KeptFloat, LayerCost
 from analyzer.verify.running import Runner, Subject

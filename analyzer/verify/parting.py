@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from analyzer.content import Array
 from analyzer.errors import ExportError
+from analyzer.model.content import Array
 from analyzer.verify.prints import Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 
 _Reals = npt.NDArray[np.float64]
 LEAST = 4

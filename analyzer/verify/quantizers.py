@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analyzer.content import Array
 from analyzer.model import Graph, StoredTensor
+from analyzer.model.content import Array
 from analyzer.verify.asked import QuantizerAnswer, Rounded
 from analyzer.verify.prints import HUGE
 

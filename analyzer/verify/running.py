@@ -12,11 +12,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from analyzer.content import Array
 from analyzer.errors import TimingError
+from analyzer.model.content import Array
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
+from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import Feed
-from analyzer.units import format_bytes, printable, shorten
 from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, Rounded, TwinAnswer
 from analyzer.verify.prints import Print
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import onnx
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed

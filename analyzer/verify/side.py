@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 
 
 class Call(Protocol):

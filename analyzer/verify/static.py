@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.verify.record import Difference
 

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 
 _FLOAT = onnx.TensorProto.FLOAT
 _HALVES = {"FLOAT16": onnx.TensorProto.FLOAT16, "BFLOAT16": onnx.TensorProto.BFLOAT16}

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzer.content import Array
+from analyzer.account.ledger import Ledger
 from analyzer.errors import TimingError, UsageError
-from analyzer.ledger import Ledger
 from analyzer.model import Graph, Node
+from analyzer.model.content import Array
 from analyzer.process.child import Limits
+from analyzer.text import printable
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import Feed, Fill
-from analyzer.units import printable
 from analyzer.verify.agreement import compare_values, worst
 from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject

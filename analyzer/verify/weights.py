@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzer.content import Array
-from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import Key
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state

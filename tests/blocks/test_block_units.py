@@ -7,8 +7,8 @@ from pathlib import Path
 from flows import RESIDUAL, RESIDUAL_WEIGHTS, flow_of
 from models import ramp
 
-from analyzer.blocks.flow import Flow
-from analyzer.blocks.units import OUTSIDE, GraphLayout, RunPlace, lay_out
+from analyzer.account.blocks.flow import Flow
+from analyzer.account.blocks.units import OUTSIDE, GraphLayout, RunPlace, lay_out
 
 
 def slots_by_output(flow: Flow, layout: GraphLayout) -> dict[str, tuple[int, int]]:

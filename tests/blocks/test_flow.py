@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import ramp
 
-from analyzer.blocks.flow import NONE, post_dominators
-from analyzer.blocks.sections import Cutter
+from analyzer.account.blocks.flow import NONE, post_dominators
+from analyzer.account.blocks.sections import Cutter
 
 TEXT = """
 g (float[n,2] x) => (float[n,3] y) {

@@ -7,7 +7,7 @@ import itertools
 from models import audit
 from test_blocks import ATTENTION, MLP, D, Net, blocks_of, last, nameless, stack
 
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 
 RULE = "name:numbered-modules"
 

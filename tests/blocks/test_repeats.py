@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.blocks.repeats import Repeat, add_alike, find_repeats
+from analyzer.account.blocks.repeats import Repeat, add_alike, find_repeats
 
 
 @settings(max_examples=300, deadline=None)

@@ -12,12 +12,12 @@ import pages
 import timings
 from onnx import numpy_helper
 
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Finding, Severity
 from analyzer.budget.record import AtMost, BudgetReport, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.comparison import compare_ledgers
 from analyzer.formats import to_document
-from analyzer.group import group_by
-from analyzer.ledger import Finding, Severity
-from analyzer.report import Inspection, ReconcileReport, Report, SurveyReport
+from analyzer.reports import Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
 from analyzer.timing.side_by_side import compare_timings
 

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
 from analyzer.formats import RenderOptions, render_report
-from analyzer.group import group_by
-from analyzer.report import Inspection, Report
+from analyzer.reports import Inspection, Report
 
 __all__ = ["HOSTILE", "MANY", "TENSORS", "hostile", "inspect", "layers", "many", "tame", "write"]
 

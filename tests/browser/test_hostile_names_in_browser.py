@@ -22,7 +22,7 @@ from reader import Reader
 from analyzer.errors import UsageError
 from analyzer.formats import to_document
 from analyzer.formats.html import render_documents
-from analyzer.units import printable
+from analyzer.text import printable
 
 pytestmark = pytest.mark.browser
 

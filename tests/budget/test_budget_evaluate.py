@@ -13,6 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import audit, external, ramp, text_model
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import Searcher
+from analyzer.account.ledger import Ledger
 from analyzer.budget.amounts import parse_limit
 from analyzer.budget.evaluate import check_budget, is_about
 from analyzer.budget.measuring import METRICS
@@ -30,9 +33,6 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.errors import UsageError
-from analyzer.group import group_by
-from analyzer.group.patterns import Searcher
-from analyzer.ledger import Ledger
 
 
 def make(folder: Path, widths: Mapping[str, int], layers: int = 2) -> Ledger:

@@ -11,12 +11,12 @@ from xml.etree import ElementTree as ET
 import pytest
 from models import audit, ramp, text_model
 
+from analyzer.account.ledger import Finding, Ledger, Severity
 from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import Among, AtLeast, AtMost, BudgetReport, Growth, Limit, Over, Rule
 from analyzer.errors import UsageError
 from analyzer.formats import render_report
 from analyzer.formats.options import RenderOptions
-from analyzer.ledger import Finding, Ledger, Severity
 
 TEXT = """
     g (float[1,3] x) => (float[1,3] y) {

@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from models import external, ramp, raw, save, text_model
 from onnx import TensorProto
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger, Role
 from analyzer.budget.evaluate import check_budget
 from analyzer.budget.holding import Outcome, hold
 from analyzer.budget.measuring import METRICS, Measured, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Growth, Limit, Over, Rule, Status, Verdict
 from analyzer.budget.selecting import Unknown, select
+from analyzer.documents.saved import load_report
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
-from analyzer.ledger import Ledger, Role
-from analyzer.report import Inspection
-from analyzer.saved import load_report
+from analyzer.reports import Inspection
 
 TEXT = """
     g (float[1,3] x) => (float[1,3] y) {

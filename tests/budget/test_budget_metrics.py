@@ -13,14 +13,14 @@ import onnx
 import pytest
 from models import audit, dynamo_like, external, ramp, save, set_metadata, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
 from analyzer.budget.measuring import METRICS, Measured, list_parts, measure
 from analyzer.budget.selecting import Selection, Unknown, select
+from analyzer.documents.saved import load_report
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
-from analyzer.report import Inspection
-from analyzer.saved import load_report
+from analyzer.reports import Inspection
 
 WEIGHTS = {
     "embeddings.word.weight": ramp(7, 3),

@@ -12,7 +12,7 @@ import pytest
 from commands import run_here
 from models import noise, save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.cost.against import hold_work
 from analyzer.cost.algebra import text_of
 from analyzer.errors import CostError

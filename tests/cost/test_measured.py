@@ -11,7 +11,7 @@ import pytest
 from commands import run_here
 from models import noise, save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.cost.account import measure_cost
 from analyzer.cost.measured import compare_run
 from analyzer.cost.walk import Walk

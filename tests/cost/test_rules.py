@@ -17,8 +17,8 @@ from analyzer.cost.layout import LAYOUT
 from analyzer.cost.others import OTHERS
 from analyzer.cost.values import Step, Value
 from analyzer.cost.work import Work, work_of
-from analyzer.dtypes import DType
 from analyzer.model import Node
+from analyzer.model.dtypes import DType
 
 N = symbol("n")
 

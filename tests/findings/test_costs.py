@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from models import Array, audit, external, noise, ramp, save, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.findings.facts import count_freed
+from analyzer.account.audit import audit_model
+from analyzer.account.findings.facts import count_freed
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Ledger
 from analyzer.formats import RenderOptions, render_report, to_document
-from analyzer.group import group_by
-from analyzer.ledger import Ledger
-from analyzer.report import Inspection, SurveyReport
+from analyzer.reports import Inspection, SurveyReport
 from analyzer.survey import survey_models
 
 LINEAR = "g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, w) }"

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from models import audit, ramp, text_model
 
+from analyzer.account.group import group_by
+from analyzer.account.ledger import Finding, Ledger, Severity
 from analyzer.budget.evaluate import check_models
 from analyzer.budget.record import AtMost, Rule
 from analyzer.formats import render_report
 from analyzer.formats.options import RenderOptions
-from analyzer.group import group_by
-from analyzer.ledger import Finding, Ledger, Severity
-from analyzer.report import Inspection, SurveyReport
+from analyzer.reports import Inspection, SurveyReport
 from analyzer.survey import survey_models
 
 FOUND = (

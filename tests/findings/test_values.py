@@ -14,12 +14,12 @@ from memory import MemoryFile, opened
 from models import audit, noise, ramp, text_model
 from onnx import helper, numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.content import SAMPLES, Array, ContentMode
-from analyzer.dtypes import DType
-from analyzer.findings.facts import Values, look_at_values
-from analyzer.ledger import Entry, Finding, Role, Severity
+from analyzer.account.audit import audit_model
+from analyzer.account.findings.facts import Values, look_at_values
+from analyzer.account.ledger import Entry, Finding, Role, Severity
 from analyzer.model import Carrier, NoPayload, Payload, StoredTensor
+from analyzer.model.content import SAMPLES, Array, ContentMode
+from analyzer.model.dtypes import DType
 
 FLOATS = ["f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2]
 

@@ -21,13 +21,13 @@ from commands import run_here
 from fleets import add, content, network, survey, weights
 from models import external, save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import open_lake
 from analyzer.fleet.sql import ask_lake
 from analyzer.formats.json import to_document
-from analyzer.group import group_by
-from analyzer.report import Inspection
+from analyzer.reports import Inspection
 from analyzer.schemas import load_schema
 
 pytestmark = pytest.mark.child

@@ -14,10 +14,10 @@ from commands import run_here
 from fleets import add, codes, survey, weights
 from models import save
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger, Role
 from analyzer.errors import UsageError
 from analyzer.fleet.sql import answer_question, ask_lake, load_questions
-from analyzer.ledger import Ledger, Role
 
 pytestmark = pytest.mark.child
 

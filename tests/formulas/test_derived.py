@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.dtypes import DType
 from analyzer.errors import LedgerError
 from analyzer.formulas import derived
 from analyzer.formulas.derived import derive_formula, part_finder
 from analyzer.formulas.record import Formula, Kind
 from analyzer.manifest import Manifest, Parameter
+from analyzer.model.dtypes import DType
 
 SMALL_TEXT = {
     "vocab_size": 50,

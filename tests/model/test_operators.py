@@ -15,7 +15,6 @@ from analyzer.model.operators import (
     OPERATORS,
     Kind,
     Slot,
-    find_operator,
     is_own,
     operator_of,
 )
@@ -68,7 +67,7 @@ def _inputs(schemas: Iterable[Any]) -> dict[tuple[str, str], tuple[int, bool]]:
 
 
 def _told(domain: str, name: str) -> tuple[int, bool]:
-    known = find_operator(domain, name)
+    known = OPERATORS.get(domain, {}).get(name)
     # What comes again stands in a schema once: scale, zero point and codes of QLinearConcat as one input.
     return (-1, False) if known is None else (len(known.slots) - max(known.again - 1, 0), known.again > 0)
 
@@ -108,7 +107,7 @@ def test_no_operator_is_invented():
 def test_slots_are_what_the_schemas_call_them():
     wrong = []
     for schema in (*onnx.defs.get_all_schemas(), *_runtime_schemas()):
-        known = find_operator(schema.domain, schema.name)
+        known = OPERATORS.get(schema.domain, {}).get(schema.name)
         assert known is not None
         for index, item in enumerate(schema.inputs):
             expected = next((slot for name, slot in _BY_NAME if re.fullmatch(name, item.name)), None)
@@ -139,7 +138,7 @@ def test_a_line_of_the_table_repeats_no_operator():
     ],
 )
 def test_operators_of_one_name_are_told_apart_by_domain(domain: str, op_type: str, slots: dict[int, Slot]):
-    known = find_operator(domain, op_type)
+    known = OPERATORS.get(domain, {}).get(op_type)
 
     assert known is not None
     assert {index: known.slot(index) for index in slots} == slots
@@ -147,7 +146,7 @@ def test_operators_of_one_name_are_told_apart_by_domain(domain: str, op_type: st
 
 def test_what_is_handed_on_unchanged():
     def moved(op_type: str) -> list[int]:
-        known = find_operator("", op_type)
+        known = OPERATORS.get("", {}).get(op_type)
         assert known is not None
         return [index for index in range(4) if known.hands_on(index)]
 

@@ -9,15 +9,15 @@ import pytest
 from commands import run_here
 from models import save, text_model
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.cost.memory.account import Basis
+from analyzer.cost.memory.answer import Asked, answer_memory, file_of
+from analyzer.cost.memory.devices import find_device
+from analyzer.cost.memory.fits import find_room
+from analyzer.cost.memory.inplace import reuses_of
+from analyzer.cost.memory.judged import parse_memory_limit
+from analyzer.cost.memory.opened import open_account
 from analyzer.errors import CostError, UsageError
-from analyzer.memory.account import Basis
-from analyzer.memory.answer import Asked, answer_memory, file_of
-from analyzer.memory.devices import find_device
-from analyzer.memory.fits import find_room
-from analyzer.memory.inplace import reuses_of
-from analyzer.memory.judged import parse_memory_limit
-from analyzer.memory.opened import open_account
 from analyzer.timing.inputs.sizes import parse_shapes
 
 TEXT = """

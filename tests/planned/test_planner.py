@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.memory.order import default_order, priority_order
-from analyzer.memory.planner import live_nbytes, peak_at, plan_buffers
-from analyzer.memory.steps import Program, Reuses, Step, Value
+from analyzer.cost.memory.order import default_order, priority_order
+from analyzer.cost.memory.planner import live_nbytes, peak_at, plan_buffers
+from analyzer.cost.memory.steps import Program, Reuses, Step, Value
 
 REUSES = Reuses({("", "Reshape"): ((0, 0),)}, {("", "Relu"): ((0, 0),)})
 ALIKE = Value(4, ("n", 8))

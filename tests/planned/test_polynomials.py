@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.memory.polynomials import Polynomial, axis_name, fit_size, sample_points
+from analyzer.cost.memory.polynomials import Polynomial, axis_name, fit_size, sample_points
 
 SIZES = st.fixed_dictionaries({"batch": st.integers(1, 99), "sequence": st.integers(1, 999)})
 

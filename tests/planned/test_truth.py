@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from models import save, text_model
 
-from analyzer.audit import audit_model
-from analyzer.memory.answer import Asked, answer_memory
+from analyzer.account.audit import audit_model
+from analyzer.cost.memory.answer import Asked, answer_memory
 from tools.memory_matrix.cells import WAYS, hold
 from tools.memory_matrix.truth import run
 

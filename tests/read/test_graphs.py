@@ -12,9 +12,9 @@ from memory import MemoryFile, read_memory
 from models import FOLDED_FROM, INPUT_KIND, raw, save, set_metadata, text_model
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Graph, Model, StoredTensor, ValueType
+from analyzer.model.dtypes import DType
 from analyzer.read import read_model
 from analyzer.read.book import FUNCTIONS, HEADER, METADATA, NAMES, NODES, TENSORS, UNKNOWN, VALUES
 from analyzer.read.graphs import MAX_DEPTH, MAX_RANK, number_names, read_type

@@ -13,9 +13,9 @@ from memory import MemoryFile, read_memory
 from models import FX_NODE, NAME_SCOPES, save, set_metadata, text_model
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Model, Node
+from analyzer.model.dtypes import DType
 from analyzer.read import read_model
 from analyzer.read.book import METADATA, NAMES, NODE_METADATA, NODES, TENSORS, UNKNOWN
 from analyzer.read.nodes import (

@@ -16,10 +16,10 @@ from models import external, ramp, save, text_model
 from onnx import TensorProto, helper, numpy_helper
 
 import analyzer.read.payload as payload_module
-from analyzer.content import SAMPLES, sample, sample_positions
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import NoPayload, StoredTensor
+from analyzer.model.content import SAMPLES, sample, sample_positions
+from analyzer.model.dtypes import DType
 from analyzer.read import read_model
 from analyzer.read.payload import read_together
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from memory import MemoryFile, opened, read_memory
 from models import save
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, GraphPath, Model, StoredTensor
 from analyzer.read import read_model

@@ -10,7 +10,7 @@ import pytest
 from encoding import block, integer
 
 from analyzer.errors import ExternalDataError, ModelReadError
-from analyzer.ranges import check_location, is_url
+from analyzer.model.ranges import check_location, is_url
 from analyzer.read.source import HEAD, LocalFile, describe_kind, open_source
 
 

@@ -13,9 +13,9 @@ from memory import MemoryFile, read_memory
 from models import external, raw, save
 from onnx import TensorProto, helper, numpy_helper
 
-from analyzer.dtypes import DType
 from analyzer.errors import ModelReadError
 from analyzer.model import Carrier, Model, NoPayload, StoredTensor
+from analyzer.model.dtypes import DType
 from analyzer.read import read_model
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN
 

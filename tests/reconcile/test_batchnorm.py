@@ -23,8 +23,8 @@ from models import (
     text_model,
 )
 
-from analyzer.content import sample_positions
 from analyzer.manifest import BatchNorm, Manifest
+from analyzer.model.content import sample_positions
 
 EPS = 1e-5
 WEIGHT = (ramp(2, 3, 2, 2) / 7).astype("f4")  # (out, in, height, width): 24 elements

@@ -17,8 +17,8 @@ from models import (
     without_values,
 )
 
+from analyzer.account.group import group_by
 from analyzer.errors import LedgerError
-from analyzer.group import group_by
 from analyzer.reconciliation import Line, Reconciliation, reconcile_ledger, verdict
 from analyzer.reconciliation.lines import MEANINGS, RETYPED, UNBALANCED, name_of
 

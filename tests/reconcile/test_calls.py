@@ -19,7 +19,7 @@ from models import (
     text_model,
 )
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 
 KNOWN: dict[str, Array] = {
     "embed.weight": noise(20, 8),

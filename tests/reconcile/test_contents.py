@@ -32,15 +32,15 @@ from models import (
 )
 from onnx import TensorProto
 
-from analyzer.content import cast_digest, digest, row_digests, sample, sample_positions
-from analyzer.dtypes import DType
+from analyzer.account.ledger import Entry
 from analyzer.errors import UsageError
-from analyzer.ledger import Entry
 from analyzer.manifest import Manifest, Parameter
+from analyzer.model.content import cast_digest, digest, row_digests, sample, sample_positions
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation import ContentMode, reconcile_ledger
 from analyzer.reconciliation.contents import Contents, Fit, Originals, Stacks
 from analyzer.reconciliation.layouts import AxisLayout
-from analyzer.wiring import Wiring
 
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 

@@ -26,13 +26,13 @@ from models import (
 )
 from onnx import ModelProto
 
+from analyzer.account.group import group_by
 from analyzer.errors import ManifestError
 from analyzer.formats import render_report
-from analyzer.group import group_by
 from analyzer.manifest import Manifest, Program, Traced, load_manifest, save_manifest
 from analyzer.reconciliation import Reconciliation
 from analyzer.recover import recover_state
-from analyzer.report import ReconcileReport
+from analyzer.reports import ReconcileReport
 
 WIDTH = 8
 MIX = np.abs(noise(WIDTH, seed=1))

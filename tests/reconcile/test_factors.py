@@ -27,7 +27,7 @@ from models import (
 )
 from onnx import ModelProto
 
-from analyzer.content import sample_positions
+from analyzer.model.content import sample_positions
 from analyzer.reconciliation import ContentMode, Reconciliation
 from analyzer.reconciliation.contents import Contents, Originals
 from analyzer.reconciliation.factors import ScaledFit, fit_scaled, fit_vector

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import audit, entry, parameter, ramp, text_model
 
-from analyzer.ledger import Entry
+from analyzer.account.ledger import Entry
+from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.layouts import (
     AxisLayout,
     is_computed,
@@ -22,7 +23,6 @@ from analyzer.reconciliation.layouts import (
     is_turned,
     layouts,
 )
-from analyzer.wiring import Wiring
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=100)
 

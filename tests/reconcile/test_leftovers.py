@@ -29,11 +29,11 @@ from models import (
     with_origins,
 )
 
-from analyzer.content import Array
+from analyzer.account.group import group_by
 from analyzer.formats.json import render_json
-from analyzer.group import group_by
+from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation
-from analyzer.report import ReconcileReport
+from analyzer.reports import ReconcileReport
 
 FC = ramp(2, 3)
 RELU = "g (float[1,3] x) => (float[1,3] y) { y = Relu(x) }"

@@ -27,7 +27,7 @@ from models import (
     text_model,
 )
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 from analyzer.reconciliation import Piece, Reconciliation
 
 FC = ramp(2, 3)

@@ -21,10 +21,10 @@ from models import (
 )
 from safetensors.numpy import save_file
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
 from analyzer.checkpoints.checkpoint import open_checkpoint
-from analyzer.content import Array, encode_values, sample_positions
 from analyzer.manifest import Manifest, WeightNorm
+from analyzer.model.content import Array, encode_values, sample_positions
 from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 

@@ -24,7 +24,7 @@ from models import (
     without_values,
 )
 
-from analyzer.content import SAMPLES, sample_positions
+from analyzer.model.content import SAMPLES, sample_positions
 from analyzer.reconciliation import Reconciliation, reconcile_ledger
 from analyzer.reconciliation.pointwise import FUNCTIONS, undo
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analyzer import Manifest, audit_model, reconcile_ledger, recover_state
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 from analyzer.recover.ownnames import read_own_names
 
 pytest.importorskip("torch")

@@ -15,7 +15,7 @@ import onnx.reference
 import pytest
 from models import bridge_of, lines_of, manifest_of, noise, parameters_of, quantized, reconcile, text_model
 
-from analyzer.content import Array
+from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation
 from analyzer.recover import recover_state
 

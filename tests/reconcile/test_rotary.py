@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from models import bridge_of, buffer, manifest_of, noise, parameter, ramp, reconcile, text_model
 
-from analyzer.content import Array
 from analyzer.manifest import Buffer, Manifest
+from analyzer.model.content import Array
 from analyzer.reconciliation import Reconciliation
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])

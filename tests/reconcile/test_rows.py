@@ -20,7 +20,7 @@ from models import (
     text_model,
 )
 
-from analyzer.content import Array, encode_values, row_digests
+from analyzer.model.content import Array, encode_values, row_digests
 from analyzer.reconciliation import Reconciliation
 
 TABLE = ramp(5, 3)

@@ -21,7 +21,7 @@ from models import (
     text_model,
 )
 
-from analyzer.content import Array, sample_positions
+from analyzer.model.content import Array, sample_positions
 from analyzer.reconciliation import Reconciliation
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])

@@ -27,7 +27,7 @@ from models import (
 )
 from onnx import helper, numpy_helper
 
-from analyzer.ledger import Finding, Severity
+from analyzer.account.ledger import Finding, Severity
 from analyzer.manifest import Manifest, Program
 from analyzer.reconciliation import Nearest, Reconciliation, reconcile_ledger, wiring_of
 

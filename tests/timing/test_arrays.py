@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from analyzer.dtypes import DType
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed, Fill
 

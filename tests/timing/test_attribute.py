@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import UNGROUPED, OwnGroups, group_by_patterns, parse_patterns
+from analyzer.account.ledger import Group, Grouping, Ledger
 from analyzer.errors import UsageError
-from analyzer.group import group_by
-from analyzer.group.patterns import UNGROUPED, OwnGroups, group_by_patterns, parse_patterns
-from analyzer.ledger import Group, Grouping, Ledger
 from analyzer.model import Node
 from analyzer.timing.attribution import (
     NONE,

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.roles import KnownInput, assign_roles
 from analyzer.timing.inputs.sizes import Asked, size_axes
 from analyzer.timing.record import Axis

@@ -9,9 +9,9 @@ import models
 import numpy as np
 import pytest
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
 from analyzer.errors import TimingError
-from analyzer.group import group_by
 from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Timing, TimingSettings
 from analyzer.timing.request import Schedule

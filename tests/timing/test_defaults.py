@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.dtypes import DType
 from analyzer.model import ValueType
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Use
 from analyzer.timing.inputs.sizes import Defaults, read_settings
 

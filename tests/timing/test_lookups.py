@@ -10,9 +10,9 @@ import pytest
 from models import save, text_model
 from onnx import numpy_helper
 
+from analyzer.model.wiring import connect
 from analyzer.read import read_model
 from analyzer.timing.inputs.roles import Lookups, Use, look_up
-from analyzer.wiring import connect
 
 TABLE = np.zeros((50, 4), np.float32)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.dtypes import DType
 from analyzer.errors import UsageError
 from analyzer.model import ValueType
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.roles import KnownInput, Purpose
 from analyzer.timing.inputs.sizes import AxisNames
 

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from analyzer.dtypes import DType
 from analyzer.errors import UsageError
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.feeds import Stored, read_headers
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from analyzer.dtypes import DType
 from analyzer.model import ValueType
+from analyzer.model.dtypes import DType
 from analyzer.timing.inputs.roles import Purpose, Use, assign_roles, is_opaque
 
 Dims = tuple[int | str | None, ...]

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import timings
 
+from analyzer.documents.saved.timing import is_saved_timing, load_timing
 from analyzer.errors import UsageError
 from analyzer.formats.json import render_json
-from analyzer.saved.timing import is_saved_timing, load_timing
 from analyzer.timing.record import Timing
 
 

@@ -10,10 +10,10 @@ import models
 import numpy as np
 import pytest
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.patterns import OwnGroups, group_by_patterns, parse_patterns
 from analyzer.errors import TimingError, UsageError
-from analyzer.group import group_by
-from analyzer.group.patterns import OwnGroups, group_by_patterns, parse_patterns
 from analyzer.timing.inputs.sizes import parse_shapes
 from analyzer.timing.record import Point, Timing, TimingSettings
 from analyzer.timing.request import Fill, Schedule

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import timings
 
-from analyzer.ledger import Group
+from analyzer.account.ledger import Group
 from analyzer.timing.record import TimedGroup, Timing
 from analyzer.timing.rows import make_rows, total_group
 

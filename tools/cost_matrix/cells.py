@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import evaluate
 from analyzer.cost.measured import Compared, compare_run, sizes_at, trace_apart
 from analyzer.cost.walk import Walk
-from analyzer.dtypes import DType
 from analyzer.errors import OnnxLedgerError
-from analyzer.ledger import Ledger
+from analyzer.model.dtypes import DType
 from analyzer.read import read_model
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes

@@ -62,7 +62,7 @@ def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list
 
 def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
     """Put these faults into one honest file, each time from the start; `clean` puts none."""
-    from analyzer.audit import audit_model
+    from analyzer.account.audit import audit_model
 
     model, runner, seen = open_base(folder, base)
     before = runner.run(model)
@@ -95,7 +95,7 @@ class _Judge:
     def __call__(self, path: Path) -> Any:
         import dataclasses
 
-        from analyzer.audit import audit_model
+        from analyzer.account.audit import audit_model
         from analyzer.process.child import Limits
         from analyzer.reconciliation import reconcile_ledger
         from analyzer.verify.against import verify_module

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyzer.ledger import Ledger
+from analyzer.account.ledger import Ledger
 
 _MOST = 6
 

@@ -13,15 +13,15 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
-from analyzer.audit import audit_model
-from analyzer.dtypes import DType
+from analyzer.account.audit import audit_model
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import KEYS
+from analyzer.account.ledger import Ledger
 from analyzer.errors import LedgerError, OnnxLedgerError
 from analyzer.formats import FORMATS, RenderOptions
-from analyzer.group import group_by
-from analyzer.group.keys import KEYS
-from analyzer.ledger import Ledger
 from analyzer.model import Carrier
-from analyzer.report import Inspection
+from analyzer.model.dtypes import DType
+from analyzer.reports import Inspection
 
 __all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from tools.inplace.learn import Learnt, learn
 
-TABLE = Path(__file__).parents[2] / "analyzer" / "memory" / "inplace.toml"
+TABLE = Path(__file__).parents[2] / "analyzer" / "cost" / "memory" / "inplace.toml"
 _HEAD = """\
 # Which kernels of onnxruntime's CPU provider take the memory of an input, by minor version: `input->output`.
 # `aliases` give it on in any case; `in_place` take it where nobody else reads it and it has the same type and shape.

@@ -73,7 +73,7 @@ def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
 
 def _code_time() -> int:
     """When the modules that a manifest's content depends on were last written, in nanoseconds."""
-    specs = map(find_spec, ("analyzer.content", "analyzer.manifest", "exporter.census"))
+    specs = map(find_spec, ("analyzer.model.content", "analyzer.manifest", "exporter.census"))
     return max(Path(str(spec.origin)).stat().st_mtime_ns for spec in specs if spec is not None)
 
 

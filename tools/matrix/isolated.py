@@ -35,7 +35,7 @@ PRELOADED = [
     "onnxruntime.quantization.matmul_nbits_quantizer",
     "onnxruntime.transformers.float16",
     "onnxslim",
-    "analyzer.audit",
+    "analyzer.account.audit",
     "analyzer.reconciliation",
     "analyzer.recover",
 ]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from analyzer import Reconciliation, Recovery
-    from analyzer.content import Array
+    from analyzer.model.content import Array
     from analyzer.recover import StateTensor
 
 __all__ = ["RecoveryCheck", "check_recovery"]
@@ -77,8 +77,8 @@ def _room(
     recovery: Recovery, tensor: StateTensor, original: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
     """What each element may be off: the largest step of its codes, the rounding of its type."""
-    from analyzer.decoding.encodings import find_encoding
-    from analyzer.dtypes import DType
+    from analyzer.account.decoding.encodings import find_encoding
+    from analyzer.model.dtypes import DType
 
     ledger = recovery.reconciliation.ledger
     stored = {entry.tensor.key: entry.tensor for entry in ledger.entries}

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from analyzer.audit import audit_model
+from analyzer.account.audit import audit_model
+from analyzer.account.ledger import Ledger
+from analyzer.cost.memory.account import Account
+from analyzer.cost.memory.opened import open_account
+from analyzer.cost.memory.planner import live_nbytes
 from analyzer.errors import OnnxLedgerError
-from analyzer.ledger import Ledger
-from analyzer.memory.account import Account
-from analyzer.memory.opened import open_account
-from analyzer.memory.planner import live_nbytes
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analyzer.memory.opened import LEVELS
+from analyzer.cost.memory.opened import LEVELS
 
 __all__ = ["Ran", "Truth", "run"]
 

@@ -19,6 +19,13 @@ from tools.mutants.running import Outcome, Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 
+# Where the rooms stand whose tests are asked below.
+PLACES: Mapping[str, Path] = {
+    "classify": ROOT / "analyzer" / "account" / "classify",
+    "group": ROOT / "analyzer" / "account" / "group",
+    "reconciliation": ROOT / "analyzer" / "reconciliation",
+}
+
 # By room: the tests that are asked. Those that export models, take long or draw their models at random are not.
 TESTS: Mapping[str, Sequence[str]] = {
     "classify": ("test_classify.py", "test_structure.py", "test_encodings.py", "test_scopes.py"),
@@ -56,7 +63,7 @@ def main() -> None:
         os.devnull
     )  # tests of files that are not in the repository would be asked where they are
     files = [str(ROOT / "tests" / file) for room in rooms for file in TESTS[room]]
-    files += [str(ROOT / "analyzer" / room) for room in rooms]  # their doctests
+    files += [str(PLACES[room]) for room in rooms]  # their doctests
     switches = [
         "-qq",
         "-s",
@@ -104,7 +111,7 @@ def _arguments() -> argparse.Namespace:
 
 def _mutants(asked: Sequence[str]) -> Iterable[Mutant]:
     for room in TESTS:
-        for path in sorted((ROOT / "analyzer" / room).glob("*.py")):
+        for path in sorted(PLACES[room].glob("*.py")):
             module = room if path.stem == "__init__" else f"{room}.{path.stem}"
             if _is_asked_for(module, asked) or any(name.startswith(module) for name in asked):
                 yield from mutants_of(path, module)

@@ -13,9 +13,10 @@ import reports
 import timings
 from onnx import numpy_helper
 
-from analyzer.collapse import collapse_graph
+from analyzer.account.findings.catalog import explain, load_explanations
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import label_members
 from analyzer.comparison import compare_ledgers
-from analyzer.findings.catalog import explain, load_explanations
 from analyzer.formats import FORMATS, RenderOptions, find_suffixes, render_report
 from analyzer.formats.graph import FORMATS as GRAPH_FORMATS
 from analyzer.formats.json import write_json
@@ -23,10 +24,9 @@ from analyzer.formats.json.explain import document_explanations
 from analyzer.formats.markdown.pages import write_markdown
 from analyzer.formats.text.writer import write_text
 from analyzer.graph import build_graph
-from analyzer.group import group_by
-from analyzer.group.keys import label_members
+from analyzer.graph.collapse import collapse_graph
 from analyzer.pages.kinds import describe
-from analyzer.report import GraphReport, Inspection, ReconcileReport, Report
+from analyzer.reports import GraphReport, Inspection, ReconcileReport, Report
 from analyzer.version import version
 
 __all__ = ["Case", "find_cases"]

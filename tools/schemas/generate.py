@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import textwrap
@@ -12,12 +13,12 @@ from typing import Any
 
 import msgspec
 
+from analyzer.account.findings.catalog import load_explanations
 from analyzer.budget.measuring import METRICS
 from analyzer.documents.base import Record
 from analyzer.documents.kinds import DOCUMENTS
-from analyzer.dtypes import DType
-from analyzer.findings.catalog import load_explanations
 from analyzer.formulas.rows import Precision
+from analyzer.model.dtypes import DType
 
 __all__ = ["FOLDER", "VALUES", "docstrings", "generate", "records_of"]
 
@@ -92,6 +93,7 @@ def _extras(kind: Any) -> Iterable[dict[str, Any]]:
         yield from _extras(kind.__origin__)
 
 
+@functools.cache
 def docstrings(record: type[Record]) -> dict[str, str]:
     """What stands below each field of a record, and of those that it is made from."""
     found: dict[str, str] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -91,6 +92,7 @@ PAGES = tuple(_DOCS / name for name in TABLES)
 def rewrite(page: Path) -> str:
     """The page with the texts and units of its keys as the records have them; links stay where a text is the same."""
     lines, heading = [], ""
+    meanings = functools.cache(lambda record: dict(keys_of(record)))
     tables = TABLES[page.relative_to(_DOCS).as_posix()]
     for line in page.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
@@ -98,7 +100,7 @@ def rewrite(page: Path) -> str:
             heading = found[1] if found else heading
         row = re.fullmatch(r"\| `([^`]+)` \| (.*?) \| (.*?) ?\| (.*) \|", line)
         record = tables.get(heading)
-        told = dict(keys_of(record)) if row and record else {}
+        told = meanings(record) if row and record else {}
         if row and row[1] in told:
             text, unit = told[row[1]]
             text = row[4] if _plain(row[4]) == text else text

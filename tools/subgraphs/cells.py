@@ -171,7 +171,7 @@ def write_truth(model: Path, target: Path, uses: int) -> None:
 def score_cell(folder: Path, cell: Cell) -> Outcome:
     """Find the blocks of a cell whose files are there, and compare them with its layers."""
     from analyzer import audit_model
-    from analyzer.blocks import find_blocks
+    from analyzer.account.blocks import find_blocks
 
     truth = load_truth(cell.path(folder, ".truth.json"))
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tools.subgraphs.truth import OUTSIDE, Truth
 
 if TYPE_CHECKING:
-    from analyzer.ledger import Blocks, Ledger
+    from analyzer.account.ledger import Blocks, Ledger
 
 __all__ = ["Misplaced", "Score", "fold_counts", "score_blocks"]
 

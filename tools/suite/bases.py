@@ -137,7 +137,7 @@ def make(home: Path, architecture: str, export: str) -> None:
 
 def _keep_wiring(folder: Path) -> None:
     """Write into the manifest what the file computes, as the command `export` does."""
-    from analyzer.audit import audit_model
+    from analyzer.account.audit import audit_model
     from analyzer.manifest import load_manifest
     from analyzer.reconciliation import keep_wiring, reconcile_ledger
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from onnx import TensorProto, helper
 
-from analyzer.opaque import FEW
+from analyzer.account.opaque import FEW
 from tools.suite.surgery import NoPlaceError, Surgery
 from tools.tamper.carriers import CARRIERS, Carrier, draw
 from tools.tamper.kinds import kind

@@ -11,7 +11,7 @@ from analyzer.formats.csv.columns import COLUMNS
 from analyzer.formats.csv.rows import list_rows
 from analyzer.formats.json import to_document
 from analyzer.formats.options import RenderOptions
-from analyzer.report import Report
+from analyzer.reports import Report
 from analyzer.schemas import schema_name
 
 __all__ = ["COLUMNS", "render_csv"]

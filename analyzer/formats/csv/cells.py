@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from analyzer.formats.json.parts import utf8
-from analyzer.units import printable
-
-__all__ = ["join_shape", "write_cell"]
+from analyzer.text import printable
 
 
 def write_cell(value: object) -> str:

@@ -21,8 +21,6 @@ from analyzer.documents.survey import Surveyed, SurveyTotals, Unreadable
 from analyzer.documents.time import TimeGroup
 from analyzer.documents.verify import VerifiedModule
 
-__all__ = ["COLUMNS", "nested", "plain", "spread"]
-
 
 def _find_record(kind: Any) -> type[Record] | None:
     """The record that a field holds by itself, or null; None where it holds anything else."""

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from analyzer.account.group.members import list_groups
 from analyzer.documents.base import Head, Record
 from analyzer.documents.compare import TensorPair, TensorSide
 from analyzer.documents.compare_time import TimePair
@@ -13,12 +14,9 @@ from analyzer.documents.cost import CostGroup
 from analyzer.formats.csv.cells import join_shape
 from analyzer.formats.csv.columns import COLUMNS, nested, plain, spread
 from analyzer.formats.json.parts import Document
-from analyzer.group.members import list_groups
 from analyzer.model import label
-from analyzer.report import ExportReport, Inspection, ReconcileReport, Report
+from analyzer.reports import ExportReport, Inspection, ReconcileReport, Report
 from analyzer.schemas import schema_name
-
-__all__ = ["list_rows"]
 
 Row = Mapping[str, object]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from analyzer.report import GraphReport
+    from analyzer.reports import GraphReport
 
 __all__ = ["FORMATS", "PICTURES", "SUFFIXES", "GraphFormat"]
 

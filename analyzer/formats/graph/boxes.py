@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analyzer.units import (
+from analyzer.text import (
     format_bytes,
     format_count,
     format_many,
@@ -19,8 +19,6 @@ from analyzer.units import (
 
 if TYPE_CHECKING:
     import networkx as nx
-
-__all__ = ["BAR", "INSET", "LEADING", "PADDING", "Box", "Line", "make_box", "text_width"]
 
 _LONGEST = 44
 """Characters of a name; the whole of it is in the tooltip."""

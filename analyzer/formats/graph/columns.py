@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import Layout, Point, Size
 
-__all__ = ["TALLEST", "fold_columns"]
-
 TALLEST = 860.0
 """Of a drawing that fits a screen, without its title."""
 

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.formats.graph.rows import vertex_ids
-from analyzer.units import format_bytes, format_count, format_many, printable, shorten
+from analyzer.text import format_bytes, format_count, format_many, printable, shorten
 
 if TYPE_CHECKING:
     import networkx as nx
 
     from analyzer.model import GraphPath
-
-__all__ = ["render_dot"]
 
 _LONGEST = 80
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from analyzer.formats.graph.rows import Row, edge_rows, graph_row, vertex_ids, vertex_rows
-from analyzer.units import printable
+from analyzer.text import printable
 
 if TYPE_CHECKING:
     import networkx as nx
-
-__all__ = ["render_graphml"]
 
 _TYPES = {bool: "boolean", int: "long", float: "double", str: "string", list: "string"}
 """GraphML has no lists: those of numbers are written as 768x3072, others with a line for each item."""

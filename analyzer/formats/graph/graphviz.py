@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import Layout, Point, Size
 
-__all__ = ["lay_out_by_graphviz"]
-
 _INCH = 72.0
 _SECONDS = 30.0
 

@@ -12,8 +12,6 @@ from analyzer.version import version
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["SCHEMA_VERSION", "render_json"]
-
 SCHEMA_VERSION = 1
 
 _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).encode

@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 import networkx as nx
 
-__all__ = ["Arrow", "Rows", "make_rows"]
-
 
 class Arrow(NamedTuple):
     """From a box to another, by their numbers."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from analyzer.formats.graph.layers import Arrow, Rows, make_rows
 
-__all__ = ["Layout", "Point", "Size", "lay_out"]
-
 Point = tuple[float, float]
 Size = tuple[float, float]
 

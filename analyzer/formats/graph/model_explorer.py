@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
 from analyzer.formats.graph.rows import vertex_ids
-from analyzer.units import format_bytes, format_count, format_share
+from analyzer.text import format_bytes, format_count, format_share
 
 if TYPE_CHECKING:
     import networkx as nx
 
-    from analyzer.report import GraphMetric
-
-__all__ = ["render_model_explorer"]
+    from analyzer.reports import GraphMetric
 
 _COLORS = ((1e-4, "#eef5fc"), (1e-3, "#cfe3f7"), (1e-2, "#9dc6ef"), (1e-1, "#5c9fe0"), (1.0, "#1a6fc4"))
 """Up to which share of the whole a node has which colour: a linear scale would show the embedding alone."""

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analyzer.collapse import collapse_graph
+from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
+from analyzer.account.ledger import Ledger
+from analyzer.cost.memory.inference import open_inference
 from analyzer.errors import CostError
-from analyzer.group.keys import Labels, choose_key, drawn_depth, label_members
-from analyzer.ledger import Ledger
-from analyzer.memory.inference import open_inference
+from analyzer.graph.collapse import collapse_graph
 from analyzer.pages.inspect import say_dims
 
 if TYPE_CHECKING:
     import networkx as nx
-
-__all__ = ["draw_groups", "label_picture"]
 
 
 def draw_groups(

@@ -15,8 +15,6 @@ from analyzer.formats.graph.svg import LIGHT, render_svg
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["render_png"]
-
 _DOTS = 144
 """Dots an inch, of which a unit of the drawing is a seventy-second."""
 _SPACE = "{http://www.w3.org/2000/svg}"

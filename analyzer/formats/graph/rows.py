@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["Row", "edge_rows", "graph_row", "vertex_ids", "vertex_rows"]
-
 Row = dict[str, Any]
 
 _RECORDS = frozenset({"node", "tensor", "entry", "drawn"})

@@ -13,12 +13,10 @@ from analyzer.formats.graph.columns import fold_columns
 from analyzer.formats.graph.graphviz import lay_out_by_graphviz
 from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import Layout, Point, Size, lay_out
-from analyzer.units import format_bytes, format_count, format_many, printable, short_count, shorten
+from analyzer.text import format_bytes, format_count, format_many, printable, short_count, shorten
 
 if TYPE_CHECKING:
     import networkx as nx
-
-__all__ = ["LIGHT", "MOST_BOXES", "ROLES", "render_svg"]
 
 MOST_BOXES = 400
 

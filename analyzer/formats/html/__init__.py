@@ -8,6 +8,7 @@ from typing import Any
 from analyzer.documents.base import Head
 from analyzer.documents.formula import FormulaDocument
 from analyzer.documents.kinds import DOCUMENTS
+from analyzer.documents.saved import to_typed
 from analyzer.documents.time import TimeDocument
 from analyzer.errors import UsageError
 from analyzer.formats.described import page_of
@@ -19,8 +20,7 @@ from analyzer.formats.options import RenderOptions
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.page import Page
-from analyzer.report import Report
-from analyzer.saved import to_typed
+from analyzer.reports import Report
 from analyzer.schemas import schema_name
 
 __all__ = ["render_documents", "render_html", "write_html"]

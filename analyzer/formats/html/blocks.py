@@ -6,27 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Answer",
-    "Block",
-    "Cell",
-    "Chart",
-    "Column",
-    "Fact",
-    "Facts",
-    "Finding",
-    "Findings",
-    "Grid",
-    "Keys",
-    "Notes",
-    "Passage",
-    "Section",
-    "Table",
-    "Tile",
-    "Tiles",
-    "find_shown",
-]
-
 Cell: TypeAlias = "int | str"
 """Counts are exact, and get their separators where they are shown; whatever else is text already."""
 
@@ -172,7 +151,7 @@ class Chart:
     key: str
     title: str
     kind: str
-    """A function of the script: tree, waterfall, bars, lines."""
+    """A function of the script: tree, waterfall, bars, lines, steps."""
     data: Mapping[str, Any]
     summary: str
     """What it shows, for who cannot see it."""

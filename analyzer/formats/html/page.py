@@ -9,15 +9,13 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from analyzer.findings.catalog import list_paragraphs
+from analyzer.account.findings.catalog import list_paragraphs
 from analyzer.formats.html.blocks import Cell, Section, find_shown
-from analyzer.units import format_count
+from analyzer.text import format_count
 from analyzer.version import version
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-__all__ = ["LIBRARY", "make_page"]
 
 LIBRARY = "vendor/echarts-6.1.0.min.js"
 """The charts, unchanged."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.findings.catalog import EXPLANATIONS, Explanation
+from analyzer.account.findings.catalog import EXPLANATIONS, Explanation
 from analyzer.formats.html import blocks as html
 from analyzer.pages.page import (
     Block,
@@ -27,9 +27,7 @@ from analyzer.pages.page import (
     say,
     say_prose,
 )
-from analyzer.units import format_many, printable, shorten
-
-__all__ = ["make_section"]
+from analyzer.text import format_many, printable, shorten
 
 
 def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> html.Section:

@@ -18,7 +18,7 @@ from analyzer.formats.json.parts import Document
 from analyzer.formats.options import RenderOptions
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
+    from analyzer.reports import Report
 
 __all__ = ["render_json", "to_document", "to_record", "write_json"]
 

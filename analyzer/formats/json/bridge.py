@@ -12,9 +12,7 @@ from analyzer.manifest import Manifest, Parameter
 from analyzer.model import label
 from analyzer.reconciliation.lines import BridgeRow, EntryLine, Nearest, ParameterLine, why_differing
 from analyzer.recover import Lost, StateTensor, Unnamed
-from analyzer.report import ExportReport, ReconcileReport, RecoverReport
-
-__all__ = ["document_export", "document_reconciliation", "document_recovery"]
+from analyzer.reports import ExportReport, ReconcileReport, RecoverReport
 
 
 def document_export(report: ExportReport) -> reconcile_records.ExportDocument:

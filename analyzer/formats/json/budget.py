@@ -9,8 +9,6 @@ from analyzer.documents import check as check_records
 from analyzer.documents.base import LimitKind
 from analyzer.formats.json.parts import finding_fields, head, utf8
 
-__all__ = ["document_budget"]
-
 
 def document_budget(report: BudgetReport) -> check_records.CheckDocument:
     """What `check` answers."""

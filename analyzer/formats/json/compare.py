@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, cast
 
+from analyzer.account.ledger import Entry
 from analyzer.comparison import Comparison, Followed, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
 from analyzer.documents import compare as compare_records
 from analyzer.documents import shared as shared_records
 from analyzer.formats.json.parts import head
-from analyzer.ledger import Entry
 from analyzer.model import label
-
-__all__ = ["document_comparison"]
 
 
 def document_comparison(report: Comparison) -> compare_records.CompareDocument:

@@ -12,13 +12,12 @@ from analyzer.documents.memory import MeasuredMemory
 from analyzer.formats.json.memory import (
     document_fits,
     document_lines,
+    document_live,
     document_peak,
     document_room,
     document_sizes,
 )
 from analyzer.formats.json.parts import Fields, head
-
-__all__ = ["document_cost"]
 
 
 def document_cost(report: CostReport) -> records.CostDocument:
@@ -44,6 +43,7 @@ def document_cost(report: CostReport) -> records.CostDocument:
         memory=[] if report.memory is None else document_lines(report.memory),
         memory_at={} if report.memory is None else document_sizes(report.memory),
         peak=None if report.memory is None else document_peak(report.memory),
+        live=[] if report.memory is None else document_live(report.memory),
         room=None if report.memory is None else document_room(report.memory),
         fits=[] if report.memory is None else document_fits(report.memory),
         assumed=list(report.assumed),

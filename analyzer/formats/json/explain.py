@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 
+from analyzer.account.findings.catalog import Explanation
 from analyzer.documents import explain as explain_records
-from analyzer.findings.catalog import Explanation
 from analyzer.formats.json.parts import head
-
-__all__ = ["document_explanations"]
 
 
 def document_explanations(explanations: Iterable[Explanation]) -> explain_records.ExplainDocument:

@@ -13,8 +13,6 @@ from analyzer.formulas.language import Value
 from analyzer.formulas.record import Checked, FieldValue, FormulaReport, Side
 from analyzer.formulas.rows import PartRow, TermRow, cache_bytes, make_rows, weigh
 
-__all__ = ["document_formula"]
-
 
 def document_formula(report: FormulaReport) -> formula_records.FormulaDocument:
     """What `formula` answers; of a symbolic one every number is null."""

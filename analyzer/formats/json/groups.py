@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from analyzer.account.group.tree import TreeRow, build_tree
+from analyzer.account.ledger import Group, Grouping
 from analyzer.documents import shared as shared_records
 from analyzer.formats.json.parts import Fields
-from analyzer.group.tree import TreeRow, build_tree
-from analyzer.ledger import Group, Grouping
-
-__all__ = ["document_grouping"]
 
 
 def document_grouping(grouping: Grouping, parameters: int) -> Fields:

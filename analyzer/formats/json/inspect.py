@@ -7,18 +7,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec import UNSET
 
-from analyzer.artifact.components import ComponentTotals
+from analyzer.account.artifact.components import ComponentTotals
+from analyzer.account.doubt import find_doubt
+from analyzer.account.ledger import Entry, Evidence, Hides, Ledger, Role, Run
+from analyzer.account.summary import count_operators, count_quantized, count_wasted
 from analyzer.documents import inspect as inspect_records
-from analyzer.doubt import find_doubt
 from analyzer.formats.json.groups import document_grouping
 from analyzer.formats.json.parts import head, list_findings, utf8
-from analyzer.ledger import Entry, Evidence, Hides, Ledger, Role, Run
 from analyzer.model import Graph, Key, Model, ValueType, label
-from analyzer.ranges import Traffic
-from analyzer.report import Inspection
-from analyzer.summary import count_operators, count_quantized, count_wasted
-
-__all__ = ["document_inspection"]
+from analyzer.model.ranges import Traffic
+from analyzer.reports import Inspection
 
 
 def document_inspection(report: Inspection) -> inspect_records.InspectDocument:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from analyzer.documents.memory import FittingSize, LiveTensor, MemoryLine, MemoryPeak, MemoryRoom
+from analyzer.cost.memory.answer import MemoryAnswer
+from analyzer.cost.memory.polynomials import Polynomial
+from analyzer.documents.memory import FittingSize, LiveStep, LiveTensor, MemoryLine, MemoryPeak, MemoryRoom
 from analyzer.formats.json.parts import utf8
-from analyzer.memory.answer import MemoryAnswer
-from analyzer.memory.polynomials import Polynomial
-
-__all__ = ["document_fits", "document_lines", "document_peak", "document_room", "document_sizes"]
 
 
 def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
@@ -44,10 +42,28 @@ def document_peak(answer: MemoryAnswer) -> MemoryPeak:
         position=peak.position,
         group=None if answer.peak_group is None else utf8(answer.peak_group),
         live=[
-            LiveTensor(value=utf8(tensor.value), op_type=utf8(tensor.op_type), bytes=tensor.nbytes)
+            LiveTensor(
+                value=utf8(tensor.value),
+                op_type=utf8(tensor.op_type),
+                bytes=tensor.nbytes,
+                saves=tensor.saves,
+            )
             for tensor in peak.live
         ],
     )
+
+
+def document_live(answer: MemoryAnswer) -> list[LiveStep]:
+    """Return what is there after each node."""
+    return [
+        LiveStep(
+            node=utf8(step.node),
+            op_type=utf8(step.op_type),
+            group=None if step.group is None else utf8(step.group),
+            bytes=step.nbytes,
+        )
+        for step in answer.steps
+    ]
 
 
 def document_fits(answer: MemoryAnswer) -> list[FittingSize]:

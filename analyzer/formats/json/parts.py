@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from analyzer.account.ledger import Finding
 from analyzer.documents import shared as shared_records
 from analyzer.documents.base import Tool
-from analyzer.ledger import Finding
 from analyzer.version import version
-
-__all__ = ["Document", "Fields", "finding_fields", "head", "list_findings", "utf8"]
 
 Document = dict[str, Any]
 """What a record is as plain values."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from analyzer.account.ledger import Evidence, Group, Role
 from analyzer.documents import inspect as inspect_records
 from analyzer.documents import survey as survey_records
 from analyzer.formats.json.parts import Fields, head, utf8
-from analyzer.ledger import Evidence, Group, Role
-from analyzer.report import SurveyReport
+from analyzer.reports import SurveyReport
 from analyzer.survey import Row, Unreadable
-
-__all__ = ["document_survey"]
 
 
 def document_survey(report: SurveyReport) -> survey_records.SurveyDocument:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from analyzer.account.ledger import Group
 from analyzer.comparison import Pair
 from analyzer.documents import compare as compare_records
 from analyzer.documents import compare_time as compare_time_records
 from analyzer.documents import shared as shared_records
 from analyzer.documents import time as time_records
 from analyzer.formats.json.parts import Fields, head, utf8
-from analyzer.ledger import Group
 from analyzer.timing.record import Axis, KernelTime, Latency, Point, TimedGroup, Timing
 from analyzer.timing.request import Feed
 from analyzer.timing.rows import Growth, grow_latency, grow_parts, total_group
 from analyzer.timing.running.session import Fallback, copies, fallbacks
 from analyzer.timing.side_by_side import Measured, PointComparison, TimePair, TimingComparison
-
-__all__ = ["document_timed", "document_timing", "document_timing_comparison"]
-
 
 Timed = time_records.TimeDocument | time_records.SweepDocument
 Compared = compare_time_records.CompareTimeDocument | compare_time_records.CompareSweepDocument

@@ -8,8 +8,6 @@ from analyzer.documents import verify as records
 from analyzer.formats.json.parts import Fields, head
 from analyzer.verify.record import Agreement, Costs, VerifyReport
 
-__all__ = ["document_verification"]
-
 
 def document_verification(report: VerifyReport) -> records.VerifyDocument:
     """What `verify` answers."""

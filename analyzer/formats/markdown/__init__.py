@@ -10,7 +10,7 @@ from analyzer.formats.markdown.pages import LONGEST, write_markdown
 from analyzer.formats.options import RenderOptions
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
+    from analyzer.reports import Report
 
 __all__ = ["LONGEST", "render_markdown"]
 

@@ -30,9 +30,7 @@ from analyzer.pages.page import (
     pieces_of,
     say,
 )
-from analyzer.units import format_many, format_others
-
-__all__ = ["LONGEST", "write_markdown"]
+from analyzer.text import format_many, format_others
 
 LONGEST = 60_000
 """Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
@@ -138,10 +136,10 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
 
 def _passage(block: Passage) -> Iterator[pieces.Block]:
     """Texts that begin with their headings; code is fenced."""
-    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+    from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
 
     if block.title:
-        yield pieces.Heading((pieces.Code(block.title),))
+        yield pieces.Heading((Code(block.title),))
     if block.lead:
         yield pieces.Line((_capital(block.lead),))
     for at, (heading, text) in enumerate(block.parts):
@@ -151,7 +149,7 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
                 yield pieces.Listing(part, "bash" if part.startswith("onnxledger ") else "python")
                 continue
             told: list[pieces.Piece] = [pieces.Strong(f"{heading}."), " "] if heading and not number else []
-            told += [pieces.Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
+            told += [Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
             if is_last and block.more is not None:
                 told += [" More: ", block.more]
             yield pieces.Line(tuple(told))

@@ -7,24 +7,6 @@ from typing import TypeAlias
 
 from analyzer.pages.page import Code, Link, Math
 
-__all__ = [
-    "Block",
-    "Cell",
-    "Code",
-    "Column",
-    "Fold",
-    "Heading",
-    "Items",
-    "Line",
-    "Link",
-    "Listing",
-    "Math",
-    "Piece",
-    "Row",
-    "Strong",
-    "Table",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Strong:

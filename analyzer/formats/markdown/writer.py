@@ -9,22 +9,18 @@ from collections.abc import Iterable, Iterator
 from analyzer.formats.markdown.pieces import (
     Block,
     Cell,
-    Code,
     Fold,
     Heading,
     Items,
     Line,
-    Link,
     Listing,
-    Math,
     Piece,
     Row,
     Strong,
     Table,
 )
-from analyzer.units import printable, shorten
-
-__all__ = ["escape", "write_blocks"]
+from analyzer.pages.page import Code, Link, Math
+from analyzer.text import printable, shorten
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:

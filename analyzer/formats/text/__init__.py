@@ -10,7 +10,7 @@ from analyzer.formats.options import RenderOptions
 from analyzer.formats.text.writer import write_text
 
 if TYPE_CHECKING:
-    from analyzer.report import Report
+    from analyzer.reports import Report
 
 __all__ = ["RenderOptions", "render_text"]
 

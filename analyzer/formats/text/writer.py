@@ -31,9 +31,7 @@ from analyzer.pages.page import (
     say,
     say_prose,
 )
-from analyzer.units import format_many, format_others, printable, printable_name, shorten
-
-__all__ = ["write_text"]
+from analyzer.text import format_many, format_others, printable, printable_name, shorten
 
 _CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
 _TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "yellow"}
@@ -165,7 +163,7 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
 
 def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
     """Texts set in below their headings; code keeps its lines."""
-    from analyzer.findings.catalog import list_paragraphs  # others need no catalogue
+    from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
 
     yield from _title(printable(block.title), pen)
     yield from _wrap(printable(block.lead), pen.width)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from analyzer.content import Array
-from analyzer.dtypes import DType
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.timing.request import Feed, Fill
 
 _SIGNIFICAND = 1 << 53

@@ -18,11 +18,12 @@ from typing import IO
 import numpy as np
 from numpy.lib import format as npy
 
-from analyzer.dtypes import DType
+from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
-from analyzer.ledger import Ledger
 from analyzer.model import ValueType
+from analyzer.model.dtypes import DType
 from analyzer.read.graphs import MAX_RANK
+from analyzer.text import printable, shorten
 from analyzer.timing.inputs.roles import (
     RATES,
     KnownInput,
@@ -37,7 +38,6 @@ from analyzer.timing.inputs.roles import (
 from analyzer.timing.inputs.sizes import Asked, Defaults, Shapes, read_settings, size_axes
 from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Fill
-from analyzer.units import printable, shorten
 
 _BROKEN = (
     ValueError,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
-from analyzer.wiring import GraphInput, Provider, Reader, Wiring
+from analyzer.model.wiring import GraphInput, Provider, Reader, Wiring
 
 _MOST = 10_000
 """Nodes that are looked at from one input."""

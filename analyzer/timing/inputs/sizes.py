@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.errors import UsageError
+from analyzer.text import printable, shorten
 from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Roles, Sides, Use
 from analyzer.timing.record import Axis
-from analyzer.units import printable, shorten
 
 MOST_POINTS = 64
 """Lengths that a sweep may have."""

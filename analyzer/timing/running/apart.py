@@ -17,6 +17,7 @@ from analyzer.errors import OnnxLedgerError, TimingError
 from analyzer.model import ONNX_DOMAINS, is_runtime_domain
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.process.memory import available, own_nbytes
+from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import (
     JOB,
     LOG,
@@ -30,7 +31,6 @@ from analyzer.timing.request import (
     load_answer,
 )
 from analyzer.timing.running.providers import binding_device, blocking_environment, missing, short_name
-from analyzer.units import format_bytes, printable, shorten
 
 _LONGEST = 400
 _READ = 4000

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analyzer.content import Array
 from analyzer.errors import TimingError
+from analyzer.model.content import Array
 from analyzer.process.child import write_frame
 from analyzer.process.memory import forget_peak, limit_growth, own_nbytes, peak_rss
 from analyzer.timing.inputs.arrays import make_array

@@ -117,7 +117,7 @@ def provider_name(text: str, known: Iterable[str] = ()) -> str:
     Raises:
         UsageError: there is none of that name.
     """
-    from analyzer.units import printable  # render imports this module
+    from analyzer.text import printable  # render imports this module
 
     names = {_plain(name): name for name in known}
     for name, provider in _NAMED.items():
@@ -226,7 +226,7 @@ def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...
     Raises:
         UsageError: one that has no such form, or would spoil what is measured.
     """
-    from analyzer.units import printable  # render imports this module
+    from analyzer.text import printable  # render imports this module
 
     options: dict[str, str] = {}
     for text in texts:

@@ -105,7 +105,7 @@ def check_used(name: str, kernels: Sequence[Kernel | KernelTime]) -> None:
     Raises:
         TimingError: all nodes ran elsewhere.
     """
-    from analyzer.units import printable  # render imports this module
+    from analyzer.text import printable  # render imports this module
 
     work = [kernel for kernel in kernels if kernel.op_type not in COPIES]
     if not work or any(kernel.provider == name for kernel in work):
@@ -180,7 +180,7 @@ def _complaints(log: str) -> Iterator[str]:
 
 
 def _sentence(text: str) -> str:
-    from analyzer.units import printable  # render imports this module
+    from analyzer.text import printable  # render imports this module
 
     for noise, instead in _NOISE:
         text = noise.sub(instead, text)

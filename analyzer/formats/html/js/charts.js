@@ -314,3 +314,26 @@ const addLines = (host, data, grid) => {
   };
   addChart(host, ["ms"], options, describe);
 };
+
+const addSteps = (host, data) => {
+  const tint = (group) => colour(`s${group % 6}`);
+  const most = data.bars.reduce((best, [, bytes], place) => (bytes > data.bars[best][1] ? place : best), 0);
+  const options = () => ({
+    note: `The most, ${count(data.bars[most][1])} bytes, is there after ${data.bars[most][0]}.`,
+    grid: { left: 8, right: 12, top: 34, bottom: 8, containLabel: true },
+    xAxis: { type: "category", data: data.bars.map((_, place) => place + 1), ...axis(), axisLabel: { color: colour("soft"), hideOverlap: true }, splitLine: { show: false } },
+    yAxis: { type: "value", ...axis(), axisLabel: { color: colour("soft") } },
+    series: [
+      {
+        type: "bar", barCategoryGap: 0, barGap: 0,
+        data: data.bars.map(([, bytes, group]) => ({ value: bytes, itemStyle: { color: tint(group) } })),
+        markPoint: { symbol: "triangle", symbolSize: 12, symbolOffset: [0, -9], symbolRotate: 180, itemStyle: { color: colour("ink") }, label: { show: false }, data: [{ coord: [most, data.bars[most][1]] }] },
+      },
+    ],
+  });
+  const describe = (event) => {
+    const [name, bytes, group] = data.bars[event.componentType === "markPoint" ? most : event.dataIndex];
+    return `${data.groups[group]}\n${name}\n${count(bytes)} bytes`;
+  };
+  addChart(host, ["bytes"], options, describe);
+};

@@ -14,6 +14,7 @@ const kinds = {
   waterfall: addWaterfall,
   bars: (host, data) => addBars(host, data, grids.get(data.grid)),
   lines: (host, data) => addLines(host, data, grids.get(data.grid)),
+  steps: addSteps,
 };
 
 for (const host of document.querySelectorAll("figure.chart")) {

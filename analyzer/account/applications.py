@@ -1,0 +1,195 @@
+"""Entries + data flow -> how many nodes compute with each, and which other modules do.
+
+A node computes with a tensor that it reads as it is stored, or as nodes hand it on that read nothing but stored
+tensors: turned, cast, decoded, multiplied by another one. Parts that are cut out of one tensor are used beside each
+other, so the one counts that is used most. Bodies of Loop and Scan count once, since nothing in the file says how often
+they run; of an If's branches that which uses the tensor most; a local function's body as often as it is called.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.account.ledger import Entry, Role
+from analyzer.model import GraphPath, Key, Model, Node, Place
+from analyzer.model.dataflow import Dataflow
+from analyzer.model.functions import Calls
+from analyzer.model.wiring import Wiring
+
+_CUTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
+"""Operators that take a part of their first input. What says which part is stored, where they only prepare it."""
+
+_Piece = tuple[str, ...]
+"""Which part of a tensor it is, by the cuts that led to it; () is the whole."""
+
+_Uses = dict[_Piece, set[int]]
+"""The nodes that compute with each part of a tensor."""
+
+_STEPS = 16
+"""Readers of what nodes prepare that are looked at, for each tensor and node of a model, on average. An exporter makes
+one to three."""
+
+_MOST_CUTS = 64
+"""Words that tell a part; parts of one that has more are not told apart."""
+
+
+def count_applications(
+    model: Model,
+    entries: Sequence[Entry],
+    wiring: Wiring,
+    flow: Dataflow,
+    scopes: Mapping[Place, str],
+    calls: Iterable[Calls],
+) -> tuple[Entry, ...]:
+    """Tell each entry how often it or a copy of it is computed with, and by the nodes of which other modules.
+
+    Args:
+        model: the model.
+        entries: what it stores, with copies and scopes known.
+        wiring: who reads what.
+        flow: what flows between the nodes.
+        scopes: the scope of each node that has one.
+        calls: how often each local function is called.
+    """
+    walk = _Walk(wiring, flow, _STEPS * (len(entries) + len(flow.nodes)))
+    uses = {entry.tensor.key: walk.uses(entry.tensor.key) for entry in entries}
+    for entry in entries:
+        if entry.copy_of in uses:
+            for piece, numbers in uses[entry.tensor.key].items():
+                uses[entry.copy_of][piece] |= numbers
+    weights = _Weights(model, flow, calls)
+    counted: list[Entry] = []
+    for entry in entries:
+        found = uses[entry.tensor.key]
+        applications = max(1, sum(weights.count(numbers) for numbers in _beside(found)))
+        shared = _others(entry, found, flow, scopes)
+        is_new = applications != entry.applications or shared != entry.shared_with
+        counted.append(replace(entry, applications=applications, shared_with=shared) if is_new else entry)
+    return tuple(counted)
+
+
+def _beside(uses: _Uses) -> Iterable[set[int]]:
+    """The uses of the whole, and those of the part that is used most."""
+    parts = [numbers for piece, numbers in uses.items() if piece]
+    if () in uses:
+        yield uses[()]
+    if parts:
+        yield max(parts, key=len)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """From stored tensors to the nodes that compute with them."""
+
+    wiring: Wiring
+    flow: Dataflow
+    steps: int
+    """How many are left: of a file that is made to exhaust them only direct readers are counted."""
+
+    def uses(self, key: Key) -> _Uses:
+        found: _Uses = defaultdict(set)
+        seen: set[tuple[int, _Piece]] = set()
+        waiting: list[tuple[int, _Piece]] = []
+        self._read(self.flow.reads[key], (), found, waiting)
+        while waiting and self.steps > 0:
+            number, piece = waiting.pop()
+            if (number, piece) not in seen:
+                seen.add((number, piece))
+                self._hand_on(number, piece, found, waiting)
+        return found
+
+    def _hand_on(self, number: int, piece: _Piece, found: _Uses, waiting: list[tuple[int, _Piece]]) -> None:
+        """To the readers of what a node prepares; each output of a Split is a part of its own."""
+        node, numbers = self.flow.nodes[number], self.flow.numbers
+        outputs = {name: str(index) for index, name in enumerate(node.outputs)}
+        readers = self.wiring.readers(node, inlined=False)
+        self.steps -= len(readers) + 1
+        is_split = node.op_type == "Split" and len(piece) < _MOST_CUTS
+        for reader, slot in readers:
+            part = (*piece, outputs[reader.inputs[slot]]) if is_split else piece
+            self._read([(numbers[reader.place], slot)], part, found, waiting)
+
+    def _read(
+        self,
+        readers: Iterable[tuple[int, int]],
+        piece: _Piece,
+        found: _Uses,
+        waiting: list[tuple[int, _Piece]],
+    ) -> None:
+        """Note the nodes that compute with a part, and what other parts others make of it."""
+        for number, slot in readers:
+            node = self.flow.nodes[number]
+            if self.flow.measures[number]:
+                continue
+            if not self.flow.prepares[number]:
+                found[piece].add(number)
+            elif node.op_type in _CUTS and slot == 0 and len(piece) < _MOST_CUTS:
+                waiting.append((number, (*piece, *_cut(node, number))))
+            else:
+                waiting.append((number, piece))
+
+
+def _cut(node: Node, number: int) -> tuple[str, ...]:
+    """What tells a cut from other cuts of the same tensor: where it says so in attributes, each is another."""
+    along = repr(sorted(node.integers.items()))
+    if node.op_type == "Split":
+        return node.op_type, str(len(node.outputs)), along
+    where = node.inputs[1:]
+    return (node.op_type, *where, along) if any(where) else (f"#{number}",)
+
+
+class _Weights:
+    """How much a node counts, by the graph that it is in."""
+
+    def __init__(self, model: Model, flow: Dataflow, calls: Iterable[Calls]) -> None:
+        self.model, self.flow = model, flow
+        self.order = {graph.path: number for number, graph in enumerate(model.graphs)}
+        self.parents = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
+        self.calls = {found.function.path: 1 if found.calls is None else found.calls for found in calls}
+
+    def count(self, numbers: Collection[int]) -> int:
+        """How many nodes these are, when bodies are inlined; of an artifact's files in that which has most."""
+        if len(self.order) == 1:
+            return len(numbers)
+        own = Counter(self.flow.nodes[number].graph_path for number in numbers)
+        inner: dict[GraphPath, Counter[Place]] = defaultdict(Counter)
+        roots: Counter[GraphPath] = Counter()
+        waiting = [(-self.order[path], path) for path in own]
+        heapq.heapify(waiting)
+        while waiting:  # bodies before the graphs that hold them
+            _, path = heapq.heappop(waiting)
+            total = own[path] + sum(inner[path].values())
+            parent = self.parents.get(path)
+            if parent is None:
+                roots[self.model.root(path)] += total * self.calls.get(path, 1)
+                continue
+            around = parent[0]
+            if around not in own and around not in inner:
+                heapq.heappush(waiting, (-self.order[around], around))
+            is_choice = self.flow.nodes[self.flow.numbers[parent]].op_type == "If"
+            known = inner[around][parent]
+            inner[around][parent] = max(known, total) if is_choice else known + total
+        return max(roots.values(), default=0)
+
+
+def _others(entry: Entry, uses: _Uses, flow: Dataflow, scopes: Mapping[Place, str]) -> tuple[str, ...]:
+    """Modules that compute with a learned tensor, and are neither in its own nor around it.
+
+    Where all that compute with it are of one module, that is where it is used, whatever it is called.
+    """
+    is_learned = entry.role is Role.PARAMETER or entry.role is Role.BUFFER
+    if not is_learned or not entry.has_scope or sum(map(len, uses.values())) < 2:
+        return ()
+    nodes = (flow.nodes[number] for numbers in uses.values() for number in numbers)
+    found = {scopes.get((node.graph_path, node.position)) for node in nodes}
+    told = {scope for scope in found if scope is not None}
+    if len(told) < 2:
+        return ()
+    return tuple(sorted(s for s in told if not _is_within(s, entry.scope) and not _is_within(entry.scope, s)))
+
+
+def _is_within(scope: str, module: str) -> bool:
+    return not module or f"{scope}.".startswith(f"{module}.")

@@ -1,0 +1,207 @@
+"""The stages in order, which is known here alone: from reading, wiring and classifying to findings and blocks."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from analyzer.account.applications import count_applications
+from analyzer.account.artifact import find_components, is_artifact
+from analyzer.account.artifact.merge import merge_models
+from analyzer.account.blocks import find_blocks, lend_scopes
+from analyzer.account.bytes import book_bytes
+from analyzer.account.classify import classify, find_companions
+from analyzer.account.classify.constants import settle_constants, settle_masks
+from analyzer.account.copies import find_copies
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.findings.facts import Facts, look_at_values
+from analyzer.account.findings.rules import find
+from analyzer.account.hidden import find_hidden
+from analyzer.account.ledger import Entry, Ledger, Opaque, Role
+from analyzer.account.opaque import find_opaque
+from analyzer.account.scopes.owners import settle_scopes
+from analyzer.account.scopes.paths import scope_nodes
+from analyzer.account.stages import find_stages
+from analyzer.errors import LedgerError, ModelReadError, UsageError
+from analyzer.model import Carrier, Model
+from analyzer.model.content import ContentMode
+from analyzer.model.dataflow import follow_data
+from analyzer.model.functions import count_calls
+from analyzer.model.liveness import Live, find_live
+from analyzer.model.wiring import Reader, Wiring, connect
+from analyzer.process import uncollected
+from analyzer.read import MAX_OBJECTS, read_model
+
+
+def audit_model(
+    path: Path | str,
+    *,
+    artifact: bool = False,
+    content: ContentMode | None = None,
+    max_objects: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Ledger:
+    """Account for every stored tensor and every byte of the model at `path`.
+
+    Args:
+        path: an .onnx file or a URL, whose external data is found beside it; or the folder of an artifact, whose
+            components are entered in one ledger, and what several of them hold counts once.
+        artifact: `path` is an artifact's folder though it has no `export.json`.
+        content: how far contents are looked at, to find copies, constant and broken weights. `sampled`, the default
+            for local files: large tensors at 256 positions, and whole where two may be copies; `full`: every element;
+            `none`, the default for URLs: nothing, so that copies count.
+        max_objects: nodes and tensors that the model may have (`analyzer.read.MAX_OBJECTS`).
+        progress: told (done, total) while contents are looked at.
+
+    Raises:
+        ModelReadError: the file, or a component, cannot be read as an ONNX model.
+        UsageError: the artifact has no component.
+        MissingExtraError: it is a URL, and what reads URLs is not installed.
+        LedgerError: an identity of the account does not hold, a defect of onnxledger.
+    """
+    with uncollected():
+        limit = MAX_OBJECTS if max_objects is None else max_objects
+        is_folder = artifact or is_artifact(path)
+        model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
+        ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
+        blocks = find_blocks(ledger)
+        ledger = dataclasses.replace(
+            ledger,
+            entries=lend_scopes(ledger.entries, blocks),
+            blocks=blocks,
+            stages=find_stages(model, ledger.wiring, ledger.computing),
+        )
+    _check(ledger)
+    return ledger
+
+
+def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
+    """The stages between reading and blocks."""
+    salt = "" if content == "none" else model.salt
+    wiring = connect(model)
+    companions = find_companions(model, wiring)
+    entries = classify(model, wiring, companions)
+    if content != "none":
+        entries = tuple(settle_masks(entries))
+    entries = find_copies(model, entries, wiring, content, progress, salt)
+    entries = settle_constants(model, entries, wiring)
+    flow = follow_data(model, wiring)
+    traced = scope_nodes(model)
+    entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
+    scopes = {place: scope for place, (scope, _) in (near | traced).items()}
+    calls = count_calls(model)
+    live = find_live(model, wiring)
+    entries = count_applications(model, entries, wiring, flow, scopes, calls)
+    computing = {entry.tensor.key: wiring.computing(entry.tensor) for entry in entries}
+    entries = tuple(_computed(entry, computing[entry.tensor.key]) for entry in entries)
+    booked = book_bytes(model, entries)
+    values = look_at_values(entries, content, progress, salt)
+    reads = content != "none" and model.traffic is None
+    opaque = _find_opaque(model, entries, wiring, live, reads=reads)
+    if model.traffic is not None and content != "none":
+        main = model.sources[model.files[0].key]
+        main.check()  # contents were read after the reader had made sure that the file is what it was
+        model = dataclasses.replace(model, traffic=main.traffic)
+    return Ledger(
+        model=model,
+        entries=entries,
+        accounts=booked.accounts,
+        findings=find(Facts(model, entries, wiring, booked, values, live, opaque if reads else None, calls)),
+        wiring=wiring,
+        node_scopes=scopes,
+        traced_scopes={place: scope for place, (scope, _) in traced.items()},
+        shared_nbytes=booked.shared,
+        content=content,
+        calls=calls,
+        computing={key: reader.node.place for key, reader in computing.items() if reader is not None},
+        live=live,
+        made=opaque.made,
+        hidden=find_hidden(model, entries, wiring, opaque.tensors),
+        opaque=tuple(sorted(opaque.tensors)),
+    )
+
+
+def _computed(entry: Entry, reader: Reader | None) -> Entry:
+    return entry if reader is None else dataclasses.replace(entry, computed_by=reader.node.op_type)
+
+
+def _find_opaque(
+    model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live, *, reads: bool
+) -> Opaque:
+    """Find what computes beside the parameters, as far as the file alone tells.
+
+    What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
+    """
+    explained = {
+        key for _, key, _ in model.unread
+    }  # an error says already that nobody can tell what it holds
+    trees = {
+        (entry.tensor.graph_path, entry.tensor.node)
+        for entry in entries
+        if entry.role is Role.PARAMETER and entry.tensor.carrier is Carrier.ATTRIBUTE_LIST
+    }
+    for entry in entries:
+        tensor = entry.tensor
+        is_kept = entry.role is Role.BUFFER and entry.read_by == "BatchNormalization"
+        is_in_tree = tensor.carrier is Carrier.ATTRIBUTE_LIST and (tensor.graph_path, tensor.node) in trees
+        if entry.role is Role.PARAMETER or is_kept or is_in_tree:
+            explained.add(tensor.key)
+            encoded = find_encoding(tensor, wiring)
+            explained.update(() if encoded is None else (companion.key for companion in encoded.companions))
+    return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained, reads=reads)
+
+
+def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
+    """All components of an artifact; where it has but one, the model in that file."""
+    found = find_components(folder)
+    if len(found) == 1:
+        return read_model(Path(folder, *found.values()), max_objects=max_objects)
+    models: dict[str, Model] = {}
+    count = 0
+    for name, file in found.items():
+        try:
+            models[name] = read_model(Path(folder, file), max_objects=max_objects)
+        except ModelReadError as error:
+            raise ModelReadError(f"{error} (component {name} of {folder})") from error
+        count += sum(len(graph.nodes) + len(graph.tensors) for graph in models[name].graphs)
+        if count > max_objects:
+            raise ModelReadError(
+                f"{folder}: its components hold more than {max_objects:,} nodes and tensors, which would take too "
+                "much memory; if you trust the files, raise the limit with --max-objects N"
+            )
+    return merge_models(folder, models)
+
+
+def _check(ledger: Ledger) -> None:
+    """The identities that no file may break."""
+    booked = sum(account.nbytes for account in ledger.accounts)
+    if booked != ledger.file_nbytes:
+        raise LedgerError(
+            f"{ledger.model.path}: accounts hold {booked:,} bytes, the files {ledger.file_nbytes:,}"
+        )
+    claimed = sum(account.nbytes for account in ledger.accounts[: len(Role)]) + ledger.shared_nbytes
+    if claimed != ledger.stored_nbytes:
+        raise LedgerError(
+            f"{ledger.model.path}: payload accounts and what is shared hold {claimed:,} bytes, the tensors "
+            f"{ledger.stored_nbytes:,}"
+        )
+    if sum(ledger.basis.values()) != ledger.stored_elements:
+        raise LedgerError(f"{ledger.model.path}: the evidence does not cover every stored element")
+
+
+def file_digests(model: Model) -> dict[str, str]:
+    """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`.
+
+    Raises:
+        UsageError: the model is remote, and not all of it was read.
+        OSError: a file cannot be read any more.
+    """
+    if model.traffic is not None:
+        raise UsageError(f"{model.path}: a digest needs every byte; download the file and name it")
+    digests = {}
+    for file, path in zip(model.files, model.paths, strict=True):
+        with path.open("rb") as stream:
+            digests[file.path] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return digests

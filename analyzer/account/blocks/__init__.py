@@ -1,0 +1,196 @@
+"""Ledger -> the blocks that it repeats: which entries and nodes are in each, and what comes before and after.
+
+Names are not needed. What everything flows through cuts a graph into sections (`sections`), sections with equal
+weights that follow each other are blocks (`units`, `repeats`), and operators say what their weights do (`roles`).
+Where names tell more, they do (`modules`), also how many blocks there are (`lists`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+
+from analyzer.account.blocks.assemble import (
+    Arrangement,
+    Modules,
+    Named,
+    Spot,
+    ancestors,
+    arrange,
+    gather_copies,
+    lend_scopes,
+    merge_runs,
+    name_blocks,
+    put_right,
+)
+from analyzer.account.blocks.flow import Flow, weigh
+from analyzer.account.blocks.lists import MOST, Lists, find_lists, has_matrix
+from analyzer.account.blocks.roles import (
+    ATTENTION,
+    CONVOLUTION,
+    FEED_FORWARD,
+    LINEAR,
+    OTHER,
+    RECURRENT,
+    Roles,
+)
+from analyzer.account.blocks.units import OUTSIDE
+from analyzer.account.ledger import Blocks, Entry, Ledger, Member, Role, Run
+from analyzer.model import GraphPath
+from analyzer.model.wiring import Reader
+
+__all__ = ["find_blocks", "lend_scopes"]
+
+STEM, BETWEEN, HEAD = "stem", "between", "head"
+
+
+def find_blocks(ledger: Ledger) -> Blocks:
+    """Find the repeated blocks of a model, whatever its names, and the role of each learned tensor in them.
+
+    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What comes
+    before the first run of blocks is `stem`, what is between it and the second `between.1`, what comes after the last
+    `head`. Without repeated blocks all of it is `stem`.
+    """
+    entries, wiring = ledger.entries, ledger.wiring
+    weights = weigh(ledger.model, entries, wiring)
+    flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
+    found = arrange(ledger.model, entries, wiring, flows)
+    found, modules = merge_runs(found, name_blocks(found, entries))
+    named = _named(ledger, _numbered(entries, found), modules)
+    if named is not None:
+        arranged = arrange(ledger.model, entries, wiring, flows, named)
+        found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
+    spots = gather_copies(put_right(found, entries, modules), entries)
+    roles = _roles(entries, spots, found.readers, flows)
+    members = _Members(found.counts, _parts(spots, roles))
+    keys = [entry.tensor.key for entry in entries]
+    return Blocks(
+        runs=tuple(
+            Run(first, count, names, _NUMBERED if named else _REPEATED)
+            for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
+        ),
+        entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
+        nodes={
+            (path, position): members[spot]
+            for path, spots in found.nodes.items()
+            for position, spot in enumerate(spots)
+        },
+        roles={key: role for key, role in zip(keys, roles, strict=True) if role},
+    )
+
+
+_REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
+
+_SOME = 0.05
+"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
+
+
+def _numbered(entries: Sequence[Entry], found: Arrangement) -> Lists:
+    """The blocks that names tell, where they hold as much as those that structure finds.
+
+    Half as much is enough where there are not as many of them: else a tool has taken some names away, and what has
+    none is better known by structure.
+    """
+    share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
+    lists = find_lists(entries, share)
+    if not lists:
+        fewer = find_lists(entries, max(_SOME, share / 2))
+        lists = fewer if sorted(map(len, fewer)) != sorted(found.counts) else ()
+    return lists
+
+
+def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:
+    """How much of what is learned the blocks hold that structure has found."""
+    sizes = [entry.logical_numel if entry.role is Role.PARAMETER else 0 for entry in entries]
+    held = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
+    return held / max(1, sum(sizes))
+
+
+def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
+    """Whether names tell one block, and the file computes with it several times: ALBERT's layer."""
+    if sum(map(len, lists)) != 1:
+        return False
+    module = lists[0][0]
+    return any(
+        entry.applications > 1 and has_matrix(entry) and f"{entry.scope}.".startswith(f"{module}.")
+        for entry in entries
+    )
+
+
+def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
+    """The blocks that names tell, where structure has found others; None where it has found these."""
+    if not lists or _is_used_again(lists, ledger.entries):
+        return None
+    if lists == modules:  # of several, structure does not know the order
+        return None
+    owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
+    scopes = ledger.node_scopes
+    by_scope = {
+        scope: next((owners[part] for part in ancestors(scope) if part in owners), None)
+        for scope in set(scopes.values())
+    }
+    placed = {place: owner for place, scope in scopes.items() if (owner := by_scope[scope]) is not None}
+    # What neighbours have in common is the module around them, which tells nothing of the block.
+    parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
+    told = {place for place, scope in scopes.items() if scope not in parents}
+    held = {owner[0] for owner in placed.values()}
+    return Named(lists, placed, told | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
+
+
+def _roles(
+    entries: Sequence[Entry],
+    spots: Sequence[Spot],
+    readers: Sequence[Reader | None],
+    flows: Mapping[GraphPath, Flow],
+) -> list[str]:
+    """What each learned tensor does; "" for the others."""
+    asked = {path: Roles(flow) for path, flow in flows.items()}
+    roles = []
+    for entry, spot, reader in zip(entries, spots, readers, strict=True):
+        role = "" if entry.role is not Role.PARAMETER else OTHER
+        if role and reader is not None:
+            role = asked[reader.node.graph_path].of(reader, entry.tensor, spot.block != OUTSIDE)
+        roles.append(role)
+    return roles
+
+
+_MAIN = (ATTENTION, RECURRENT, CONVOLUTION, FEED_FORWARD, LINEAR)
+"""What a unit is called after, if any of its weights do it."""
+
+
+def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int], str]:
+    """What each unit of the blocks of a run is called: `attention`, of two also `attention-2`; a lone unit nothing."""
+    doing: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for spot, role in zip(spots, roles, strict=True):
+        if spot.block != OUTSIDE and role:
+            doing[spot.run, spot.unit].add(role)
+    kinds = {
+        unit: next((role for role in _MAIN if role in found), OTHER) for unit, found in sorted(doing.items())
+    }
+    units = Counter(run for run, _ in kinds)
+    seen: Counter[tuple[int, str]] = Counter()
+    parts = {}
+    for (run, unit), kind in kinds.items():
+        if units[run] > 1:
+            seen[run, kind] += 1
+            parts[run, unit] = kind if seen[run, kind] == 1 else f"{kind}-{seen[run, kind]}"
+    return parts
+
+
+class _Members(dict[Spot, Member]):
+    """Spots by their names, each made when it is first asked for."""
+
+    def __init__(self, counts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> None:
+        self.firsts = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]
+        self._parts = parts
+
+    def __missing__(self, spot: Spot) -> Member:
+        member = self[spot] = self._make(spot)
+        return member
+
+    def _make(self, spot: Spot) -> Member:
+        if spot.block == OUTSIDE:
+            return Member(HEAD if spot.is_after else f"{BETWEEN}.{spot.run}" if spot.run else STEM)
+        name = f"block.{self.firsts[spot.run] + spot.block}"
+        return Member(name, self._parts.get((spot.run, spot.unit), ""))

@@ -1,0 +1,420 @@
+"""The layouts of all graphs of a model -> the spots of its nodes and entries in numbered runs, and each block's module.
+
+Structure says how many blocks there are; where names tell, they say what belongs to which.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from analyzer.account.blocks.flow import Flow, find_holders
+from analyzer.account.blocks.lists import Lists, has_matrix
+from analyzer.account.blocks.units import OUTSIDE, GraphLayout, Owner, RunPlace, lay_out, lay_out_named
+from analyzer.account.ledger import Blocks, Entry, Role
+from analyzer.model import GraphPath, Key, Model, Place
+from analyzer.model.operators import MEASURES
+from analyzer.model.wiring import Reader, Wiring
+
+# spots
+
+_Order = tuple[int, ...]
+"""A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
+
+_DEEPEST = 256
+"""Length of the place in the order of a graph in which no more blocks are looked for: that of 64 within each other."""
+
+_MANY = 2
+"""Nodes with weights without which a graph has no blocks."""
+
+
+class Spot(NamedTuple):
+    """Where something is: in a unit of a block of a run; outside, before a run."""
+
+    run: int
+    """Number of the run; outside, how many are before it."""
+    block: int = OUTSIDE
+    unit: int = 0
+    is_after: bool = False
+    """Outside: whether the last run of its model file is before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """The runs of a model, and the spots of its nodes and entries."""
+
+    counts: tuple[int, ...]
+    """Blocks of each run."""
+    nodes: Mapping[GraphPath, Sequence[Spot]]
+    """Of each graph, in the order of its nodes."""
+    entries: tuple[Spot, ...]
+    """In the order of the entries."""
+    readers: tuple[Reader | None, ...] = ()
+    """What reads each entry first, in the order of the entries."""
+    lists: tuple[int, ...] = ()
+    """Where names tell the blocks: the list that each run is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The blocks that names tell."""
+
+    lists: Lists
+    owners: Mapping[Place, Owner]
+    """The nodes that names put in a block: of which list, and which of it."""
+    told: Set[Place]
+    """The nodes that names tell of, in a block or in none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """One graph with its layout, and where it is in the whole."""
+
+    flow: Flow
+    layout: GraphLayout
+    prefix: _Order
+    held: tuple[GraphPath, int] | None
+    """The graph and the vertex that all of it is in, where that is in a block."""
+    lists: tuple[int, ...] = ()
+    """Where names tell the blocks: the list that each run is."""
+
+    def order(self, vertex: int) -> _Order:
+        slot = self.layout.slots[vertex]
+        return (*self.prefix, slot.run, int(slot.block != OUTSIDE), self.layout.places[vertex], vertex)
+
+
+def arrange(
+    model: Model,
+    entries: Sequence[Entry],
+    wiring: Wiring,
+    flows: Mapping[GraphPath, Flow],
+    named: Named | None = None,
+) -> Arrangement:
+    """Find the runs of all graphs, those of `named` if it is given, and number them in the order of the computation."""
+    laid = _lay_out_all(model, flows, named)
+    lists = {
+        (*graph.prefix, run, 1): graph.lists[run] if graph.lists else OUTSIDE
+        for graph in laid.values()
+        if graph.held is None
+        for run in range(len(graph.layout.counts))
+    }
+    keys = sorted(lists)
+    everywhere = _Finder(laid, keys)
+    kept = {
+        everywhere.spot_of_reader(reader).run
+        for entry in entries
+        if entry.role is Role.PARAMETER and has_matrix(entry)
+        for reader in wiring.readers(entry.tensor, inlined=False)
+        if everywhere.spot_of_reader(reader).block != OUTSIDE
+    }
+    keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
+    counts = {
+        (*graph.prefix, run, 1): count
+        for graph in laid.values()
+        for run, count in enumerate(graph.layout.counts)
+    }
+    finder = _Finder(laid, keys)
+    read = [finder.in_order(_looking(wiring.readers(entry.tensor, inlined=False))) for entry in entries]
+    return Arrangement(
+        counts=tuple(counts[key] for key in keys),
+        nodes={path: finder.spots_of_nodes(path) for path in laid},
+        entries=tuple(map(finder.spot_of_entry, entries, read)),
+        readers=tuple(found[0] if found else None for found in read),
+        lists=() if named is None else tuple(lists[key] for key in keys),
+    )
+
+
+def _looking(readers: list[Reader]) -> list[Reader]:
+    """Readers without those that take only a shape, where there are others."""
+    return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
+
+
+def _lay_out_all(
+    model: Model, flows: Mapping[GraphPath, Flow], named: Named | None
+) -> dict[GraphPath, _Laid]:
+    """Every graph, after the one that it is in."""
+    holders = find_holders(model)
+    laid: dict[GraphPath, _Laid] = {}
+    roots = 0
+    for graph in model.graphs:
+        inwards = [graph.path]
+        around = {graph.path}
+        while (holder := holders.get(inwards[-1])) is not None and holder[0] not in laid:
+            if holder[0] in around:  # functions that call each other in a circle
+                del holders[inwards[-1]]
+                break
+            inwards.append(holder[0])
+            around.add(holder[0])
+        for path in reversed(inwards):
+            if path not in laid:
+                laid[path] = _lay_out_one(flows[path], holders.get(path), laid, roots, named)
+                roots += path not in holders
+    return laid
+
+
+def _lay_out_one(
+    flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Laid], number: int, named: Named | None
+) -> _Laid:
+    is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
+    layout = lay_out(flow) if is_large else GraphLayout.empty(len(flow.nodes))
+    lists: tuple[int, ...] = ()
+    if named is not None:
+        places = [node.place for node in flow.nodes]
+        owners = [named.owners.get(place) for place in places]
+        told = [place in named.told for place in places]
+        layout, lists = lay_out_named(flow, owners, told, [len(members) for members in named.lists], layout)
+    if holder is None:
+        return _Laid(flow, layout, (number,), None, lists)
+    around = laid[holder[0]]
+    vertex = around.flow.vertices[holder[1]]
+    if len(around.prefix) > _DEEPEST:
+        return _Laid(flow, GraphLayout.empty(len(flow.nodes)), around.prefix, (holder[0], vertex))
+    if around.held is not None:
+        return _Laid(flow, layout, around.prefix, around.held, lists)
+    is_inside = around.layout.slots[vertex].block != OUTSIDE
+    return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None, lists)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finder:
+    """Answers where vertices and entries are."""
+
+    laid: Mapping[GraphPath, _Laid]
+    keys: Sequence[_Order]
+    """Of the runs, in order."""
+    _spots: dict[GraphPath, dict[RunPlace, Spot]] = field(default_factory=lambda: defaultdict(dict))
+    """Of each graph those in blocks that have been asked for."""
+
+    def spot(self, path: GraphPath, vertex: int) -> Spot:
+        graph = self.laid[path]
+        if graph.held is not None:
+            path, vertex = graph.held
+            graph = self.laid[path]
+        slot = graph.layout.slots[vertex]
+        if slot.block == OUTSIDE:
+            return self._outside(graph.order(vertex))
+        found = self._spots[path].get(slot)
+        if found is None:
+            key = (*graph.prefix, slot.run, 1)
+            run = bisect.bisect_left(self.keys, key)
+            if run == len(self.keys) or self.keys[run] != key:
+                return self._outside(graph.order(vertex))
+            found = self._spots[path][slot] = Spot(run, slot.block, slot.unit)
+        return found
+
+    def spots_of_nodes(self, path: GraphPath) -> list[Spot]:
+        """The spots of the nodes of a graph, in their order."""
+        graph = self.laid[path]
+        slots, known = graph.layout.slots, self._spots[path]
+        return [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
+
+    def in_order(self, readers: list[Reader]) -> list[Reader]:
+        """Readers in the order of the computation."""
+        return readers if len(readers) < 2 else sorted(readers, key=self._order)
+
+    def _order(self, reader: Reader) -> tuple[_Order, int, int]:
+        path, vertex = self._where(reader)
+        return self.laid[path].order(vertex), reader.node.position, reader.slot
+
+    def _where(self, reader: Reader) -> tuple[GraphPath, int]:
+        path = reader.node.graph_path
+        graph = self.laid[path]
+        return graph.held or (path, graph.flow.vertex(*reader))
+
+    def spot_of_reader(self, reader: Reader) -> Spot:
+        return self.spot(*self._where(reader))
+
+    def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
+        """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
+        if not readers:
+            return Spot(0)
+        first = self.spot_of_reader(readers[0])
+        if entry.role is Role.PARAMETER or len(readers) == 1:
+            return first
+        others = map(self.spot_of_reader, readers[1:])
+        if any(other[:2] != first[:2] for other in others):
+            return first if first.block == OUTSIDE else Spot(first.run)
+        return first
+
+    def _outside(self, order: _Order) -> Spot:
+        run = bisect.bisect_left(self.keys, order)
+        is_after = run > 0 and self.keys[run - 1][0] == order[0]
+        is_last = run == len(self.keys) or self.keys[run][0] != order[0]
+        return Spot(run, is_after=is_after and is_last)
+
+
+# modules
+
+_MOST_MODULES = 0.9
+"""Share of a block's elements that lie in one module, for the block to be that module."""
+
+_DEEPEST_MODULE = 32
+"""Parts of a scope that are looked at."""
+
+Modules = tuple[tuple[str, ...], ...]
+"""For each run the module of each block, or nothing."""
+
+_Weights = Mapping[str, int]
+"""Elements by scope."""
+
+
+def name_blocks(found: Arrangement, entries: Sequence[Entry]) -> Modules:
+    """The module of each block of each run: the shortest that tells the blocks of the run apart.
+
+    Blocks that all use one module's weights (ALBERT) are that module each.
+    """
+    weights: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for entry, spot in zip(entries, found.entries, strict=True):
+        if spot.block != OUTSIDE and entry.role is Role.PARAMETER and entry.has_scope:
+            weights[spot.run, spot.block][entry.scope] += entry.logical_numel
+    return tuple(
+        _name_run([weights.get((run, block), Counter()) for block in range(count)])
+        for run, count in enumerate(found.counts)
+    )
+
+
+def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
+    known = [block for block in blocks if block]
+    if len(known) == 1 and blocks[0]:
+        module = _deepest_common(blocks[0])
+        return (module,) * len(blocks) if module else ()
+    if len(known) < len(blocks):
+        return ()
+    for depth in range(1, _DEEPEST_MODULE):
+        names: dict[str, None] = {}  # in order
+        for block in blocks:
+            name = _module_at(block, depth)
+            if not name:
+                return ()
+            if name in names:
+                break
+            names[name] = None
+        else:
+            return tuple(names)
+    return ()
+
+
+def _module_at(block: _Weights, depth: int) -> str:
+    """The module of a depth in which most of a block lies; "" where none is."""
+    totals: Counter[str] = Counter()
+    for scope, elements in block.items():
+        if scope.count(".") + 1 >= depth:
+            totals[".".join(scope.split(".", depth)[:depth])] += elements
+    module, elements = max(totals.items(), key=lambda item: item[1], default=("", 0))
+    return module if elements >= _MOST_MODULES * sum(block.values()) else ""
+
+
+def _deepest_common(block: _Weights) -> str:
+    module = ""
+    for depth in range(1, _DEEPEST_MODULE):
+        deeper = _module_at(block, depth)
+        if not deeper:
+            break
+        module = deeper
+    return module
+
+
+def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modules]:
+    """Runs whose blocks are the same modules as one: the files of an artifact may hold one decoder twice."""
+    kept: dict[object, int] = {}
+    numbers = [kept.setdefault(names or run, len(kept)) for run, names in enumerate(modules)]
+    if len(kept) == len(modules):
+        return found, modules
+    firsts: dict[int, int] = {}
+    for run, number in enumerate(numbers):
+        firsts.setdefault(number, run)
+    numbers.append(len(kept))  # of what comes after the last
+
+    def renumber(spot: Spot) -> Spot:
+        return spot._replace(run=numbers[spot.run])
+
+    merged = replace(
+        found,
+        counts=tuple(found.counts[run] for run in firsts.values()),
+        nodes={path: list(map(renumber, spots)) for path, spots in found.nodes.items()},
+        entries=tuple(map(renumber, found.entries)),
+    )
+    return merged, tuple(modules[run] for run in firsts.values())
+
+
+def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
+    """The spots of the entries: a learned tensor whose name puts it in the module of a block is in that block.
+
+    One that structure puts there, and that has a name in no such module, is outside: after the last block of the last
+    run, if it was found in that, else before the run.
+    """
+    owners = {
+        name: (run, block)
+        for run, names in reversed(list(enumerate(modules)))
+        for block, name in reversed(list(enumerate(names)))
+    }
+    if not owners:
+        return found.entries
+    shared = {run for run, names in enumerate(modules) if len(set(names)) == 1}
+    parents = {part for name in owners for part in ancestors(name)}
+    wanted: dict[str, tuple[int, int] | None] = {}
+    spots = []
+    for entry, spot in zip(entries, found.entries, strict=True):
+        if entry.role is Role.PARAMETER and entry.has_scope:
+            scope = entry.scope
+            if scope not in wanted:
+                wanted[scope] = next((owners[part] for part in ancestors(scope) if part in owners), None)
+            owner = wanted[scope]
+            if owner is None:
+                if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
+                    spot = _outside(found, spot)
+            elif spot[:2] != owner and not (
+                spot.run == owner[0] and spot.run in shared and spot.block != OUTSIDE
+            ):
+                spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
+        spots.append(spot)
+    return tuple(spots)
+
+
+def gather_copies(spots: Sequence[Spot], entries: Sequence[Entry]) -> tuple[Spot, ...]:
+    """The tensor that counts for its copies is where the first of them is read: in the first block that uses it."""
+    firsts: dict[Key, Spot] = {}
+    for entry, spot in zip(entries, spots, strict=True):
+        if entry.copy_of is not None:
+            firsts[entry.copy_of] = min(firsts.get(entry.copy_of, spot), spot)
+    if not firsts:
+        return tuple(spots)
+    return tuple(
+        min(spot, firsts.get(entry.tensor.key, spot)) for entry, spot in zip(entries, spots, strict=True)
+    )
+
+
+def _outside(found: Arrangement, spot: Spot) -> Spot:
+    is_last = spot.run == len(found.counts) - 1 and spot.block == found.counts[spot.run] - 1
+    return Spot(spot.run + is_last, is_after=is_last)
+
+
+def ancestors(scope: str) -> Iterator[str]:
+    """A scope, and the modules around it, the deepest first."""
+    if scope.count(".") >= _DEEPEST_MODULE:
+        scope = ".".join(scope.split(".", _DEEPEST_MODULE)[:_DEEPEST_MODULE])
+    while scope:
+        yield scope
+        scope = scope.rpartition(".")[0]
+
+
+def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
+    """Give entries without a scope the module of their block, where other names tell which that is.
+
+    The last rung of the ladder of `analyzer.account.scopes.owners`.
+    """
+    modules = {
+        f"block.{run.first + number}": module
+        for run in blocks.runs
+        for number, module in enumerate(run.modules)
+    }
+    if not modules or all(entry.has_scope for entry in entries):
+        return tuple(entries)
+    found = []
+    for entry in entries:
+        module = "" if entry.has_scope else modules.get(blocks.entries[entry.tensor.key].block, "")
+        found.append(replace(entry, scope=module, scoped_by="structure:block") if module else entry)
+    return tuple(found)

@@ -1,0 +1,333 @@
+"""One graph of a model -> what flows between its nodes, by number, without the arithmetic on weights and on shapes.
+
+Every way from a vertex to the end leads through its immediate post-dominator. On an acyclic graph one pass in reverse
+order finds them, as lowest common ancestors in the tree that is being made (Cooper, Harvey and Kennedy, "A Simple,
+Fast Dominance Algorithm", 2001); ancestors are found in logarithmic time by the jump pointers of Myers' skew-binary
+lists ("An applicative random-access stack", 1983).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.account.ledger import Entry, Role
+from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.functions import called_bodies
+from analyzer.model.operators import MEASURES
+from analyzer.model.wiring import Provider, Wiring
+
+# ways to the end
+
+NONE = -1
+"""No vertex."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostDominators:
+    """The tree of post-dominators, its root the end."""
+
+    parent: list[int]
+    """The immediate post-dominator of each vertex; NONE for the end, and where no way leads to the end."""
+    depth: list[int]
+    """Vertices on the way to the end in this tree; NONE where no way leads there."""
+
+
+def post_dominators(after: Sequence[Sequence[int]], end: int) -> PostDominators:
+    """Find the immediate post-dominator of every vertex.
+
+    Args:
+        after: the successors of each vertex; all have higher numbers than it.
+        end: the vertex where ways end.
+
+    >>> post_dominators([[1, 2], [3], [3], []], 3).parent
+    [3, 3, 3, -1]
+    """
+    count = len(after)
+    parent, depth, jump = [NONE] * count, [NONE] * count, [NONE] * count
+    depth[end], jump[end] = 0, end
+    for vertex in range(end - 1, -1, -1):
+        found = NONE
+        for follower in after[vertex]:
+            if depth[follower] == NONE or follower == found:
+                continue
+            found = follower if found == NONE else _meet(found, follower, parent, depth, jump)
+        if found != NONE:
+            parent[vertex], depth[vertex] = found, depth[found] + 1
+            over = jump[found]
+            is_even = depth[found] - depth[over] == depth[over] - depth[jump[over]]
+            jump[vertex] = jump[over] if is_even else found
+    return PostDominators(parent, depth)
+
+
+def _meet(a: int, b: int, parent: list[int], depth: list[int], jump: list[int]) -> int:
+    """The lowest common ancestor."""
+    if depth[a] < depth[b]:
+        a, b = b, a
+    while depth[a] > depth[b]:
+        a = jump[a] if depth[jump[a]] >= depth[b] else parent[a]
+    while a != b:
+        if jump[a] == jump[b]:
+            a, b = parent[a], parent[b]
+        else:
+            a, b = jump[a], jump[b]
+    return a
+
+
+# what flows
+
+_SUMS: Mapping[str, frozenset[int]] = {
+    "SkipLayerNormalization": frozenset({2, 3}),
+    "SkipSimplifiedLayerNormalization": frozenset({2}),
+}
+"""onnxruntime's sum and norm in one node, and the inputs that are the norm's. (docs/ContribOperators.md)"""
+
+_SUM_OUTPUT = 3
+"""Their output that is the sum before the norm. The norm is what follows the sum: of a block whose norms come last the
+end, else the beginning of the next."""
+
+_MOST_WEIGHTS = 64
+"""Weights of one node, merged by arithmetic on weights, that are told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Sizes of the learned tensors that nodes find in the file, beyond those that are read by name."""
+
+    sizes: Mapping[Key, int]
+    """Learned elements that each learned tensor stands for, copies included."""
+    inside: Mapping[Place, tuple[int, ...]]
+    """Sizes of those in the attributes, nested graphs and functions of a node. Of a Constant node what it provides."""
+    captured: Mapping[Place, tuple[str, ...]]
+    """Values of the graph around it that the nested graphs of a node read."""
+
+
+_NOTHING, _STORED = -1, -2
+"""What provides a name, where no vertex does: nothing that flows; from -2 downwards the stored tensors."""
+
+
+class _Codes(dict[str, int]):
+    """The vertex, or else what, provides each name; what no vertex has computed is looked up when it is first read."""
+
+    def __init__(self, look_up: Callable[[str], int]) -> None:
+        super().__init__({"": _NOTHING})
+        self._look_up = look_up
+
+    def __missing__(self, name: str) -> int:
+        code = self[name] = self._look_up(name)
+        return code
+
+
+@dataclass(slots=True)
+class Flow:
+    """Vertices in an order in which each comes after what it reads.
+
+    A node has one, a sum with a norm has two; what the graph is given has one where a node reads it.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    """The node of each vertex; of what is given one that stands for the caller."""
+    before: list[list[int]] = field(default_factory=list)
+    """The vertices whose values each reads, without those that only the file's contents reach."""
+    after: list[list[int]] = field(default_factory=list)
+    sizes: list[tuple[int, ...]] = field(default_factory=list)
+    """Of the learned tensors that each computes with; of a static vertex, those that it hands on."""
+    static: list[bool] = field(default_factory=list)
+    """Whether it computes with nothing but the file's contents and the shapes of values."""
+    conduits: dict[int, list[int]] = field(default_factory=dict)
+    """The static vertices that a vertex reads."""
+    vertices: list[int] = field(default_factory=list)
+    """By position of the node: its vertex, of two the second."""
+    outputs: list[int] = field(default_factory=list)
+    """Vertices that provide the graph's outputs."""
+    firsts: dict[int, int] = field(default_factory=dict)
+    """Of nodes with two vertices: the first, by the second."""
+    given: set[int] = field(default_factory=set)
+    """The vertices that stand for what the graph is given."""
+    _codes: Mapping[str, int] = field(default_factory=dict)
+    """The vertex, or else what, provides each name that is read."""
+    _stored: list[int] = field(default_factory=list)
+    """Learned elements of the stored tensors that are read by name."""
+
+    @classmethod
+    def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
+        """Number the nodes of one graph, sorted where they are not. What is computed from itself does not flow."""
+        flow = cls(vertices=[0] * len(graph.nodes))
+        caller = Node(graph.path, -1, "", "", "", (), ())
+        codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
+        flow._codes = codes
+        inside, captured = weights.inside, weights.captured
+        for node in _sort(graph.nodes, captured):
+            op_type, names, outputs = node.op_type, node.inputs, node.outputs
+            if captured and (more := captured.get(node.place)):
+                names += more
+            if op_type in _SUMS and node.is_standard:
+                flow._add_sum(node, codes)
+                continue
+            read = () if op_type in MEASURES else [codes[name] for name in names]
+            vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
+            flow.vertices[node.position] = vertex
+            for name in outputs:
+                codes[name] = vertex
+            if "" in outputs:
+                codes[""] = _NOTHING
+            if op_type == "DynamicQuantizeLinear":
+                # Scales of activations: what a product is multiplied by, and no way for what flows.
+                codes.update(dict.fromkeys(outputs[1:], _NOTHING))
+        flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
+        return flow
+
+    def vertex(self, node: Node, slot: int) -> int:
+        """The vertex that reads an input of a node."""
+        second = self.vertices[node.position]
+        return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
+
+    def is_dynamic(self, name: str) -> bool:
+        """Whether a value depends on what the graph is given."""
+        code = self._codes.get(name, _NOTHING)
+        return code >= 0 and not self.static[code]
+
+    def _provide(self, provider: Provider | None, weights: Weights, caller: Node) -> int:
+        """The code of what no vertex has computed: for a value that the graph is given, a new vertex."""
+        if provider is None:
+            return _NOTHING
+        if isinstance(provider, StoredTensor):
+            self._stored.append(weights.sizes.get(provider.key, 0))
+            return _STORED - len(self._stored) + 1
+        vertex = self._add(caller, ())
+        self.static[vertex] = False
+        self.given.add(vertex)
+        return vertex
+
+    def _add(self, node: Node, read: Iterable[int], inside: Sequence[int] = ()) -> int:
+        static, after = self.static, self.after
+        vertex = len(static)
+        before: list[int] = []
+        sizes = list(inside)
+        for code in read:
+            if code >= 0:
+                if not static[code]:
+                    before.append(code)
+                    continue
+                self.conduits.setdefault(vertex, []).append(code)
+                sizes += self.sizes[code]
+            elif code <= _STORED and (size := self._stored[_STORED - code]):
+                sizes.append(size)
+        if len(before) > 2 or (len(before) == 2 and before[0] == before[1]):
+            before = list(dict.fromkeys(before))
+        for source in before:
+            after[source].append(vertex)
+        self.nodes.append(node)
+        self.before.append(before)
+        after.append([])
+        if len(sizes) > 1:
+            sizes = sorted(sizes)[-_MOST_WEIGHTS:]
+        self.sizes.append(tuple(sizes))
+        static.append(not before)
+        return vertex
+
+    def _add_sum(self, node: Node, codes: _Codes) -> None:
+        """The sum of a node that is a sum and a norm, then the norm."""
+        norm = _SUMS[node.op_type]
+        read = [codes[name] for name in node.inputs]
+        first = self._add(node, [code for slot, code in enumerate(read) if slot not in norm])
+        second = self._add(node, [first, *(code for slot, code in enumerate(read) if slot in norm)])
+        self.firsts[second] = first
+        self.vertices[node.position] = second
+        for number, name in enumerate(node.outputs):
+            if name:
+                codes[name] = first if number == _SUM_OUTPUT else second
+
+
+def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> Sequence[Node]:
+    """The nodes, each after those whose values it reads, as ONNX asks for and not all tools write; else in file order.
+
+    Nodes that read each other in a circle come last, in file order.
+    """
+    makers = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
+    sources = [
+        {makers[name] for name in (*node.inputs, *captured.get(node.place, ())) if name in makers}
+        for node in nodes
+    ]
+    if all(max(before, default=-1) < number for number, before in enumerate(sources)):
+        return nodes
+    readers: dict[int, list[int]] = defaultdict(list)
+    for number, before in enumerate(sources):
+        for source in before:
+            readers[source].append(number)
+    left = list(map(len, sources))
+    ready = [number for number, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        number = heapq.heappop(ready)
+        order.append(number)
+        for reader in readers[number]:
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    placed = set(order)
+    order += [number for number in range(len(nodes)) if number not in placed]
+    return [nodes[number] for number in order]
+
+
+def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
+    """Sizes of all learned tensors, and of those that a node holds inside it, at any depth."""
+    learned = [(e, e.tensor.key) for e in entries if e.role is Role.PARAMETER and e.logical_numel]
+    holders = find_holders(model)
+    inside: dict[Place, list[int]] = defaultdict(list)
+    for entry, (path, _) in learned:
+        tensor = entry.tensor
+        if tensor.node is not None:
+            inside[path, tensor.node].append(entry.logical_numel)
+        for place in _around(path, holders) if path in holders else ():
+            inside[place].append(entry.logical_numel)
+    return Weights(
+        sizes={key: entry.logical_numel for entry, key in learned},
+        inside={place: tuple(sorted(found)[-_MOST_WEIGHTS:]) for place, found in inside.items()},
+        captured=_captured(model, wiring),
+    )
+
+
+def find_holders(model: Model) -> dict[GraphPath, Place]:
+    """The node that holds each nested graph; of a function the first that calls it."""
+    found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
+    for place, path in called_bodies(model).items():
+        if path != place[0]:
+            found.setdefault(path, place)
+    return found
+
+
+_DEEPEST = 64
+"""Graphs within graphs that are looked through; functions may call each other in a circle."""
+
+
+def _around(path: GraphPath, holders: Mapping[GraphPath, Place]) -> Iterator[Place]:
+    """The nodes that a graph is in, the innermost first."""
+    for _ in range(_DEEPEST):
+        place = holders.get(path)
+        if place is None:
+            return
+        yield place
+        path = place[0]
+
+
+def _captured(model: Model, wiring: Wiring) -> dict[Place, tuple[str, ...]]:
+    parents = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
+    found: dict[Place, dict[str, None]] = defaultdict(dict)
+    for graph in model.graphs:
+        if graph.parent is None:
+            continue
+        names = {name for node in graph.nodes for name in node.inputs if name} | set(graph.outputs)
+        own = wiring.providers[graph.path]
+        for name in sorted(names - own.keys()):
+            place = wiring.place(graph.path, name)
+            holder: Place | None = graph.parent
+            while holder is not None and holder[0] != place:
+                found[holder][name] = None
+                holder = parents.get(holder[0])
+            if holder is not None:
+                found[holder][name] = None
+    return {place: tuple(names) for place, names in found.items()}

@@ -1,0 +1,253 @@
+"""Scopes of learned tensors -> the modules that their parents number, as `encoder.layer.0`: the blocks by name.
+
+What is numbered is a block where it holds several matrices, its siblings are made of the same modules, and all of them
+hold most of what is learned. Of stages that hold blocks, the blocks: `stages.1.layers.0`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.account.ledger import Entry, Role, natural_order
+from analyzer.model.operators import Kind, named
+
+Lists = tuple[tuple[str, ...], ...]
+"""Modules that their parents number, by the parent, in the order of the numbers."""
+
+MOST = 0.5
+"""Share of what is learned that all blocks hold together, to be the blocks whatever structure says."""
+
+_MOST = 0.5
+"""Share of one child's modules that its sibling has too; of a stage
+that its blocks hold; of what is around it that a block without siblings holds."""
+
+_LEAST = 0.05
+"""Share of what all lists hold that those of one name hold: the layers of a small head are no blocks."""
+
+_DEEPEST = 32
+"""Parts of a scope that are looked at."""
+
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})")
+_TABLES = named(Kind.LOOKS_UP)
+
+
+@dataclass(slots=True)
+class _Module:
+    """A module, and what is learned in it and below."""
+
+    path: str
+    depth: int
+    elements: int = 0
+    matrices: int = 0
+    """Modules that hold a matrix, itself included."""
+    own: list[str] = field(default_factory=list)
+    """Shapes of the learned tensors that it holds itself."""
+    children: dict[str, _Module] = field(default_factory=dict)
+
+    def below(self) -> Iterator[_Module]:
+        """Itself, and all modules in it."""
+        yield self
+        for child in self.children.values():
+            yield from child.below()
+
+    @property
+    def is_of_parts(self) -> bool:
+        """Whether the modules in it hold its matrices, and it has none of its own."""
+        return bool(self.children) and not any("x" in shape for shape in self.own)
+
+    def kinds(self) -> frozenset[str]:
+        """The modules in it that hold something, by their paths from here."""
+        return frozenset(module.path[len(self.path) :] for module in self.below() if module.own)
+
+    def form(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The same with what each holds: equal for modules that repeat each other."""
+        return tuple(sorted((m.path[len(self.path) :], tuple(sorted(m.own))) for m in self.below() if m.own))
+
+
+def has_matrix(entry: Entry) -> bool:
+    """Whether a learned tensor mixes channels: more than one of its axes has more than one element, or it is packed."""
+    return sum(size > 1 for size in entry.tensor.shape) > 1 or entry.logical_numel > entry.tensor.numel
+
+
+def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
+    """The numbered modules that are blocks, sorted by the name of their parent; nothing where names do not tell.
+
+    Args:
+        entries: of the whole model. Tables that are looked up, as embeddings are, do not count: a vocabulary outweighs
+            the layers of a small model.
+        share: of what is learned that the blocks hold together, or else they are none.
+    """
+    learned = [entry for entry in entries if entry.role is Role.PARAMETER and entry.logical_numel]
+    learned = [entry for entry in learned if entry.read_by not in _TABLES]
+    root = _tree(entry for entry in learned if entry.has_scope)
+    found = _with_small(_without_lone(list(_lists(root)), root), root)
+    if not found:
+        share = max(share, MOST)
+        found = [members for members in _lists(root, 1) if len(members) > 1]
+    held: Counter[str] = Counter()
+    for members in found:
+        held[_pattern(members[0])] += sum(member.elements for member in members)
+    kept = {pattern for pattern, elements in held.items() if elements >= _LEAST * held.total()}
+    found = [members for members in found if _pattern(members[0]) in kept]
+    together = sum(held[pattern] for pattern in kept)
+    if not found or together < share * sum(entry.logical_numel for entry in learned):
+        return ()
+    found.sort(key=lambda members: natural_order(members[0].path))
+    lists = tuple(tuple(member.path for member in members) for members in found)
+    return () if _are_told_twice(lists) else lists
+
+
+def _are_told_twice(lists: Lists) -> bool:
+    """Whether some names have one root more than others: what is in which block is not told then."""
+    firsts = [members[0] for members in lists]
+    return any(one.endswith(f".{two}") for one in firsts for two in firsts)
+
+
+def _tree(entries: Iterable[Entry]) -> _Module:
+    root = _Module("", 0)
+    for entry in entries:
+        parts = entry.scope.split(".", _DEEPEST)[:_DEEPEST] if entry.scope else []
+        module, way = root, [root]
+        for number, part in enumerate(parts, 1):
+            path = f"{module.path}.{part}" if module.path else part
+            module = module.children.setdefault(part, _Module(path, number))
+            way.append(module)
+        is_first = has_matrix(entry) and not any("x" in shape for shape in module.own)
+        for around in way:
+            around.elements += entry.logical_numel
+            around.matrices += is_first
+        sizes = [size for size in entry.tensor.shape if size > 1] if has_matrix(entry) else []
+        module.own.append("x".join(map(str, sorted(sizes))) or str(entry.logical_numel))
+    return root
+
+
+def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
+    """The lists in a module, the outermost of each; of stages those in them.
+
+    Args:
+        module: to look into.
+        least: matrices of a member; of one matrix is a block that holds modules, not a map by itself.
+    """
+    inside: set[str] = set()
+    for members in _siblings(module, least):
+        stages = [_stage(member) for member in members]
+        if _are_stages(members, stages):
+            yield from (found for lists in stages for found in lists)
+        else:
+            yield members
+        inside.update(member.path for member in members)
+    for child in module.children.values():
+        if child.path not in inside:
+            yield from _lists(child, least)
+
+
+def _siblings(module: _Module, least: int = 2) -> list[list[_Module]]:
+    """Its numbered children that are made of the same modules, several matrices each, by what is before the number."""
+    is_stage = _NUMBERED.fullmatch(module.path.rpartition(".")[2]) is not None
+    by_stem: dict[str, list[tuple[int, _Module]]] = defaultdict(list)
+    for name, child in module.children.items():
+        match = _NUMBERED.fullmatch(name)
+        if match is not None and child.matrices >= least and (least > 1 or child.is_of_parts):
+            by_stem[match[1]].append((int(match[2]), child))
+    found = []
+    for stem, numbered in by_stem.items():
+        if stem and len(numbered) < 2 and not is_stage:  # the digit is part of a word: `wav2vec2`
+            continue
+        children = [child for _, child in sorted(numbered, key=lambda pair: pair[0])]
+        kinds = [child.kinds() for child in children]
+        known = Counter(kinds)
+        alike = [
+            child
+            for child, own in zip(children, kinds, strict=True)
+            if len(children) == 1 or known[own] > 1 or any(_are_alike(own, k) for k in known if k != own)
+        ]
+        if alike:
+            found.append(alike)
+    return found
+
+
+def _are_alike(one: frozenset[str], two: frozenset[str]) -> bool:
+    return len(one & two) >= _MOST * min(len(one), len(two))
+
+
+def _stage(module: _Module) -> list[list[_Module]]:
+    """The lists that a module is little more than: its own, or else those of a child that is one."""
+    for places in ([module], module.children.values()):
+        found = [
+            members
+            for place in places
+            for members in _siblings(place)
+            if sum(member.elements for member in members) >= _MOST * module.elements
+        ]
+        if found:
+            return found
+    return []
+
+
+def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]]) -> bool:
+    """Whether blocks are in these modules, no two of which are equal: equal ones repeat each other, and are blocks."""
+    if not all(stages):
+        return False
+    forms = Counter(member.form() for member in members)
+    return max(forms.values()) == 1
+
+
+def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
+    """All but the numbered modules without siblings that are not, together, most of what is around them.
+
+    A stage may have one block, where other stages have blocks under the same name.
+    """
+    patterns = Counter(_pattern(members[0]) for members in found)
+    lone = [members[0] for members in found if len(members) == 1 and patterns[_pattern(members[0])] == 1]
+    numbered = [module for module in lone if module.path.rpartition(".")[2].isdecimal()]
+    held: Counter[str] = Counter()
+    for module in numbered:
+        held[_around(module)] += module.elements
+    few = {module.path for module in lone}
+    for module in numbered:
+        around = root
+        for part in filter(None, _around(module).split(".")):
+            around = around.children[part]
+        if held[around.path] >= _MOST * around.elements:
+            few.discard(module.path)
+    return [members for members in found if members[0].path not in few]
+
+
+def _around(module: _Module) -> str:
+    """The module that holds the one whose child a numbered module is."""
+    return ".".join(module.path.split(".")[:-2])
+
+
+def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
+    """The lists, with the blocks of stages that hold a single matrix, as the first of an EfficientNet do.
+
+    They are numbered as blocks of other stages are, and hold modules themselves: a convolution with its norm after it,
+    side by side, is numbered alike and is no block.
+    """
+    patterns = {_pattern(members[0]) for members in found}
+    known = {member.path for members in found for member in members}
+    around = {path.rpartition(".")[0] for path in known}
+    more: dict[str, list[_Module]] = defaultdict(list)
+    for module in root.below():
+        home, _, name = module.path.rpartition(".")
+        is_of_stage = _NUMBERED.fullmatch(home.rpartition(".")[2]) is not None
+        if not is_of_stage or _NUMBERED.fullmatch(name) is None or module.path in known:
+            continue
+        if module.matrices and module.is_of_parts and _pattern(module) in patterns:
+            more[home].append(module)
+    lists = [
+        sorted(
+            [*members, *more.pop(members[0].path.rpartition(".")[0], ())],
+            key=lambda module: natural_order(module.path),
+        )
+        for members in found
+    ]
+    lists += [members for home, members in more.items() if home not in around]
+    return lists
+
+
+def _pattern(module: _Module) -> str:
+    return re.sub(r"\d+", "#", module.path)

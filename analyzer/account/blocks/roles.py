@@ -1,0 +1,204 @@
+"""Flow -> what each learned tensor does, by the operator that computes with it: attention, feed-forward or another.
+
+Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md; Vaswani et al., "Attention Is All You Need"
+(2017), section 3.2, for what makes attention: a product of two activations that passes, or has passed, a softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Set
+from functools import cached_property
+
+from analyzer.account.blocks.flow import NONE, Flow
+from analyzer.model import Node, StoredTensor
+from analyzer.model.operators import Kind, Slot, named, operator_of
+from analyzer.model.wiring import Reader
+
+ATTENTION = "attention"
+FEED_FORWARD = "feed-forward"
+NORM = "norm"
+EMBEDDING = "embedding"
+CONVOLUTION = "convolution"
+RECURRENT = "recurrent"
+LINEAR = "linear"
+"""A linear map outside every block: a projection of embeddings, a pooler, a head."""
+OTHER = "other"
+
+_LINEAR = named(Kind.PRODUCT)
+_ATTENTION = named(Kind.ATTENTION)
+_CONVOLUTIONS = named(Kind.CONVOLUTION)
+_RECURRENT = named(Kind.RECURRENT)
+_EMBEDDINGS = frozenset({"EmbedLayerNormalization", "QEmbedLayerNormalization"})
+_TABLES = named(Kind.LOOKS_UP) - _EMBEDDINGS
+_NORMS = named(Kind.NORMALIZES)
+_BIASES = {"SkipLayerNormalization": frozenset({4}), "SkipSimplifiedLayerNormalization": frozenset({3})}
+"""Inputs of a norm that are the bias of the linear map before it."""
+
+_OPERANDS = frozenset({Slot.DATA, Slot.LEARNED, Slot.CODES})
+_EMBEDDING_NORMS = frozenset({5, 6})
+"""Inputs of these that are the norm's."""
+
+_MOMENTS = frozenset(
+    {"InstanceNormalization", "LpNormalization", "ReduceL2", "ReduceMean", "ReduceSumSquare"}
+)
+"""Operators of which a norm that is written out takes a mean or a length."""
+
+_SCALES = frozenset({"Div", "Mul"})
+_TELLING = {
+    **dict.fromkeys(_EMBEDDINGS | _TABLES, EMBEDDING),
+    **dict.fromkeys(_NORMS, NORM),
+    **dict.fromkeys(_CONVOLUTIONS, CONVOLUTION),
+    **dict.fromkeys(_RECURRENT, RECURRENT),
+    **dict.fromkeys(_ATTENTION, ATTENTION),
+}
+"""Operators that tell what their weights do, all of them or nearly."""
+
+_BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
+"""Operators that tell what a vector does that is added to what comes of them."""
+
+_SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
+
+_TOLD_APART = _LINEAR | _SOFTMAX | _ATTENTION
+
+_NEAR = 8
+"""Steps between a moment, or a linear map, and the vectors that scale or shift what comes of it."""
+
+
+class Roles:
+    """Answers for one flow."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._linear: set[int] = set()
+        self._products: set[int] = set()
+        self._soft: list[int] = []
+        self._attention: list[int] = []
+        for vertex, node in enumerate(flow.nodes):
+            if node.op_type in _TOLD_APART:
+                self._sort(vertex, node)
+        self._attended = self._find_attended()
+        self._users: dict[int, int] = {}
+        """What computes first with what a static vertex hands on, past others that do no more than that."""
+        for vertex in sorted(flow.conduits, reverse=True):
+            user = self._users.get(vertex, vertex)
+            self._users.update(dict.fromkeys(flow.conduits[vertex], user))
+
+    def of(self, reader: Reader, tensor: StoredTensor, is_inside: bool) -> str:
+        """What a learned tensor does for one of the nodes that read it; `is_inside` a block or not."""
+        vertex = self._flow.vertex(*reader)
+        slot = reader.slot
+        if self._flow.static[vertex] and not (slot == 0 and self._is_table(vertex)) and vertex in self._users:
+            vertex, slot = self._users[vertex], -1
+        if self._flow.static[vertex]:
+            return EMBEDDING if self._is_table(vertex) else OTHER
+        found = self._by_operator(vertex, slot, tensor)
+        if found is not None:
+            return found
+        if vertex in self._linear or self._is_table(vertex):  # a table: weights of experts, chosen by number
+            return self._by_product(vertex, is_inside)
+        if len(tensor.shape) - tensor.shape.count(1) > 1:
+            return ATTENTION if is_inside else EMBEDDING
+        return self._vector(vertex, is_inside)
+
+    def _by_operator(self, vertex: int, slot: int, tensor: StoredTensor) -> str | None:
+        op_type = self._flow.nodes[vertex].op_type
+        found = _TELLING.get(op_type)
+        if op_type in _EMBEDDINGS and slot in _EMBEDDING_NORMS:
+            return NORM
+        if op_type in _BIASES and slot in _BIASES[op_type]:
+            return None
+        if op_type in _TABLES and len(tensor.shape) > 2:
+            return None
+        return found
+
+    def _is_table(self, vertex: int) -> bool:
+        return self._flow.nodes[vertex].op_type in _TABLES
+
+    def _by_product(self, vertex: int, is_inside: bool) -> str:
+        if vertex in self._attended:
+            return ATTENTION
+        return FEED_FORWARD if is_inside else LINEAR
+
+    def _vector(self, vertex: int, is_inside: bool) -> str:
+        """A bias does what its linear map does; a scale, and the shift after it, are a norm's near a moment."""
+        moments, told, tellers = self._near
+        before = self._flow.before[vertex]
+        if self._flow.nodes[vertex].op_type in _SCALES:
+            return NORM if any(moments[source] < _NEAR for source in before) else OTHER
+        nearest = min(before, key=told.__getitem__, default=NONE)
+        if nearest == NONE or told[nearest] >= _NEAR:
+            return OTHER
+        teller = tellers[nearest]
+        if teller in self._linear:
+            return self._by_product(teller, is_inside)
+        return CONVOLUTION if self._flow.nodes[teller].op_type in _CONVOLUTIONS else NORM
+
+    @cached_property
+    def _near(self) -> tuple[list[int], list[int], list[int]]:
+        """For each vertex the steps back to the nearest moment, those to the nearest vertex that tells, and that."""
+        flow = self._flow
+        moments: list[int] = []
+        told: list[int] = []
+        tellers: list[int] = []
+        for vertex, (node, before) in enumerate(zip(flow.nodes, flow.before, strict=True)):
+            nearest, best, teller = _NEAR, _NEAR, NONE
+            for source in before:
+                if moments[source] < nearest:
+                    nearest = moments[source]
+                if told[source] < best:
+                    best, teller = told[source], tellers[source]
+            op_type = node.op_type
+            if (
+                op_type in _BEFORE_VECTORS
+                or vertex in self._linear
+                or (op_type == "Mul" and flow.sizes[vertex] and nearest < _NEAR)
+            ):
+                best, teller = -1, vertex
+            moments.append(0 if op_type in _MOMENTS else nearest + 1)
+            told.append(best + 1)
+            tellers.append(teller)
+        return moments, told, tellers
+
+    def _sort(self, vertex: int, node: Node) -> None:
+        if node.op_type in _LINEAR and self._flow.sizes[vertex]:
+            if not self._flow.static[vertex]:
+                self._linear.add(vertex)
+        elif node.op_type in _LINEAR and self._is_product(node):
+            self._products.add(vertex)
+        elif node.op_type in _SOFTMAX:
+            self._soft.append(vertex)
+        elif node.op_type in _ATTENTION:
+            self._attention.append(vertex)
+
+    def _find_attended(self) -> set[int]:
+        """The linear maps whose results are multiplied as queries, keys or values, or that take what came of it."""
+        before, after = self._flow.before, self._flow.after
+        stops = self._products | self._linear
+        near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
+        attending = [*(self._products & near_soft), *self._attention]
+        fed = [
+            vertex for vertex in attending if not self._flow.sizes[vertex]
+        ]  # the others project by themselves
+        near = _reach(before, fed, self._linear) | _reach(after, attending, self._linear)
+        return near & self._linear
+
+    def _is_product(self, node: Node) -> bool:
+        """Whether it multiplies two activations."""
+        known = operator_of(node)
+        operands = [
+            n for slot, n in enumerate(node.inputs) if known is not None and known.slot(slot) in _OPERANDS
+        ]
+        return len(operands) > 1 and all(map(self._flow.is_dynamic, operands[:2]))
+
+
+def _reach(neighbours: Sequence[Sequence[int]], starts: Iterable[int], stops: Set[int]) -> set[int]:
+    """What ways along the neighbours lead to, up to and with the first stop on each."""
+    found: set[int] = set()
+    waiting = list(starts)
+    while waiting:
+        for vertex in neighbours[waiting.pop()]:
+            if vertex not in found:
+                found.add(vertex)
+                if vertex not in stops:
+                    waiting.append(vertex)
+    return found

@@ -1,0 +1,244 @@
+"""Model + wiring -> entries: each stored tensor with its role, and the rule that decided it.
+
+Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/counting.md`
+lists them in the same order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from analyzer.account.classify.structure import role_by_structure
+from analyzer.account.decoding import CODES
+from analyzer.account.decoding.encodings import find_encoding, logical_numel
+from analyzer.account.ledger import Entry, Evidence, Role
+from analyzer.account.scopes import (
+    Provenance,
+    common_scope,
+    float_name,
+    is_buffer_name,
+    is_dotted,
+    is_root_buffer_name,
+    module_of,
+    provenance_of,
+    read_provenance,
+)
+from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
+from analyzer.model.wiring import Wiring
+
+__all__ = ["classify", "find_companions"]
+
+_LEARNED_LEAVES = frozenset(
+    {
+        "A_log",
+        "D",
+        "alpha",
+        "b_0",
+        "beta",
+        "class_embedding",
+        "cls_token",
+        "distillation_token",
+        "down_proj",
+        "gamma",
+        "gate_up_proj",
+        "logit_scale",
+        "mask_token",
+        "masked_spec_embed",
+        "original0",
+        "original1",
+        "pos_embed",
+        "position_embedding",
+        "position_embeddings",
+        "w_0",
+        "weight_g",
+        "weight_v",
+    }
+)
+"""Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them, besides
+those that end in `weight` or `bias`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
+
+    role: Role
+    rule: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What the rules look at besides the tensor itself."""
+
+    wiring: Wiring
+    provenance: Provenance
+    metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
+    annotated: frozenset[tuple[GraphPath, str]]
+    stored: frozenset[tuple[GraphPath, str]]
+    companions: Collection[Key]
+    """Scales, zero points and group indices of what some reader decodes."""
+    is_pytorch: bool
+
+
+def classify(model: Model, wiring: Wiring, companions: Collection[Key]) -> tuple[Entry, ...]:
+    """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`scopes.owners`).
+
+    Content is not looked at (`copies` does). `companions` are the scales and zero points of stored codes.
+    """
+    entries: list[Entry] = []
+    for part, graphs in model.by_part():
+        alone = replace(model, graphs=graphs, producer=part.producer)
+        context = _context(alone, wiring, companions)
+        entries += (_enter(tensor, context) for tensor in alone.tensors())
+    return tuple(entries)
+
+
+def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
+    """For each scale, zero point and group index of stored codes, the codes that it belongs to."""
+    found: dict[Key, list[Key]] = defaultdict(list)
+    for tensor in model.tensors():
+        if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None:
+            for companion in encoded.companions:
+                found[companion.key].append(tensor.key)
+    return found
+
+
+def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Context:
+    """What one model file says; the names and notes of another component are that one's own."""
+    graphs = model.graphs
+    return _Context(
+        wiring=wiring,
+        provenance=read_provenance(model),
+        metadata={g.path: g.metadata for g in graphs},
+        annotated=frozenset(
+            (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
+        ),
+        stored=frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors()),
+        companions=companions,
+        is_pytorch=model.producer.startswith("pytorch"),
+    )
+
+
+def _enter(tensor: StoredTensor, context: _Context) -> Entry:
+    decision = _decide(tensor, context)
+    first = next((reader.node for reader in context.wiring.readers(tensor)), None)
+    # What a function does not use of what it is given, its calls do not use.
+    direct = () if first is None else context.wiring.readers(tensor, inlined=False)
+    using = {reader.node.place for reader in direct}
+    stands_for = logical_numel(tensor, context.wiring)
+    return Entry(
+        tensor=tensor,
+        role=decision.role,
+        decided_by=decision.rule,
+        scope=common_scope(module_of(source) for source in decision.sources),
+        scoped_by=decision.rule if decision.sources else Evidence.NONE,
+        sources=decision.sources,
+        uses=len(using),
+        read_by=first.op_type if first is not None else "",
+        parameters=stands_for if decision.role is Role.PARAMETER else 0,
+        logical_numel=stands_for,
+    )
+
+
+def _decide(tensor: StoredTensor, context: _Context) -> Decision:
+    for rule in (
+        _by_provenance,
+        _by_annotation,
+        _by_encoding,
+        _by_name,
+        _by_structure,
+        _by_dotted_name,
+    ):
+        decision = rule(tensor, context)
+        if decision is not None:
+            return decision
+    return Decision(Role.UNATTRIBUTED, f"{Evidence.NONE}:no-rule")
+
+
+def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """The exporter's own note on the value: a traced parameter or buffer, or what it was folded from."""
+    notes = context.metadata[tensor.graph_path]
+    props = notes.get(tensor.name)
+    if props is None and tensor.dtype in CODES:
+        props = notes.get(
+            float_name(tensor.name)
+        )  # a quantizer writes `val_47_quantized`, and leaves the note
+    origin = provenance_of(float_name(tensor.name), props, context.provenance)
+    if origin is None:
+        return None
+    is_code = tensor.dtype in CODES and tensor.name != float_name(tensor.name)
+    is_folded = origin.role is Role.PARAMETER and origin.rule.startswith("provenance:folded-")
+    if is_folded and not tensor.dtype.is_floating and not is_code:
+        return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
+    return Decision(origin.role, origin.rule, origin.sources)
+
+
+def _by_annotation(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A scale or zero point that the graph's `quantization_annotation` names (onnx.proto, TensorAnnotation)."""
+    if tensor.key in context.annotated:
+        return Decision(Role.QUANTIZATION, "provenance:quantization-annotation")
+    return None
+
+
+def _by_encoding(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A scale or zero point of stored codes, wherever the arithmetic applies it (`decoding.encodings`)."""
+    return Decision(Role.QUANTIZATION, "structure:scale") if tensor.key in context.companions else None
+
+
+def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A PyTorch name, whose last part tells learned from not; exporters keep it for what they do not fold."""
+    name = float_name(tensor.name) if tensor.dtype in CODES else tensor.name
+    leaf = name.rpartition(".")[2]
+    is_code = name != tensor.name
+    if tensor.carrier not in (Carrier.INITIALIZER, Carrier.CONSTANT):
+        return None
+    if context.is_pytorch and is_root_buffer_name(name) and tensor.node is None:
+        return Decision(Role.BUFFER, "name:buffer", (name,))
+    if not is_dotted(name):
+        return None
+    if is_buffer_name(name):
+        return Decision(Role.BUFFER, "name:buffer", (name,))
+    base = name.removesuffix("_bias")
+    if base != name and (tensor.graph_path, base) in context.stored:
+        # onnxscript's BatchNorm folding names the bias it makes after the convolution's weight.
+        return Decision(Role.PARAMETER, "name:folded-bias", (base,))
+    if not tensor.dtype.is_floating and not is_code:
+        return None
+    is_recurrent = leaf.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"))
+    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or is_recurrent:
+        return Decision(Role.PARAMETER, "name:parameter", (name,))
+    return None
+
+
+def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """The operator input that reads it."""
+    decided = role_by_structure(context.wiring, tensor, tensor)
+    if decided is None:
+        return None
+    role, rule = decided
+    if not _is_state(tensor, context):
+        return Decision(role, rule)
+    # The exporter names only state with dots, so such a tensor is no constant of its own making.
+    return None if role is Role.CONSTANT else Decision(role, rule, (tensor.name,))
+
+
+def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """A dotted name in a file that PyTorch wrote is a key of the state dict: its exporters dot no other name."""
+    if not _is_state(tensor, context):
+        return None
+    role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
+    return Decision(role, "name:state-dict", (tensor.name,))
+
+
+_MADE_UP = re.compile(r"val_\d+")
+"""What PyTorch's exporter calls a value that has no name of its own; a dot before it is of a tool's prefix."""
+
+
+def _is_state(tensor: StoredTensor, context: _Context) -> bool:
+    if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(tensor.name):
+        return False
+    return _MADE_UP.fullmatch(tensor.name.rpartition(".")[2]) is None

@@ -1,0 +1,184 @@
+"""Entries that seem learned -> those that are values of PyTorch's trace, or causal masks by what they hold.
+
+PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
+writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
+(torch/onnx/utils.py). Tools lift such a node's tensor to an initializer, and leave its name. What the newer exporter,
+or a tool, names by a number is one of these where its content says so: ones and zeros of a norm, a state of zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from analyzer.account.classify.structure import find_origin, learned_beside, role_by_structure
+from analyzer.account.ledger import Entry, Evidence, Role
+from analyzer.account.scopes import float_name, is_dotted
+from analyzer.model import Carrier, Key, Model, StoredTensor
+from analyzer.model.operators import MOVES, Kind, Slot, operator_of
+from analyzer.model.tables import is_mask
+from analyzer.model.wiring import Wiring
+
+# values of PyTorch's trace
+
+TRACED_CONSTANT = "name:traced-constant"
+"""The rule for a value of the trace."""
+
+_NAME = re.compile(r"(?:.*?)/(?:.*/)?Constant(?:_\d+)?_output_0")
+"""What PyTorch's tracer calls a constant that forward, or the exporter, makes; perhaps behind a tool's prefix."""
+
+_NUMBERED = re.compile(r"(?:.*/)?(?:val_|_v_)\d+")
+"""What torch.onnx's exporter and onnxsim call a value without a name."""
+
+
+def settle_constants(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """Enter values of the trace as constants, in each file where parameters kept their PyTorch names.
+
+    Where none has one, a frozen module's weights may be constants too. One whose content is that of a tensor which is
+    none of the trace is what that is: a parameter, stored again.
+    """
+    traced = set(_find_traced(model, entries, wiring))
+    by_key = {entry.tensor.key: entry for entry in entries}
+    learned: set[Key] = set()  # of the trace, with the content of what is not
+    for entry in entries:
+        original = None if entry.copy_of is None else by_key.get(entry.copy_of)
+        if original is not None and (entry.tensor.key in traced) != (original.tensor.key in traced):
+            learned |= {entry.tensor.key, original.tensor.key}
+    return tuple(
+        _settle(entry)
+        if entry.tensor.key in traced and not {entry.tensor.key, entry.copy_of} & learned
+        else entry
+        for entry in entries
+    )
+
+
+def _settle(entry: Entry) -> Entry:
+    return replace(entry, role=Role.CONSTANT, decided_by=TRACED_CONSTANT, parameters=0, copy_of=None)
+
+
+def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iterator[Key]:
+    """What the trace made, of what has no other explanation than the operator that reads it."""
+    for part, graphs in model.by_part():
+        paths = {graph.path for graph in graphs}
+        own = [entry for entry in entries if entry.tensor.graph_path in paths]
+        if not any(map(_is_named, own)):
+            continue
+        is_pytorch = part.producer.startswith("pytorch")
+        for entry in own:
+            is_open = entry.role is Role.UNATTRIBUTED or (
+                entry.role is Role.PARAMETER and entry.evidence in (Evidence.STRUCTURE, Evidence.CONTENT)
+            )
+            is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
+            name = float_name(entry.tensor.name)
+            if not is_open or entry.sources:
+                continue
+            if (
+                is_node
+                or _NAME.fullmatch(name)
+                or (_NUMBERED.fullmatch(name) and _does_nothing(entry, wiring))
+            ):
+                yield entry.tensor.key
+
+
+def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
+    """Whether it is ones that scale a norm, zeros that shift one, or zeros that a stored matrix multiplies.
+
+    A norm's own vectors keep their names, whatever an exporter does; and a state of zeros is where a recurrent net
+    starts.
+    """
+    wanted: set[float | None] = set()
+    for node, slot in wiring.readers(entry.tensor, past=MOVES):
+        known = operator_of(node) if node.is_standard else None
+        if known is None or known.kind not in (Kind.NORMALIZES, Kind.PRODUCT):
+            wanted.add(None)
+        elif known.kind is Kind.NORMALIZES and known.slot(slot) in (Slot.LEARNED, Slot.BIAS):
+            wanted.add(float(known.slot(slot) is Slot.LEARNED))
+        elif slot == 0 and isinstance(find_origin(wiring, node, 1), StoredTensor):
+            wanted.update((0.0, None))
+        else:
+            return False
+    if wanted not in ({0.0}, {1.0}, {0.0, None}):
+        return False
+    array = entry.tensor.payload.array()
+    return array is not None and bool((array == (1.0 if wanted == {1.0} else 0.0)).all())
+
+
+def _is_named(entry: Entry) -> bool:
+    tensor = entry.tensor
+    return tensor.carrier is Carrier.INITIALIZER and is_dotted(float_name(tensor.name).rpartition("/")[2])
+
+
+def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """The same entries, those of the trace as the operators that read them take them: as weights, or as nothing known.
+
+    Beside PyTorch's side a name is no excuse: a constant that computes has to be explained by its values. Only what
+    stands beside a weight that kept its PyTorch name, as a bias would have, stays a constant.
+    """
+    by_key = {entry.tensor.key: entry for entry in entries}
+
+    def read(entry: Entry) -> Entry:
+        decided = role_by_structure(wiring, entry.tensor, entry.tensor)
+        if decided is None:
+            return replace(entry, role=Role.UNATTRIBUTED, decided_by=f"{Evidence.NONE}:no-rule")
+        role, rule = decided
+        beside = (by_key.get(other.key) for other in learned_beside(wiring, entry.tensor))
+        is_beside = any(
+            other is not None
+            and other.role is Role.PARAMETER
+            and other.evidence in (Evidence.PROVENANCE, Evidence.NAME)
+            for other in beside
+        )
+        if role is not Role.PARAMETER or (is_beside and _NAME.fullmatch(float_name(entry.tensor.name))):
+            return entry
+        return replace(entry, role=role, decided_by=rule, parameters=entry.logical_numel)
+
+    return tuple(read(entry) if entry.decided_by == TRACED_CONSTANT else entry for entry in entries)
+
+
+# causal masks
+
+_LEAST_POSITIONS = 3
+"""Positions from which a mask is told from any matrix of two values."""
+
+
+def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Enter causal masks as buffers: GPT-2 and those after it call theirs `attn.bias`, as a linear layer its bias.
+
+    Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
+    """
+    for entry in entries:
+        is_named = entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME
+        if is_named and _is_causal_mask(entry.tensor):
+            yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
+        else:
+            yield entry
+
+
+def _is_causal_mask(tensor: StoredTensor) -> bool:
+    """Whether it says which positions each sees: itself, and all or the nearest before it, and none after.
+
+    A few places are looked at first, so that no other square weight is read for it.
+    """
+    shape = tensor.shape
+    if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
+        return False
+    size = shape[-1]
+    if size < _LEAST_POSITIONS:
+        return False
+    few = tensor.payload.at(np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64))
+    if few is None or few.dtype.kind not in "biufV":
+        return False
+    seen, hidden = few[:4].astype(np.float64), few[4:].astype(np.float64)
+    if not ((seen == seen[0]).all() and (hidden == hidden[0]).all() and seen[0] != hidden[0]):
+        return False
+    array = tensor.payload.array()
+    if array is None:
+        return False
+    values = array.reshape(size, size).astype(np.float64)
+    is_clear = bool(
+        (values[np.triu_indices(size, 1)] == hidden[0]).all() and (values.diagonal() == seen[0]).all()
+    )
+    return is_clear and is_mask(values)

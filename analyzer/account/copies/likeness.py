@@ -1,0 +1,350 @@
+"""Entries of different types -> which of them hold the same numbers: cast, or as codes within a quantization step.
+
+A weight that is tied may be stored as floats for the embedding, and again, transposed and quantized, for the head. The
+file alone tells it by its numbers: those at some positions first, then, where these agree, all of them, tile by tile. A
+cast must be exact; codes must be within a step of what they repeat, and vary with it: a scale so large that everything
+is within a step is no evidence, nor are a few elements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.account.copies.duplicates import Names, copy_of, either_way
+from analyzer.account.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Entry, Role
+from analyzer.model import Key
+from analyzer.model.content import Array, is_constant_filled, rounded, sample_positions, transposed_positions
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
+
+Reals = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+Sources = tuple[str, ...]
+
+_TILE = 1 << 10
+"""Rows and columns that are compared at a time."""
+
+_MOST = 1 << 14
+"""Tensors of one shape that are compared with each other; time grows with their square."""
+
+_MOST_ELEMENTS = 1 << 48
+"""More are in no file, whatever it claims."""
+
+_MOST_NEAR = 8
+"""Of those that agree at all samples, how many are compared whole; one is enough where nobody means harm."""
+
+_EPSILON = 2.0**-50
+
+_LEAST_BITS = 40.0
+"""Of evidence: with chance 2^-40 or more, numbers that have nothing to do with each other correlate as well."""
+
+_REALS = {
+    DType.DOUBLE: (2.0**-52, 0.0),
+    DType.FLOAT: (2.0**-23, 0.0),
+    DType.FLOAT16: (2.0**-10, 2.0**-24),
+    DType.BFLOAT16: (2.0**-7, 0.0),
+}
+"""Types that stand for themselves: the distance of neighbours, relative to the number, and the least that matters."""
+
+
+_MOST_HALF = 65504.0
+"""The largest float16."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A learned tensor that no other repeats byte by byte, and how its numbers are had."""
+
+    entry: Entry
+    encoded: Encoded | None
+    shape: tuple[int, ...]
+
+    @property
+    def exactness(self) -> int:
+        """More for floats than for codes, more for wide types than for narrow ones."""
+        dtype = self.entry.tensor.dtype
+        if self.encoded is None:
+            return dtype.bits << 8
+        return self.encoded.bits or dtype.bits
+
+    def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
+        """The numbers at positions of `shape`, and how far those of a copy may be from them."""
+        if self.encoded is not None:
+            found = self.encoded.at(positions)
+            return None if found is None else (found[0], found[1] * STEP_ROOM)
+        array = self.entry.tensor.payload.at(positions)
+        return None if array is None else _as_reals(array, self.entry.tensor.dtype)
+
+    def open(self) -> Decoder | Array | None:
+        """What `_tile` takes parts of; None where it cannot be read."""
+        if self.encoded is not None:
+            return self.encoded.open()
+        array = self.entry.tensor.payload.array()
+        return None if array is None else array.reshape(-1, self.shape[-1])
+
+
+def find_alike(
+    entries: Sequence[Entry],
+    names: Names,
+    wiring: Wiring,
+    progress: Callable[[int, int], None] | None = None,
+    salt: str = "",
+) -> tuple[Entry, ...]:
+    """Mark each learned entry that repeats another's numbers in another type.
+
+    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
+    how many of the candidates are done. Nothing is read where all of one shape are of one type and no codes.
+    """
+    known: dict[Key, set[Sources]] = defaultdict(set)
+    for entry in entries:
+        if entry.sources:
+            known[entry.copy_of or entry.tensor.key].add(entry.sources)
+    groups = [group for group in _by_shape(entries, wiring) if _may_hold_copies(group, names)]
+    total, done = sum(map(len, groups)), 0
+    decided: dict[Key, Entry] = {}
+    for group in groups:
+        originals = _Originals(group[0].shape, names, known, salt)
+        for form in sorted(group, key=lambda form: (not form.entry.sources, -form.exactness)):
+            copy = originals.match(form)
+            if copy is not None:
+                decided[form.entry.tensor.key] = copy
+            done += 1
+            if progress is not None:
+                progress(done, total)
+    return tuple(decided.get(entry.tensor.key, entry) for entry in entries)
+
+
+def _by_shape(entries: Sequence[Entry], wiring: Wiring) -> Iterator[list[_Form]]:
+    groups: dict[tuple[int, ...], list[_Form]] = defaultdict(list)
+    for entry in entries:
+        if entry.role is Role.PARAMETER and entry.tensor.numel > 1 and entry.copy_of is None:
+            form = _form(entry, wiring)
+            if form is not None:
+                groups[either_way(form.shape)].append(form)
+    yield from groups.values()
+
+
+def _form(entry: Entry, wiring: Wiring) -> _Form | None:
+    """None for integers that nothing decodes, and for what is no whole tensor of numbers."""
+    tensor = entry.tensor
+    encoded = find_encoding(tensor, wiring)
+    shape = tensor.shape if encoded is None else encoded.shape
+    is_real = encoded is not None or (tensor.dtype in _REALS and math.prod(shape) == tensor.numel)
+    is_whole = is_real and shape != () and 0 < min(shape) <= math.prod(shape) <= _MOST_ELEMENTS
+    return _Form(entry, encoded, shape) if is_whole else None
+
+
+def _may_hold_copies(group: Sequence[_Form], names: Names) -> bool:
+    """Whether two of a group may be copies by what is known without reading them."""
+    is_of_one_type = len({form.entry.tensor.dtype for form in group}) == 1 and group[0].encoded is None
+    sources = {form.entry.sources for form in group if form.entry.sources}
+    may_be_one = len(sources) < len(group) or len({names.root(form.entry) for form in group}) > 1
+    return 1 < len(group) <= _MOST and not is_of_one_type and may_be_one
+
+
+class _Originals:
+    """The tensors of one shape met so far, by a few of their elements."""
+
+    def __init__(
+        self, shape: tuple[int, ...], names: Names, known: dict[Key, set[Sources]], salt: str
+    ) -> None:
+        self._salt = salt
+        self._shape = either_way(shape)
+        self._names = names
+        self._known = known
+        """The PyTorch names under which each original is known, in any file."""
+        self._forms: list[_Form] = []
+        samples = sample_positions(math.prod(shape)).size
+        self._values = np.empty((samples, 16))  # (samples, originals that there is room for: it doubles)
+        self._rooms = np.empty((samples, 16))
+        self._by_sources: dict[Sources, list[int]] = defaultdict(list)
+
+    def match(self, form: _Form) -> Entry | None:
+        """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
+        looks = self._look(form)
+        for turned, values, rooms in looks:
+            for index in itertools.islice(self._near(form, values, rooms), _MOST_NEAR):
+                original = self._forms[index]
+                way = self._compare(original, form, turned)
+                if way is not None:
+                    self._known[original.entry.tensor.key] |= self._known.pop(form.entry.tensor.key, set())
+                    is_apart = self._names.are_apart(form.entry, original.entry)
+                    return copy_of(form.entry, original.entry, f"content:{way}-{_ENDS[is_apart]}")
+        if looks:
+            self._add(form, *looks[0][1:])
+        return None
+
+    def _ways(self, form: _Form) -> tuple[bool, ...]:
+        """Whether its elements are looked at as they stand, turned, or first the one and then the other."""
+        if len(form.shape) != 2:
+            return (False,)
+        rows, columns = form.shape
+        return (False, True) if rows == columns else (form.shape != self._shape,)
+
+    def _look(self, form: _Form) -> list[tuple[bool, Reals, Reals]]:
+        """Its elements where the group's shape is sampled, in each way; nothing where they cannot be read."""
+        ways, numel = self._ways(form), math.prod(form.shape)
+        found = form.at(
+            np.concatenate(
+                [
+                    transposed_positions(form.shape[0], form.shape[1], self._salt)
+                    if turned
+                    else sample_positions(numel, self._salt)
+                    for turned in ways
+                ]
+            )
+        )
+        if found is None:
+            return []
+        values, rooms = (np.split(part, len(ways)) for part in found)
+        return list(zip(ways, values, rooms, strict=True))
+
+    def _near(self, form: _Form, values: Reals, rooms: Reals) -> Iterator[int]:
+        """Originals that agree at all samples, and may be the same by their names."""
+        sources, count = form.entry.sources, len(self._forms)
+        with np.errstate(invalid="ignore", over="ignore"):
+            if sources and not self._names.has_several_files:
+                alive = np.array(self._by_sources.get(sources, ()), dtype=np.int64)
+            else:
+                distance = np.abs(self._values[0, :count] - values[0])
+                alive = np.flatnonzero(distance <= self._rooms[0, :count] + rooms[0])
+            for part in (slice(0, 8), slice(8, None)):  # few are near at the first
+                distance = np.abs(self._values[part, alive] - values[part, None])
+                alive = alive[(distance <= self._rooms[part, alive] + rooms[part, None]).all(axis=0)]
+        yield from (int(index) for index in alive if self._may_be_one(form, self._forms[index]))
+
+    def _may_be_one(self, form: _Form, original: _Form) -> bool:
+        ours, theirs = (self._known.get(one.entry.tensor.key, set()) for one in (form, original))
+        return all(self._names.may_be_one(a, b) for a in ours for b in theirs)
+
+    def _compare(self, original: _Form, form: _Form, turned: bool) -> str | None:
+        """`cast` or `quantized`; None where they are not the same."""
+        is_across = turned != self._ways(original)[0]  # both were looked at in one orientation
+        if original.encoded is None and form.encoded is None:
+            return "cast" if _is_cast(original, form, is_across) else None
+        is_named = bool(form.entry.sources) and form.entry.sources == original.entry.sources
+        return "quantized" if _is_like(original, form, is_across, is_named) else None
+
+    def _add(self, form: _Form, values: Reals, rooms: Reals) -> None:
+        count = len(self._forms)
+        if count == self._values.shape[1]:
+            self._values, self._rooms = (np.tile(old, (1, 2)) for old in (self._values, self._rooms))
+        self._values[:, count], self._rooms[:, count] = values, rooms
+        self._forms.append(form)
+        self._by_sources[form.entry.sources].append(count)
+
+
+_ENDS = {False: "copy", True: "duplicated-file"}
+
+
+def _is_cast(a: _Form, b: _Form, is_across: bool) -> bool:
+    """Whether the less exact of two float tensors is the other, rounded, element by element."""
+    wide, narrow = (b, a) if b.exactness > a.exactness else (a, b)
+    dtype = narrow.entry.tensor.dtype
+    if dtype is wide.entry.tensor.dtype:
+        return False  # equal bytes are not looked for here
+    sources, targets = wide.open(), narrow.open()
+    if (
+        not isinstance(sources, np.ndarray)
+        or not isinstance(targets, np.ndarray)
+        or is_constant_filled(targets)
+    ):
+        return False
+    ways: set[int] | None = None
+    for rows, columns in _tiles(*targets.shape):
+        expected = sources[columns, rows].T if is_across else sources[rows, columns]
+        found = next(iter(rounded(targets[rows, columns], None))).tobytes()
+        same = {number for number, way in enumerate(rounded(expected, dtype)) if way.tobytes() == found}
+        ways = same if ways is None else ways & same
+        if not ways:
+            return False
+    return True
+
+
+def _is_like(a: _Form, b: _Form, is_across: bool, is_named: bool) -> bool:
+    """Whether two tensors, of which one or both are codes, are within a step of each other and vary together."""
+    ours, theirs = a.open(), b.open()
+    if ours is None or theirs is None:
+        return False
+    evidence = _Evidence()
+    for rows, columns in _tiles(math.prod(b.shape[:-1]), b.shape[-1]):
+        mine = _tile(a, ours, *((columns, rows) if is_across else (rows, columns)))
+        other = _tile(b, theirs, rows, columns)
+        if mine is None or other is None:
+            return False
+        values, rooms = (part.T for part in mine) if is_across else mine
+        if not evidence.take(values, rooms, *other):
+            return False
+    return evidence.is_enough(is_named)
+
+
+def _tiles(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """Parts of a matrix that are as many elements, also where it is but a row."""
+    height = min(rows, _TILE)
+    width = max(1, _TILE * _TILE // max(height, 1))
+    for top in range(0, rows, max(height, 1)):
+        for left in range(0, columns, width):
+            yield slice(top, min(top + height, rows)), slice(left, min(left + width, columns))
+
+
+def _tile(form: _Form, opened: Decoder | Array, rows: slice, columns: slice) -> tuple[Reals, Reals] | None:
+    if not isinstance(opened, Decoder):
+        return _as_reals(opened[rows, columns], form.entry.tensor.dtype)
+    found = opened.tile(rows, columns)
+    return None if found is None else (found[0], found[1] * STEP_ROOM)
+
+
+class _Evidence:
+    """What two tensors have in common, summed over their parts."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._center = 0.0
+        self._first = math.nan
+        self._varies = False
+        self._sums = np.zeros(5)
+
+    def take(self, a: Reals, room_a: Reals, b: Reals, room_b: Reals) -> bool:
+        """Look at a part of both; False as soon as an element is further away than it may be."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            room = room_a + room_b
+            if not bool((np.abs(a - b) <= room).all()):
+                return False
+        if not self._count:
+            self._center, self._first = float(b.mean()), float(b.flat[0])
+        self._count += b.size
+        self._varies = self._varies or bool((b != self._first).any())
+        with np.errstate(invalid="ignore", over="ignore"):
+            x, y = (part.reshape(-1) - self._center for part in (a, b))
+            self._sums += [x.sum(), y.sum(), x @ y, x @ x, y @ y]
+        return True
+
+    def is_enough(self, is_named: bool) -> bool:
+        """Whether all that was looked at is one tensor and no accident."""
+        x, y, xy, xx, yy = (self._sums / max(self._count, 1)).tolist()
+        spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
+        if not self._varies or spread == 0.0:
+            return False
+        correlation = min((xy - x * y) / spread, 1.0)
+        # Of n unrelated numbers, the square of the correlation exceeds r2 with a chance of (1 - r2) ^ ((n - 2) / 2).
+        bits = -(self._count - 2) / 2 * math.log2(max(1 - correlation**2, _EPSILON))
+        return correlation >= LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
+
+
+def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        values = array.astype(np.float64)
+    relative, least = _REALS[dtype]
+    rooms = np.maximum(np.abs(values) * relative, least)
+    if dtype is DType.FLOAT16:  # a converter clamps to its largest number whatever is larger
+        rooms[np.abs(values) >= _MOST_HALF] = np.inf
+    return values, rooms

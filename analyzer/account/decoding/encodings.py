@@ -1,0 +1,375 @@
+"""A stored tensor and its readers -> what its codes stand for: which scales and zero points, along which dimension.
+
+Quantized and packed weights are read as the operator that reads them reads them. Sources: ONNX docs/Operators.md
+(DequantizeLinear, MatMulInteger, QLinearConv), onnxruntime docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized,
+QAttention), onnxruntime/python/tools/quantization for how its files are written.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from analyzer.account.decoding import CODES, Encoded
+from analyzer.model import Node, StoredTensor
+from analyzer.model.dtypes import DType
+from analyzer.model.operators import MOVES, Kind, named
+from analyzer.model.wiring import Reader, Wiring, is_passed
+
+_SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
+    "DequantizeLinear": {0: (1, 2, -1)},
+    "DynamicQuantizeMatMul": {1: (2, 3, -1)},
+    "MatMulIntegerToFloat": {0: (2, 4, -2), 1: (3, 5, -1)},
+    "QAttention": {1: (4, 7, -1)},
+    "QEmbedLayerNormalization": {
+        2: (8, 13, -1),
+        3: (9, 14, -1),
+        4: (10, 15, -1),
+        5: (11, 16, -1),
+        6: (12, 17, -1),
+    },
+    "QGemm": {0: (1, 2, -2), 3: (4, 5, -1)},
+    "QLinearAdd": {0: (1, 2, -1), 3: (4, 5, -1)},
+    "QLinearConv": {0: (1, 2, 1), 3: (4, 5, 0)},
+    "QLinearConvTranspose": {0: (1, 2, 1), 3: (4, 5, 1)},
+    "QLinearMatMul": {0: (1, 2, -2), 3: (4, 5, -1)},
+    "QLinearMul": {0: (1, 2, -1), 3: (4, 5, -1)},
+    "QLinearWhere": {1: (2, 3, -1), 4: (5, 6, -1)},
+}
+"""Quantized inputs: their scale's input, their zero point's, and the axis of a scale for each channel."""
+
+_RECURRENT = {1: (8, 9), 2: (10, 11)}
+"""Codes of DynamicQuantizeLSTM: their scales' input, and their zero points'."""
+
+_BIASES = {"QLinearConv": {8: (1, 4)}, "QLinearConvTranspose": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
+"""Quantized biases: the scales of the product that they are added to."""
+
+_INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
+"""Products whose operands' scales are applied later: an operand's input, and its zero point's."""
+
+_MOVES = MOVES | named(Kind.LOOKS_UP)
+"""Operators that may stand between codes with one scale and what decodes them."""
+
+_MOST_MOVES = 4
+
+_FP4 = (0, 0.0625 / 12, 8 / 12, 12 / 12, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
+_NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+_LEVELS = {0: (*_FP4, *(-level for level in _FP4)), 1: _NF4}
+"""What the codes of MatMulBnb4 stand for, by `quant_type` (bitsandbytes, csrc/kernels.cu)."""
+
+
+def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
+    """How the readers of a stored tensor decode it; None where it stands for itself, or nothing says what for.
+
+    What cannot be decoded, for want of scales or because the sizes do not fit, stands for itself.
+    """
+    if tensor.dtype not in CODES:
+        return None
+    for reader in wiring.readers(tensor):
+        encoded = _by_reader(tensor, reader, wiring) if reader.node.is_standard else None
+        if encoded is not None and encoded.is_sound():
+            return encoded
+    return _behind_moves(tensor, wiring)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What a reader unpacks of a stored tensor: `numel` elements of `bits` bits each."""
+
+    numel: int
+    bits: int
+    stored: int
+    """Bits that it is given."""
+    least: int
+    most: int
+    """Bits that so many elements take, without and with the padding of rows to whole blocks."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is given too few bits, or says nothing that could be unpacked."""
+        return self.numel < 1 or not 0 < self.bits <= 8 or self.stored < self.least
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.is_short and self.stored <= self.most
+
+
+def logical_numel(tensor: StoredTensor, wiring: Wiring) -> int:
+    """Elements that a stored tensor stands for, as its readers unpack it; as many as it stores where none does.
+
+    `MatMulNBits` and `MatMulBnb4` hold K x N of them, `GatherBlockQuantized` and `QMoE` 8 / bits in a byte, whatever
+    stores the codes, if there is room for as many.
+    """
+    found = find_packing(tensor, wiring)
+    return tensor.numel if found is None or found.is_short else found.numel
+
+
+def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
+    """What the first reader that unpacks a stored tensor makes of it; None where none does.
+
+    Codes may get there in another type, each alone, past operators that cast, decode or reshape; what they are cast to
+    last is what the reader is given.
+    """
+    layer: list[tuple[StoredTensor | Node, DType]] = [(tensor, tensor.dtype)]
+    for _ in range(_MOST_MOVES + 1):
+        following: list[tuple[StoredTensor | Node, DType]] = []
+        for source, given in layer:
+            for node, slot in wiring.readers(source):
+                if not node.is_standard:
+                    continue
+                found = _unpack(node, slot, tensor.numel, given)
+                if found is not None:
+                    return found
+                if slot == 0 and node.op_type in _RESHAPES:
+                    following.append((node, given))
+                elif slot == 0 and node.op_type in _RECODES:
+                    following.append((node, _recode(node)))
+        layer = following
+    return None
+
+
+_RESHAPES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+_RECODES = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+
+
+def _recode(node: Node) -> DType:
+    """What an operator makes of codes: bytes, unless a Cast says another type of integers."""
+    to = DType.from_onnx(node.integers["to"]) if node.op_type == "Cast" and "to" in node.integers else None
+    return to if to is not None and to.is_integer else DType.UINT8
+
+
+def _unpack(node: Node, slot: int, count: int, given: DType) -> Packing | None:
+    """What a reader makes of so many codes of that type; None where it unpacks nothing at this input."""
+    stored = count * given.bits
+    integers = node.integers
+    k, n = (max(integers.get(key, 0), 0) for key in ("K", "N"))
+    match node.op_type, slot:
+        case "MatMulNBits", 1 if given.is_integer:
+            bits, block = integers.get("bits", 4), max(integers.get("block_size", 0), 1)
+            blocks = -(-k // block) * 8 * -(-block * bits // 8)
+            row = 8 * -(-k * bits // 8)
+            return Packing(k * n, bits, stored, n * row, n * max(row, blocks))
+        case "MatMulBnb4", 1 if given.is_integer:
+            whole = 8 * -(-k * n // 2)
+            return Packing(k * n, 4, stored, whole, whole)
+        case "GatherBlockQuantized", 0 if given is DType.UINT8:
+            bits = integers.get("bits", 4)
+        case "QMoE", (2 | 5 | 8) if given is DType.UINT8:
+            own = f"fc{slot // 3 + 1}_expert_weight_bits"
+            bits = integers.get(own, integers.get("expert_weight_bits", 4))
+        case _:
+            return None
+    return Packing(stored // bits, bits, stored, stored, stored) if bits in (2, 4, 8) else None
+
+
+def _by_reader(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded | None:
+    node, slot = reader.node, reader.slot
+    match node.op_type, slot:
+        case "MatMulNBits", 1:
+            return _nbits(tensor, node, wiring)
+        case "MatMulBnb4", 1:
+            return _levels(tensor, node, wiring)
+        case "GatherBlockQuantized", 0:
+            return _gathered_blocks(tensor, node, wiring)
+        case "DynamicQuantizeLSTM", (1 | 2):
+            return _recurrent(tensor, node, slot, wiring)
+    if slot in _SLOTS.get(node.op_type, ()):
+        scale_slot, zero_slot, axis = _SLOTS[node.op_type][slot]
+        if node.op_type == "DequantizeLinear":
+            axis = node.integers.get("axis", 1)
+        elif node.op_type == "QGemm" and slot == 3 and node.integers.get("transB"):
+            axis = 0
+        if _is_computed(wiring, node, zero_slot):
+            return None
+        scale, zero = _stored(wiring, node, scale_slot), _stored(wiring, node, zero_slot)
+        return _scaled(tensor, scale, zero, axis, node.integers.get("block_size", 0))
+    if node.op_type == "QLinearConcat" and slot % 3 == 2:  # (codes, scale, zero point) of each part
+        if _is_computed(wiring, node, slot + 2):
+            return None
+        return _scaled(tensor, _stored(wiring, node, slot + 1), _stored(wiring, node, slot + 2), -1)
+    if slot in _BIASES.get(node.op_type, ()):
+        scales = [_stored(wiring, node, index) for index in _BIASES[node.op_type][slot]]
+        return _product(tensor, *scales)
+    if slot in _INTEGER_PRODUCTS.get(node.op_type, ()):
+        return _integer_product(tensor, reader, wiring)
+    return None
+
+
+def _integer_product(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded | None:
+    node, slot = reader.node, reader.slot
+    zero_slot = _INTEGER_PRODUCTS[node.op_type][slot]
+    axis = 1 - slot if node.op_type == "ConvInteger" else slot - 2
+    if not _is_computed(wiring, node, zero_slot):
+        named = _named_scale(tensor, wiring)
+        for scale in (_later_scale(reader, named, wiring), named):
+            encoded = _scaled(tensor, scale, _stored(wiring, node, zero_slot), axis)
+            if encoded is not None and encoded.is_sound():
+                return encoded
+    return None
+
+
+def _stored(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
+    name = node.inputs[slot] if slot < len(node.inputs) else ""
+    found = wiring.find(node.graph_path, name) if name else None
+    return found if isinstance(found, StoredTensor) else None
+
+
+def _is_computed(wiring: Wiring, node: Node, slot: int) -> bool:
+    """Whether an input is given and not stored, so that the file alone does not tell it."""
+    is_given = slot < len(node.inputs) and node.inputs[slot] != ""
+    return is_given and _stored(wiring, node, slot) is None
+
+
+def _scaled(
+    tensor: StoredTensor, scale: StoredTensor | None, zero: StoredTensor | None, axis: int, block: int = 0
+) -> Encoded | None:
+    """One scale for all, one for each channel along `axis`, or one for each block along it."""
+    shape, ones = tensor.shape, (1,) * len(tensor.shape)
+    if scale is None:
+        return None
+    if math.prod(scale.shape) == 1:
+        return Encoded(tensor, shape, scale, ones, zero)
+    axis = axis + len(shape) if axis < 0 else axis
+    if not 0 <= axis < len(shape):
+        return None
+    if block > 0:
+        grid = _with(shape, axis, -(-shape[axis] // block))
+        return Encoded(tensor, shape, scale, grid, zero, None, axis, block) if scale.shape == grid else None
+    return Encoded(tensor, shape, scale, _with(ones, axis, shape[axis]), zero)
+
+
+def _with(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
+    return (*shape[:axis], count, *shape[axis + 1 :])
+
+
+def _product(tensor: StoredTensor, first: StoredTensor | None, second: StoredTensor | None) -> Encoded | None:
+    """A vector in units of the product of two scales, of which one is a single number."""
+    if first is None or second is None or len(tensor.shape) != 1:
+        return None
+    scale, other = (first, second) if math.prod(second.shape) == 1 else (second, first)
+    is_single = math.prod(scale.shape) == 1
+    return Encoded(tensor, tensor.shape, scale, (1,) if is_single else tensor.shape, None, other)
+
+
+def _nbits(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encoded | None:
+    scale, zero, groups = (_stored(wiring, node, index) for index in (2, 3, 4))
+    k, n = node.integers.get("K", 0), node.integers.get("N", 0)
+    bits, block = node.integers.get("bits", 4), node.integers.get("block_size", 0)
+    if scale is None or _is_computed(wiring, node, 3) or _is_computed(wiring, node, 4):
+        return None
+    if min(k, n, block) < 1 or bits not in (2, 4, 8) or tensor.dtype is not DType.UINT8:
+        return None
+    grid = (n, -(-k // block))
+    return Encoded(tensor, (n, k), scale, grid, zero, None, 1, block, bits, 1 << (bits - 1), groups)
+
+
+def _levels(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encoded | None:
+    scale, levels = _stored(wiring, node, 2), _LEVELS.get(node.integers.get("quant_type", -1))
+    k, n = node.integers.get("K", 0), node.integers.get("N", 0)
+    block = node.integers.get("block_size", 0)
+    if scale is None or levels is None or min(k, n) < 1 or block < 2 or tensor.dtype is not DType.UINT8:
+        return None
+    return Encoded(tensor, (n, k), scale, (), block=block, bits=4, levels=levels)
+
+
+def _gathered_blocks(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encoded | None:
+    scale, zero = _stored(wiring, node, 2), _stored(wiring, node, 3)
+    bits, block = node.integers.get("bits", 4), node.integers.get("block_size", 128)
+    rank = len(tensor.shape)
+    axis = node.integers.get("quantize_axis", 1)
+    axis = axis + rank if axis < 0 else axis
+    if scale is None or _is_computed(wiring, node, 3) or not 0 <= axis < rank or block < 0:
+        return None
+    is_packed = tensor.dtype is DType.UINT8
+    if is_packed and bits not in (2, 4, 8):
+        return None
+    shape = (*tensor.shape[:-1], tensor.shape[-1] * (8 // bits)) if is_packed else tensor.shape
+    block = block or max(shape[axis], 1)
+    grid = _with(shape, axis, -(-shape[axis] // block))
+    if scale.shape != grid:
+        is_broadcast = len(scale.shape) == rank and all(
+            count == full or (count == 1 and index != axis)
+            for index, (count, full) in enumerate(zip(scale.shape, grid, strict=True))
+        )
+        if not is_broadcast or not tensor.dtype.is_floating:
+            return None  # only float codes may have one scale for all rows
+        grid = scale.shape
+    if not is_packed:
+        return Encoded(tensor, shape, scale, grid, zero, None, axis, block)
+    return Encoded(tensor, shape, scale, grid, zero, None, axis, block, bits, 1 << (bits - 1))
+
+
+def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Encoded | None:
+    """Of an LSTM (directions, inputs, 4 x hidden): a scale for each direction, or for each of its columns."""
+    scale_slot, zero_slot = _RECURRENT[slot]
+    scale, zero = _stored(wiring, node, scale_slot), _stored(wiring, node, zero_slot)
+    if scale is None or _is_computed(wiring, node, zero_slot) or len(tensor.shape) != 3:
+        return None
+    directions, _, columns = tensor.shape
+    is_single = math.prod(scale.shape) == directions
+    return Encoded(tensor, tensor.shape, scale, (directions, 1, 1 if is_single else columns), zero)
+
+
+def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> StoredTensor | None:
+    """The scale of an operand of an integer product, which is cast, then multiplied by the product of both scales.
+
+    Where both operands are stored so are both scales: the operand's own is the one that its name says, or else the one
+    at its place. One stored scale is then that of both together, and of neither alone.
+    """
+    layer, is_pair = [reader.node], all(_is_stored_operand(reader.node, slot, wiring) for slot in (0, 1))
+    for _ in range(3):
+        readers = [found.node for source in layer for found in wiring.readers(source)]
+        for product in (found for found in readers if found.op_type == "Mul"):
+            for operand in wiring.producers(product):
+                scales = _factors(operand, wiring)
+                if is_pair and len(scales) == 2:
+                    return named if named in scales else scales[reader.slot]
+                if not is_pair and len(scales) == 1:
+                    return scales[0]
+        layer = [found for found in readers if found.op_type in ("Cast", "Reshape", "Transpose")]
+    return None
+
+
+def _factors(operand: StoredTensor | Node, wiring: Wiring) -> list[StoredTensor]:
+    """What a product is multiplied by, as far as it is stored: a scale, or the scales of a product of two."""
+    if isinstance(operand, StoredTensor):
+        return [operand]
+    parts = wiring.producers(operand) if operand.op_type == "Mul" else ()
+    return [part for part in parts if isinstance(part, StoredTensor)]
+
+
+def _is_stored_operand(node: Node, slot: int, wiring: Wiring) -> bool:
+    """Whether what a product reads is stored, past operators that only move it."""
+    for _ in range(_MOST_MOVES):
+        name = node.inputs[slot] if slot < len(node.inputs) else ""
+        found = wiring.find(node.graph_path, name) if name else None
+        if not isinstance(found, Node) or found.op_type not in _MOVES:
+            return isinstance(found, StoredTensor)
+        node, slot = found, 0
+    return False
+
+
+def _named_scale(tensor: StoredTensor, wiring: Wiring) -> StoredTensor | None:
+    """`w_scale` beside `w_quantized`, as onnxruntime's quantizer names them."""
+    base = tensor.name.removesuffix("_quantized")
+    found = wiring.find(tensor.graph_path, f"{base}_scale") if base != tensor.name else None
+    return found if isinstance(found, StoredTensor) else None
+
+
+def _behind_moves(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
+    """Codes with one scale for all that are gathered or reshaped before an operator decodes them."""
+    layer: list[StoredTensor | Node] = [tensor]
+    for _ in range(_MOST_MOVES):
+        found = (reader for source in layer for reader in wiring.readers(source))
+        readers = [reader for reader in found if reader.node.is_standard]
+        for reader in readers:
+            encoded = _by_reader(tensor, reader, wiring)
+            if encoded is not None and encoded.has_one_scale and encoded.is_sound():
+                return encoded
+        layer = [reader.node for reader in readers if is_passed(reader, _MOVES)]
+    return None

@@ -1,0 +1,261 @@
+"""A ledger -> the range in which its parameters are, where the file or the contents leave a choice, and why.
+
+Three things leave one: contents that nobody compared, data that nothing explains, and tensors that hide how many
+parameters PyTorch had in their place (`analyzer.account.hidden`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.account.classify.constants import TRACED_CONSTANT
+from analyzer.account.findings import UNREAD
+from analyzer.account.ledger import Entry, Finding, Hides, Ledger, Role
+from analyzer.model import Key, label
+from analyzer.text import format_count, format_many
+
+LOOK = "--content sampled compares them"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What parameters may be: at least and at most so many, and why they may be fewer or more than was counted."""
+
+    least: int
+    most: int | None
+    """None where there is no bound."""
+    fewer: str = ""
+    more: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        return self.least == self.most
+
+    @property
+    def most_of_all(self) -> int:
+        """The most, as a number that is above any other where there is no bound."""
+        return _ENDLESS if self.most is None else self.most
+
+    def tell(self) -> str:
+        """Both ends in words."""
+        if self.most is None:
+            return f"at least {format_many(self.least, 'parameter')}"
+        return f"between {format_count(self.least)} and {format_many(self.most, 'parameter')}"
+
+
+_ENDLESS = 1 << 127
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What nobody could settle of a whole model."""
+
+    parameters: int
+    """As counted."""
+    fewer: str = ""
+    """Why some of them may be none; "" where none may."""
+    keys: frozenset[Key] = frozenset()
+    """Tensors that count parameters, and would not if they repeated another."""
+    counted: int = 0
+    """Parameters of these."""
+    stays: int = 0
+    """Parameters of these that a whole model has in any case: of tensors that may all be one, one."""
+    more: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
+    """Tensors that may hold parameters which are not counted: how many, and why."""
+    hidden: Mapping[Key, Hides] = field(default_factory=dict)
+    """Tensors that hide how many parameters PyTorch had in their place."""
+    unknown: int = 0
+    """Elements of those of them that were computed from parameters, nobody knows how many."""
+
+    @property
+    def least(self) -> int:
+        kept = sum(hides.least for key, hides in self.hidden.items() if key not in self.keys)
+        return max(self.parameters - self.counted + self._stays + kept, 0)
+
+    @property
+    def most(self) -> int | None:
+        return _add_up(
+            self.parameters + sum(number for number, _ in self.more.values()), self.hidden.values()
+        )
+
+    @property
+    def _stays(self) -> int:
+        return 0 if self.keys & self.hidden.keys() else self.stays
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the least is not the most, each in words."""
+        more = max(self.more.values(), default=(0, ""))[1]
+        return tuple(dict.fromkeys(filter(None, (_say_hidden(self.hidden.values()), self.fewer, more))))
+
+    def of(self, entries: Collection[Entry], *, is_whole: bool, is_hidden: bool = True) -> Range:
+        """The range of a part of the model, or of all of it: a part may repeat what stands in another.
+
+        Without `is_hidden`, of what the file holds, whatever its tensors hide.
+        """
+        counted = sum(entry.parameters for entry in entries)
+        keys = [entry.tensor.key for entry in entries]
+        lost = [entry.parameters for entry in entries if entry.tensor.key in self.keys]
+        found = [self.more[key] for key in keys if key in self.more]
+        hidden = {key: self.hidden[key] for key in keys if key in self.hidden} if is_hidden else {}
+        kept = sum(hides.least for key, hides in hidden.items() if key not in self.keys)
+        stays = 0 if not is_whole or self.keys & hidden.keys() else self.stays
+        why = _say_hidden(hidden.values())
+        return Range(
+            max(counted - sum(lost) + stays + kept, 0),
+            _add_up(counted + sum(number for number, _ in found), hidden.values()),
+            (self.fewer if lost else "") or why,
+            max(found, default=(0, ""))[1] or why,
+        )
+
+
+def _add_up(counted: int, hidden: Collection[Hides]) -> int | None:
+    """The most that there may be; None where there is no bound."""
+    if any(hides.most is None for hides in hidden):
+        return None
+    return counted + sum(hides.most or 0 for hides in hidden)
+
+
+def _say_hidden(hidden: Iterable[Hides]) -> str:
+    """Why nobody can tell how many parameters PyTorch had in the place of some tensors; "" where there are none."""
+    counts = Counter(hides.why for hides in hidden)
+    said = []
+    if number := counts["batchnorm"]:
+        said.append(
+            f"{format_many(number, 'layer')} with a BatchNorm folded in {'hides' if number == 1 else 'hide'} "
+            "how many parameters PyTorch had"
+        )
+    if number := counts["factor"] + counts["bias"]:
+        said.append(f"a factor or a bias was put into {format_many(number, 'layer')}")
+    if number := counts["computed"]:
+        word = (
+            "was computed from parameters before it was"
+            if number == 1
+            else ("were computed from parameters before they were")
+        )
+        said.append(f"{format_many(number, 'tensor')} {word} stored")
+    if number := counts["padding"]:
+        said.append(f"zeros may fill {format_many(number, 'tensor')} up")
+    if number := counts["buffer"]:
+        said.append(f"{format_many(number, 'tensor')} may be, or hold, a buffer")
+    if number := counts["repeated"]:
+        said.append(f"{format_many(number, 'tensor')} may repeat what is there already")
+    if number := counts["merged"]:
+        said.append(f"{format_many(number, 'tensor')} may stand for several parameters of equal content")
+    if number := counts["scalar"]:
+        said.append(
+            f"{format_many(number, 'number')} may be {'a parameter' if number == 1 else 'parameters'}"
+        )
+    return ", and ".join(said)
+
+
+def find_doubt(ledger: Ledger) -> Doubt:
+    """What contents could still take away from the parameters, and what could still be added to them.
+
+    What repeats another has as many elements. A PyTorch name that nothing else in a single file has makes a tensor a
+    parameter of its own, whatever it holds, as in `copies`; but rows that an exporter gathered count by what
+    they hold. Opaque data may be learned; and of what counts once by its name alone each may be a tensor of its own.
+    """
+    reason = _say_why(ledger)
+    learned = [entry for entry in ledger.entries if entry.role is Role.PARAMETER] if reason else []
+    names = Counter(entry.sources for entry in learned if entry.sources and len(ledger.model.parts) == 1)
+    unread = _find_unread(ledger)
+    alike: dict[int, list[Entry]] = defaultdict(list)
+    for entry in learned:
+        if entry.parameters:
+            alike[entry.logical_numel].append(entry)
+    lost: dict[Key, int] = {}
+    stays = 0
+    for entries in alike.values():
+        missing = [entry for entry in entries if entry.tensor.key in unread]
+        gathered = [entry for entry in missing if entry.decided_by == _GATHERED]
+        own = [entry for entry in entries if names[entry.sources] == 1]
+        found = [entry for entry in entries if names[entry.sources] != 1] if missing and entries[1:] else []
+        lost |= {entry.tensor.key: entry.parameters for entry in (*gathered, *found)}
+        stays += _count_stays(found, own, {entry.tensor.key for entry in missing}) if not gathered else 0
+    return Doubt(
+        parameters=ledger.parameters,
+        fewer=reason if lost else "",
+        keys=frozenset(lost),
+        counted=sum(lost.values()),
+        stays=stays,
+        more=_find_more(ledger),
+        hidden=ledger.hidden,
+        unknown=sum(
+            entry.capacity
+            for entry in ledger.entries
+            if entry.tensor.key in ledger.hidden and ledger.hidden[entry.tensor.key].why == "computed"
+        ),
+    )
+
+
+def _count_stays(found: Sequence[Entry], own: Sequence[Entry], unread: Collection[Key]) -> int:
+    """Parameters of equally large tensors that there are however many of them are copies.
+
+    What was read was compared with all else that was read, so that each unread tensor of a name of its own takes one of
+    them at the most, and without names the unread are copies of what was read, or all of one.
+
+    Args:
+        found: those that may be copies.
+        own: those that are parameters of their own.
+        unread: which of them could not be read.
+    """
+    read = sorted(entry.parameters for entry in found if entry.tensor.key not in unread)
+    takers = [entry for entry in own if entry.tensor.key in unread]
+    if takers and len({entry.tensor.dtype for entry in (*found, *takers)}) > 1:
+        return 0  # two that differ may both be rounded to one
+    if read or own or not found:
+        return sum(read[: max(len(read) - len(takers), 0)])
+    return min(entry.parameters for entry in found)
+
+
+def _find_unread(ledger: Ledger) -> frozenset[Key]:
+    """Learned tensors whose contents nobody looked at, or could; all of them where a finding does not say which."""
+    keys = {label(entry.tensor.key): entry.tensor.key for entry in ledger.entries}
+    said = [set(finding.subjects) for finding in ledger.findings if finding.id in UNREAD]
+    if ledger.content == "none" or any(keys.keys().isdisjoint(subjects) for subjects in said):
+        return frozenset(keys.values())
+    return frozenset(keys[subject] for subjects in said for subject in subjects if subject in keys)
+
+
+_GATHERED = "provenance:folded-with"
+"""The rule for rows of a table that an exporter gathered or repeated."""
+
+_BY_NAME = "name:duplicated-file"
+"""The rule for what two components both have by its name, where nobody looked at its content."""
+
+
+def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
+    opaque = set(ledger.opaque)
+    why = "contents were not looked at" if ledger.content == "none" else "see the finding opaque"
+    said = f"{format_many(ledger.opaque_elements, 'element')} of opaque data may be learned: {why}"
+    found: dict[Key, tuple[int, str]] = {}
+    for entry in ledger.entries:
+        number, reason = 0, ""
+        if entry.decided_by == TRACED_CONSTANT:
+            continue  # PyTorch writes no parameter so, whatever it computes with
+        if entry.tensor.key in opaque:
+            number, reason = entry.capacity - entry.parameters, said
+        elif entry.decided_by == _BY_NAME:
+            number, reason = entry.logical_numel, f"{_ONE_NAME}; {LOOK}"
+        if number > 0:
+            found[entry.tensor.key] = number, reason
+    return found
+
+
+_ONE_NAME = "contents were not looked at, so what has one name in two files counts once"
+
+
+def _say_why(ledger: Ledger) -> str:
+    """Why contents were not all compared; "" where they were."""
+    if ledger.content == "none":
+        return f"contents were not looked at, so what is stored twice may count twice; {LOOK}"
+    unread = next((finding for finding in ledger.findings if finding.id in UNREAD), None)
+    return "" if unread is None else say_unread(unread)
+
+
+def say_unread(finding: Finding) -> str:
+    """That tensors could not be read, and why."""
+    return f"not all of it could be read: {finding.message} ({finding.id})"

@@ -1,0 +1,192 @@
+"""What the stages before know of a model -> what the findings' rules are given: values, and bytes to save."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.account.bytes import Booked
+from analyzer.account.ledger import Entry, Opaque, Role
+from analyzer.model import Extent, Key, Model, label
+from analyzer.model.content import Array, ContentMode
+from analyzer.model.functions import Calls
+from analyzer.model.liveness import Live
+from analyzer.model.wiring import Wiring
+from analyzer.read.payload import read_together
+
+# what values give away
+
+_SMALL = 1 << 16
+"""Bytes up to which a tensor is looked at whole."""
+
+_TOGETHER = 1 << 10
+"""Small tensors that are read with one opening of their file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What was seen of the learned tensors and buffers."""
+
+    constant: frozenset[Key] = frozenset()
+    """Learned tensors whose elements, as far as they were looked at, are all the same."""
+    not_finite: frozenset[Key] = frozenset()
+    """Those with a NaN, or with an infinity where that is no mask."""
+    sampled: frozenset[Key] = frozenset()
+    """Those of `constant` of which a few elements were looked at, and not all."""
+
+
+def look_at_values(
+    entries: Iterable[Entry],
+    content: ContentMode,
+    progress: Callable[[int, int], None] | None = None,
+    salt: str = "",
+) -> Values:
+    """Look at the values of all learned tensors, buffers and scales of a floating-point type.
+
+    Of a large one, where contents are sampled, at those that `salt` picks.
+    """
+    if content == "none":
+        return Values()
+    looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype.is_floating and e.tensor.numel]
+    small = [entry for entry in looked if entry.tensor.logical_nbytes <= _SMALL]
+    constant: set[Key] = set()
+    not_finite: set[Key] = set()
+    for start in range(0, len(small), _TOGETHER):
+        batch = small[start : start + _TOGETHER]
+        arrays = read_together([entry.tensor.payload for entry in batch])
+        all_sound = _is_sound_together(arrays)
+        for entry, array in zip(batch, arrays, strict=True):
+            if array is not None:
+                _look(entry, [array.reshape(-1)], constant, None if all_sound else not_finite)
+        if progress is not None:
+            progress(start + len(batch), len(looked))
+    for done, entry in enumerate(
+        (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
+    ):
+        _look(entry, _contents(entry, content, salt), constant, not_finite)
+        if progress is not None:
+            progress(done, len(looked))
+    whole = {entry.tensor.key for entry in (looked if content == "full" else small)}
+    return Values(frozenset(constant), frozenset(not_finite), frozenset(constant - whole))
+
+
+_LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
+
+
+def _contents(entry: Entry, content: ContentMode, salt: str) -> Iterator[Array]:
+    """What is looked at of a large tensor."""
+    if content == "full":
+        yield from entry.tensor.payload.parts()
+    else:
+        sampled = entry.tensor.payload.sample(salt)
+        if sampled is not None:
+            yield sampled
+
+
+def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key] | None) -> None:
+    """Note what a tensor's elements are; `not_finite` is None where they are known to be sound."""
+    first: bytes | None = None
+    is_constant = entry.role is Role.PARAMETER and entry.tensor.numel > 1
+    for part in parts:
+        if not_finite is not None and not _is_sound(part, entry.role):
+            not_finite.add(entry.tensor.key)
+        if is_constant:
+            first = part[:1].tobytes() if first is None else first
+            is_constant = part[-1:].tobytes() == first and part.tobytes() == first * len(part)
+    if is_constant and first is not None:
+        constant.add(entry.tensor.key)
+
+
+def _is_sound_together(arrays: Sequence[Array | None]) -> bool:
+    """Whether no element of many small arrays is NaN or infinite: one test instead of a thousand."""
+    found = [array.reshape(-1) for array in arrays if array is not None and array.dtype == np.float32]
+    others = any(array is not None and array.dtype != np.float32 for array in arrays)
+    return not others and (not found or bool(np.isfinite(np.concatenate(found)).all()))
+
+
+def _is_sound(part: Array, role: Role) -> bool:
+    """Whether there is no NaN, nor an infinity in a weight or a scale; a mask may well hold minus infinity."""
+    if part.dtype.kind not in "fcV":
+        return True  # codes of a few bits
+    if part.dtype.kind == "V":
+        part = part.astype(
+            np.float32
+        )  # bfloat16 and float8, which have no infinity test of their own everywhere
+    test = np.isnan(part).any if role is Role.BUFFER else (~np.isfinite(part)).any
+    return not test()
+
+
+# bytes that go with entries
+
+
+def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model) -> int:
+    """Payload bytes that the files lose without these entries, each byte once.
+
+    Args:
+        removed: some of `entries`.
+        entries: all of them.
+        model: whose they are. What lies in one of its model files and is external data besides cannot go.
+    """
+    going = {entry.tensor.key: entry for entry in removed}
+    outside = sum(each.tensor.extent.length for each in going.values() if each.tensor.extent is not None)
+    inline = sum(entry.tensor.nbytes for entry in going.values()) - outside
+    files = {file.key for file in model.external}
+    files &= {entry.tensor.extent.file for entry in going.values() if entry.tensor.extent is not None}
+    all_claims: dict[str, list[Extent]] = defaultdict(list)
+    staying: dict[str, list[Extent]] = defaultdict(list)
+    for entry in entries if files else ():
+        extent = entry.tensor.extent
+        if extent is not None and extent.file in files:
+            all_claims[extent.file].append(extent)
+            if entry.tensor.key not in going:
+                staying[extent.file].append(extent)
+    return inline + sum(_count(all_claims[file]) - _count(staying[file]) for file in files)
+
+
+def _count(extents: Iterable[Extent]) -> int:
+    """Bytes that at least one of the ranges of one file holds."""
+    covered = position = 0
+    for start, length in sorted((extent.offset, extent.length) for extent in extents):
+        covered += max(0, start + length - max(start, position))
+        position = max(position, start + length)
+    return covered
+
+
+# what rules are given
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the stages before know of a model."""
+
+    model: Model
+    entries: Sequence[Entry]
+    wiring: Wiring
+    booked: Booked
+    values: Values
+    live: Live
+    opaque: Opaque | None = None
+    """None where contents were not looked at."""
+    calls: Sequence[Calls] = ()
+
+    def freed(self, entries: Iterable[Entry]) -> int | None:
+        """Bytes that the files lose without these entries; None where they lose nothing."""
+        return count_freed(entries, self.entries, self.model) or None
+
+
+def labels(entries: Iterable[Entry]) -> tuple[str, ...]:
+    """Names of entries as findings list them, sorted."""
+    return tuple(sorted(label(entry.tensor.key) for entry in entries))
+
+
+def sum_elements(entries: Iterable[Entry]) -> int:
+    """Stored elements."""
+    return sum(entry.tensor.numel for entry in entries)
+
+
+def sum_nbytes(entries: Iterable[Entry]) -> int:
+    """Bytes of payload."""
+    return sum(entry.tensor.nbytes for entry in entries)

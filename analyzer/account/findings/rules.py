@@ -1,0 +1,536 @@
+"""Model + ledger -> findings, by all rules.
+
+A rule takes the facts and yields findings; a new one goes beside those of its subject, and into `RULES`, and what it
+finds is explained in catalog.toml.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+
+import onnx.defs
+
+from analyzer.account.classify.structure import role_by_structure
+from analyzer.account.decoding.encodings import find_packing
+from analyzer.account.findings import ABSENT, OPAQUE, UNREAD
+from analyzer.account.findings.facts import Facts, labels, sum_elements, sum_nbytes
+from analyzer.account.ledger import Entry, Finding, Role, Severity
+from analyzer.model import (
+    DEFAULT_DOMAIN,
+    ONNX_DOMAINS,
+    Carrier,
+    Component,
+    Key,
+    Node,
+    NoPayload,
+    Place,
+    StoredTensor,
+    is_runtime_domain,
+    is_training,
+    label,
+)
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
+from analyzer.read.book import NODE_METADATA, UNKNOWN
+from analyzer.text import format_count, format_doing, format_many, printable_name
+
+# the file as a whole
+
+NOTED = dict.fromkeys(sorted(UNREAD), Severity.ERROR) | {
+    "undefined-input": Severity.WARNING,
+    "unknown-fields": Severity.WARNING,
+}
+"""What the reader notes of single tensors."""
+
+_PROTOBUF_DEPTH = 32
+"""Nested graphs that protobuf's parsers read: 100 messages in each other, three for each graph."""
+
+_OLD_OPSET = 7
+"""The first opset that onnxruntime runs (its docs/Versioning.md)."""
+
+_HIGHEST = 1 << 16
+"""No domain counts that far: ONNX itself is at 27 after nine years."""
+
+
+def find_unread(facts: Facts) -> Iterator[Finding]:
+    """What could not be read of single tensors."""
+    tensors = {entry.tensor.key: entry.tensor for entry in facts.entries}
+    grouped: dict[tuple[str, str], list[Key]] = defaultdict(list)
+    for finding, key, sentence in facts.model.unread:
+        grouped[finding, sentence].append(key)
+    for (finding, sentence), keys in grouped.items():
+        if finding in ABSENT:
+            extent = _say_extent(len(keys), [tensors[key] for key in set(keys) if key in tensors])
+        else:
+            extent = "1 tensor" if len(keys) == 1 else f"each of {format_many(len(keys), 'tensor')}"
+        yield Finding(finding, NOTED[finding], f"{sentence} ({extent})", tuple(sorted(map(label, keys))))
+
+
+def _say_extent(count: int, absent: Sequence[StoredTensor]) -> str:
+    """How much tensors are by their shapes, whose data cannot be looked at."""
+    nbytes = sum(tensor.logical_nbytes for tensor in absent)
+    said = [format_many(count, "tensor"), format_many(sum(tensor.numel for tensor in absent), "element")]
+    return ", ".join([*said, format_many(nbytes, "byte")] if nbytes else said)
+
+
+def find_empty(facts: Facts) -> Iterator[Finding]:
+    """Whether there is anything to count."""
+    model, entries = facts.model, facts.entries
+    nodes = sum(len(graph.nodes) for graph in model.graphs)
+    if not nodes and not entries:
+        yield Finding("empty-model", Severity.WARNING, "no nodes and no stored tensors")
+    elif not any(entry.role is Role.PARAMETER for entry in entries):
+        message = f"{format_many(nodes, 'node')}, but no stored tensor is a parameter"
+        yield Finding("weightless", Severity.NOTE, message)
+    misfits = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
+    misfits -= {key for finding, key, _ in model.unread if finding.startswith("external-")}
+    stripped = [e for e in entries if e.tensor.key in misfits and e.tensor.numel and not e.tensor.nbytes]
+    if stripped:
+        message = (
+            f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} with a "
+            "shape and no data: the weights are not in the file"
+        )
+        yield Finding("weightless", Severity.WARNING, message, labels(stripped))
+
+
+def find_names(facts: Facts) -> Iterator[Finding]:
+    """Names that repeat, hide what they are, or are a caller's too."""
+    model = facts.model
+    twice = {(tensor.graph_path, tensor.name) for tensor in model.tensors() if tensor.occurrence > 1}
+    for id_, names, verb, words in (
+        ("duplicate-name", map(label, twice), "are", "stored more than once in one graph"),
+        ("non-utf8-name", model.not_utf8, "are", "no UTF-8; shown with bytes escaped"),
+        ("control-characters", model.odd_names, "have", "control or invisible characters; shown escaped"),
+    ):
+        subjects = tuple(sorted(names))
+        if subjects:
+            message = f"{format_doing(len(subjects), 'name', verb)} {words}"
+            yield Finding(id_, Severity.WARNING, message, subjects)
+    for part, graphs in model.by_part():
+        overridable = tuple(sorted(label((g.path, name)) for g in graphs for name in g.overridable))
+        if overridable:
+            why = (
+                "as this IR version demands"
+                if part.ir_version < 4
+                else "so whoever runs the model may give other values"
+            )
+            said = format_doing(len(overridable), "initializer", "are")
+            message = f"{said} among the graph's inputs too, {why}"
+            yield Finding("initializer-is-input", Severity.NOTE, _of(part, message), overridable)
+
+
+def _of(part: Component, sentence: str) -> str:
+    """A sentence on one model file, which is named where there are several."""
+    return f"{part.name}: {sentence}" if part.path else sentence
+
+
+def find_versions(facts: Facts) -> Iterator[Finding]:
+    """IR version and opsets, of each model file by itself."""
+    for part in facts.model.parts:
+        yield from _find_versions(part)
+
+
+def _find_versions(part: Component) -> Iterator[Finding]:
+    versions: dict[str, list[int]] = defaultdict(list)
+    for domain, version in part.opsets:
+        versions[domain].append(version)
+    if not part.opsets:
+        message = (
+            "imports no opset, so nothing says what its operators mean; the end of the file may be cut off"
+        )
+        yield Finding("no-opset", Severity.WARNING, _of(part, message))
+    newest = versions.get(DEFAULT_DOMAIN, [])
+    if newest and 0 < max(newest) < _OLD_OPSET:
+        message = f"opset {max(newest)} is older than {_OLD_OPSET}, the first that onnxruntime runs"
+        yield Finding("old-opset", Severity.WARNING, _of(part, message))
+    odd = [
+        f"{domain} {', '.join(map(str, sorted(found)))}"
+        for domain, found in sorted(versions.items())
+        if len(set(found)) > 1 or not all(0 < version < _HIGHEST for version in found)
+    ]
+    if odd:
+        message = "opsets that contradict each other or are no version"
+        yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
+    if not 0 < part.ir_version <= onnx.IR_VERSION:
+        message = f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {onnx.IR_VERSION})"
+        yield Finding("invalid-version", Severity.WARNING, _of(part, message))
+
+
+def find_functions(facts: Facts) -> Iterator[Finding]:
+    """Local functions that call themselves, or exist twice in one file."""
+    calls, root = facts.calls, facts.model.root
+    circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
+    if circular:
+        said = format_doing(len(circular), "function", "call")
+        whom = "itself" if len(circular) == 1 else "themselves"
+        message = f"{said} {whom}, directly or by others: no runtime can inline that"
+        yield Finding("recursive-function", Severity.WARNING, message, circular)
+    counted = Counter(
+        (root(c.function.path), (c.function.domain, c.function.name, c.function.overload)) for c in calls
+    )
+    repeated = (key for key, times in counted.items() if times > 1)
+    twice = tuple(sorted(label((path, ".".join(filter(None, names)))) for path, names in repeated))
+    if twice:
+        said = format_doing(len(twice), "function", "are")
+        message = f"{said} defined more than once; the first of a name is taken for the called one"
+        yield Finding("duplicate-function", Severity.WARNING, message, twice)
+
+
+def find_depth(facts: Facts) -> Iterator[Finding]:
+    """Graphs nested deeper than others read."""
+    model = facts.model
+    nested = (graph.path for graph in model.graphs if graph.parent is not None)
+    depth = max((len(path) - len(model.root(path)) for path in nested), default=0)
+    if depth > _PROTOBUF_DEPTH:
+        message = (
+            f"graphs are nested {depth} deep; what reads ONNX through protobuf stops at {_PROTOBUF_DEPTH}"
+        )
+        yield Finding("deep-nesting", Severity.WARNING, message)
+
+
+def find_wiring(facts: Facts) -> Iterator[Finding]:
+    """Values that come from nowhere, too late, or twice."""
+    wiring = facts.wiring
+    for values, id_, words in (
+        (wiring.undefined, "undefined-input", "read and provided by nothing"),
+        (wiring.unsorted, "not-sorted", "read before being computed, or in a circle"),
+        (
+            wiring.repeated,
+            "duplicate-output",
+            "computed by more than one node, or by a node and given besides",
+        ),
+    ):
+        if values:
+            subjects = tuple(sorted({label(value) for value in values}))
+            message = f"{format_doing(len(subjects), 'value', 'are')} {words}"
+            yield Finding(id_, Severity.WARNING, message, subjects)
+
+
+def find_operators(facts: Facts) -> Iterator[Finding]:
+    """Operators that ONNX does not define."""
+    calls = facts.wiring.calls
+    used = Counter(
+        (node.domain, node.op_type) for node in facts.model.nodes() if not calls or node.place not in calls
+    )
+    foreign: Counter[str] = Counter()
+    unknown: Counter[str] = Counter()
+    for (domain, op_type), nodes in used.items():
+        if domain in ("", DEFAULT_DOMAIN):
+            if not onnx.defs.has(op_type):
+                unknown[op_type] += nodes
+        elif domain not in ONNX_DOMAINS:
+            foreign[domain] += nodes
+    if foreign:
+        where = "onnxruntime's own" if all(map(is_runtime_domain, foreign)) else "not ONNX's own"
+        whose = "an operator that is" if foreign.total() == 1 else "operators that are"
+        message = f"{format_doing(foreign.total(), 'node', 'use')} {whose} {where}"
+        yield Finding("custom-domain", Severity.NOTE, message, _count_nodes(foreign))
+    if unknown:
+        named = "an operator" if unknown.total() == 1 else "operators"
+        message = f"{format_doing(unknown.total(), 'node', 'name')} {named} that ONNX does not define"
+        yield Finding("unknown-operator", Severity.WARNING, message, _count_nodes(unknown))
+
+
+def _count_nodes(counted: Counter[str]) -> tuple[str, ...]:
+    return tuple(f"{name}: {format_many(nodes, 'node')}" for name, nodes in sorted(counted.items()))
+
+
+# how it is stored
+
+_STRIPPABLE = 1 << 10
+"""Bytes of metadata that are worth a word."""
+
+
+def find_entries(facts: Facts) -> Iterator[Finding]:
+    """What single entries are."""
+    for id_, severity, is_one, sentence in _ENTRY_RULES:
+        members = [entry for entry in facts.entries if is_one(entry, facts)]
+        if members:
+            freed = facts.freed(members) or 0
+            yield Finding(
+                id_,
+                severity,
+                sentence(members),
+                labels(members),
+                int(freed * _SAVED.get(id_, Fraction(0))) or None,
+            )
+
+
+def _is_unattributed(entry: Entry, _: Facts) -> bool:
+    return entry.role is Role.UNATTRIBUTED
+
+
+def _is_unused(entry: Entry, facts: Facts) -> bool:
+    """Whether no output depends on it. A training graph has outputs of its own, so there it has to be unread."""
+    tensor = entry.tensor
+    if tensor.carrier is not Carrier.INITIALIZER or tensor.key in facts.live.needed:
+        return False
+    return not (entry.uses and is_training(tensor.graph_path))
+
+
+def _is_hidden_in_constant(entry: Entry, _: Facts) -> bool:
+    carriers = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
+    return entry.role is Role.PARAMETER and entry.tensor.carrier in carriers
+
+
+def _is_double(entry: Entry, _: Facts) -> bool:
+    return entry.role is Role.PARAMETER and entry.tensor.dtype in (DType.DOUBLE, DType.COMPLEX128)
+
+
+def _say_size(entries: Sequence[Entry]) -> str:
+    return f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
+
+
+_Rule = tuple[str, Severity, Callable[[Entry, Facts], bool], Callable[[Sequence[Entry]], str]]
+
+_ENTRY_RULES: tuple[_Rule, ...] = (
+    (
+        "unattributed",
+        Severity.WARNING,
+        _is_unattributed,
+        lambda found: f"{format_many(sum_elements(found), 'element')} that no rule explains",
+    ),
+    (
+        "unused-initializer",
+        Severity.WARNING,
+        _is_unused,
+        lambda found: (
+            f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no output depends on"
+        ),
+    ),
+    (
+        "constant-weights",
+        Severity.NOTE,
+        _is_hidden_in_constant,
+        lambda found: (
+            f"{format_doing(sum(entry.parameters for entry in found), 'parameter', 'are')} in Constant nodes, which "
+            "tools that count initializers miss"
+        ),
+    ),
+    (
+        "fp64-weights",
+        Severity.WARNING,
+        _is_double,
+        lambda found: (
+            f"{format_doing(sum_elements(found), 'learned element', 'are')} stored in 64 bits; 32 bits would take "
+            f"{format_many(sum_nbytes(found) // 2, 'byte')} less"
+        ),
+    ),
+)
+"""(id, severity, whether an entry is one, the sentence)."""
+
+_SAVED = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
+"""What of its entries' bytes mending a finding saves; of the others nothing."""
+
+
+def find_bytes(facts: Facts) -> Iterator[Finding]:
+    """Bytes that could be spared, and external data that is claimed twice or by nobody."""
+    model, booked = facts.model, facts.booked
+    nbytes = {account.name: account.nbytes for account in booked.accounts}
+    metadata = nbytes[NODE_METADATA]
+    if metadata >= _STRIPPABLE:
+        message = (
+            f"{format_many(metadata, 'byte')} could be stripped: stack traces and notes on nodes, without which a "
+            "model runs as well (the notes tell subgraphs apart, so audit before you strip)"
+        )
+        yield Finding("strippable-metadata", Severity.NOTE, message, nbytes=metadata)
+    if nbytes[UNKNOWN]:
+        said = format_doing(nbytes[UNKNOWN], "byte", "are")
+        message = f"{said} in fields that the ONNX format does not define: no reader sees them"
+        yield Finding("unknown-fields", Severity.WARNING, message, nbytes=nbytes[UNKNOWN])
+    if booked.overlaps:
+        pairs = tuple(sorted(f"{label(a.tensor.key)} and {label(b.tensor.key)}" for a, b in booked.overlaps))
+        said = format_doing(len(pairs), "tensor", "begin")
+        message = f"{said} within the external data of another; their bytes are booked once"
+        yield Finding("external-overlap", Severity.WARNING, message, pairs)
+    if booked.orphans:
+        names = {file.key: file.path for file in model.files}
+        places = tuple(
+            f"{names[gap.file]}: {format_many(gap.length, 'byte')} at offset {gap.offset:,}"
+            for gap in booked.orphans
+        )
+        orphaned = sum(gap.length for gap in booked.orphans)
+        belong = "belongs" if orphaned == 1 else "belong"
+        message = f"{format_many(orphaned, 'byte')} of external files {belong} to no tensor"
+        yield Finding("external-orphaned", Severity.WARNING, message, places, orphaned)
+
+
+def find_copies(facts: Facts) -> Iterator[Finding]:
+    """Tensors that repeat another's content, in the same file or in that of another component."""
+    entries = facts.entries
+    for rule, finding, words in _COPIES:
+        copies = [entry for entry in entries if entry.decided_by == rule]
+        if copies:
+            named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
+            freed = facts.freed(copies)
+            elements, nbytes = sum_elements(copies), freed or 0
+            are = "is" if elements == 1 else "are"
+            message = (
+                f"{format_doing(nbytes, 'byte', 'stand')} in more than one file: {format_many(elements, 'element')} "
+                f"{are} stored again for another component{words}"
+                if copies[0].is_duplicate
+                else f"{format_many(elements, 'element')} ({format_many(nbytes, 'byte')}) {are} stored again, {words}"
+            )
+            yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)), freed)
+
+
+_COPIES = (
+    ("content:copy", "duplicate-content", "as it stands"),
+    ("content:transposed-copy", "transposed-copy", "transposed"),
+    ("content:cast-copy", "duplicate-content", "cast to another type"),
+    ("content:quantized-copy", "duplicate-content", "as codes, within their quantization step"),
+    ("content:duplicated-file", "duplicate-content", ""),
+    ("content:cast-duplicated-file", "duplicate-content", ", cast to another type"),
+    ("content:quantized-duplicated-file", "duplicate-content", ", as codes, within their quantization step"),
+    ("content:transposed-duplicated-file", "transposed-copy", ", transposed"),
+    ("name:duplicated-file", "duplicate-content", ", by their names (--content sampled compares them)"),
+)
+"""(rule, id of the finding, how they are stored again)."""
+
+
+# what values give away, and what is made when it runs
+
+_PACKED = frozenset({"MatMulBnb4", "MatMulNBits"})
+"""Operators that say how many elements they unpack."""
+
+
+def find_packed(facts: Facts) -> Iterator[Finding]:
+    """Packed weights whose codes are not as many as the operator that unpacks them says."""
+    if not any(node.op_type in _PACKED for node in facts.model.nodes()):
+        return
+    pairs = ((entry, find_packing(entry.tensor, facts.wiring)) for entry in facts.entries)
+    wrong = [(entry, found) for entry, found in pairs if found is not None and not found.is_sound]
+    if wrong:
+        entry, found = wrong[0]
+        taken = f"take {format_count(found.least // 8)}"
+        taken += f" to {format_count(found.most // 8)}" if found.most > found.least else ""
+        said = f"{format_many(found.numel, 'element')} of {format_many(found.bits, 'bit')}"
+        message = (
+            f"{format_doing(len(wrong), 'packed weight', 'disagree')} with the operator: "
+            f"{printable_name(label(entry.tensor.key))} has {format_many(found.stored // 8, 'byte')}, {said} {taken}"
+        )
+        yield Finding("packed-mismatch", Severity.ERROR, message, labels(entry for entry, _ in wrong))
+
+
+_FEW = 64
+"""Elements of a shape that is read to know what ConstantOfShape makes."""
+
+
+def find_values(facts: Facts) -> Iterator[Finding]:
+    """Weights of one value, and of none."""
+    values = facts.values
+    constant = [entry for entry in facts.entries if entry.tensor.key in values.constant]
+    if constant:
+        message = f"{format_doing(sum_elements(constant), 'learned element', 'are')} in tensors of one value throughout"
+        is_most = _are_most(facts.entries, constant)
+        message += ", most of the model: nobody trained it, or its weights were not loaded" if is_most else ""
+        nbytes = None if values.sampled else _count_repeated(facts, constant)
+        severity = Severity.WARNING if is_most else Severity.NOTE
+        yield Finding("constant-filled", severity, message, labels(constant), nbytes)
+    broken = [entry for entry in facts.entries if entry.tensor.key in values.not_finite]
+    if broken:
+        message = f"{format_doing(len(broken), 'tensor', 'hold')} NaN or infinity"
+        yield Finding("nan-or-inf", Severity.WARNING, message, labels(broken))
+
+
+def _are_most(entries: Sequence[Entry], constant: Sequence[Entry]) -> bool:
+    """Whether matrices of one value are more than half of what is learned; vectors of one value a fresh model has."""
+    matrices = sum_elements(entry for entry in constant if len(entry.tensor.shape) > 1)
+    return 2 * matrices > sum_elements(entry for entry in entries if entry.role is Role.PARAMETER)
+
+
+def _count_repeated(facts: Facts, constant: Sequence[Entry]) -> int | None:
+    """Bytes that say one number again and again: what is left once each tensor says it once."""
+    once = sum(entry.tensor.nbytes // entry.tensor.numel for entry in constant)
+    return max(0, (facts.freed(constant) or 0) - once) or None
+
+
+def find_opaque_data(facts: Facts) -> Iterator[Finding]:
+    """Data that computes, and that is no parameter, no scale of codes, and no table that is known by its values."""
+    opaque = facts.opaque
+    if opaque is None or not (opaque.tensors or opaque.made):
+        return
+    entries = [entry for entry in facts.entries if entry.tensor.key in opaque.tensors]
+    stored = f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
+    made = f"what {format_doing(len(opaque.made), 'node', 'make')} when the model runs"
+    said = " and ".join((stored,) * bool(entries) + (made,) * bool(opaque.made))
+    message = f"{said}: data that computes, and that is no parameter, no scale of codes and no known table"
+    names = {label((place[0], name)) for place in opaque.made for name in _made_by(facts, place)}
+    yield Finding(OPAQUE, Severity.WARNING, message, tuple(sorted({*labels(entries), *names})))
+
+
+def _made_by(facts: Facts, place: Place) -> tuple[str, ...]:
+    graph = next(graph for graph in facts.model.graphs if graph.path == place[0])
+    return graph.nodes[place[1]].outputs[:1]
+
+
+def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
+    """What ConstantOfShape makes of a stored shape, where it is read as weights are."""
+    made: dict[str, int] = {}
+    for node in facts.model.nodes():
+        if node.op_type == "ConstantOfShape" and node.domain in ("", "ai.onnx") and node.outputs:
+            shape = _stored_shape(facts.wiring, node)
+            if shape is not None:
+                numel = math.prod(shape)
+                tensor = StoredTensor(
+                    node.outputs[0],
+                    node.graph_path,
+                    Carrier.CONSTANT,
+                    DType.FLOAT,
+                    shape,
+                    numel,
+                    0,
+                    NoPayload(),
+                )
+                decided = role_by_structure(facts.wiring, node, tensor)
+                if decided is not None and decided[0] is Role.PARAMETER:
+                    made[label((node.graph_path, node.outputs[0]))] = numel
+    if made:
+        said = format_doing(sum(made.values()), "element", "are")
+        message = (
+            f"{said} made by ConstantOfShape when the model runs, where weights belong; what is in no file is not "
+            "counted"
+        )
+        yield Finding("runtime-weights", Severity.WARNING, message, tuple(sorted(made)))
+
+
+def _stored_shape(wiring: Wiring, node: Node) -> tuple[int, ...] | None:
+    """The shape that a ConstantOfShape node is given, if it is a stored tensor."""
+    for source in wiring.producers(node):
+        is_short = isinstance(source, StoredTensor) and source.numel <= _FEW
+        if isinstance(source, StoredTensor) and is_short and source.dtype is DType.INT64:
+            array = source.payload.array()
+            shape = () if array is None else tuple(map(int, array.reshape(-1)))
+            if array is not None and array.ndim <= 1 and min(shape, default=0) >= 0:
+                return shape
+    return None
+
+
+# all rules
+
+RULES: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
+    find_unread,
+    find_empty,
+    find_names,
+    find_versions,
+    find_functions,
+    find_depth,
+    find_wiring,
+    find_operators,
+    find_bytes,
+    find_entries,
+    find_copies,
+    find_values,
+    find_runtime_weights,
+    find_packed,
+    find_opaque_data,
+)
+
+
+def find(facts: Facts) -> tuple[Finding, ...]:
+    """All findings of one file, sorted by id."""
+    found = [finding for rule in RULES for finding in rule(facts)]
+    return tuple(sorted(found, key=lambda finding: (finding.id, finding.message, finding.subjects)))

@@ -1,0 +1,139 @@
+"""Entries and nodes -> subgraphs: by keys. The user's own are in `analyzer.account.group.patterns`.
+
+Totals are logical parameters, stored elements and payload bytes. A tied or copied tensor counts its parameters once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from operator import attrgetter
+
+from analyzer.account.group.keys import ACCOUNTS, Label, choose_key, label_members, label_order, parse_keys
+from analyzer.account.group.order import find_firsts
+from analyzer.account.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
+from analyzer.errors import LedgerError
+
+__all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"]
+
+
+def group_by(
+    ledger: Ledger, by: str | None = None, depth: int | None = None, known: Trainability | None = None
+) -> Grouping:
+    """Partition the ledger by one key or several: every entry is in exactly one group.
+
+    Args:
+        ledger: the account of one model.
+        by: one of `group.keys.KEYS`, or several with commas between them; or `bytes`, the accounts. None takes
+            the first that tells the parts of the model apart (`analyzer.account.group.keys.choose_key`).
+        depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
+            with three groups or more, for blocks 1.
+        known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
+
+    Raises:
+        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
+    """
+    by = choose_key(ledger) if by is None else by
+    if by == ACCOUNTS:
+        return check_sums(ledger, _by_account(ledger, known))
+    by = ",".join(parse_keys(by))
+    labels = label_members(ledger, by, depth)
+    members: dict[Label, list[Entry]] = defaultdict(list)
+    for entry, label in zip(ledger.entries, labels.entries, strict=True):
+        members[label].append(entry)
+    nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
+    names = sorted(members.keys() | nodes.keys(), key=label_order)
+    firsts = find_firsts(ledger, labels)
+    groups = tuple(
+        replace(total_entries(name, members.get(name, ()), nodes[name], known), first=firsts.get(name))
+        for name in names
+    )
+    nothing = total_entries((), (), 0, known)
+    return check_sums(
+        ledger, Grouping(by, labels.depth, groups, nothing, nothing), has_nodes=labels.nodes is not None
+    )
+
+
+def total_by(entries: Iterable[Entry], key: Callable[[Entry], str]) -> tuple[Group, ...]:
+    """Totals of entries that have a text in common, in natural order."""
+    members: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        members[key(entry)].append(entry)
+    return tuple(
+        total_entries((name,), members[name], 0, None) for name in sorted(members, key=natural_order)
+    )
+
+
+def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
+    """The accounts of all bytes on disk: those of payload have a role's entries, the others bytes alone."""
+    members: dict[str, list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        members[entry.role.value].append(entry)
+    groups = tuple(
+        replace(
+            total_entries((account.name,), members.get(account.name, ()), 0, known), nbytes=account.nbytes
+        )
+        for account in ledger.accounts
+    )
+    nothing = total_entries((), (), 0, known)
+    return Grouping(ACCOUNTS, None, groups, nothing, nothing)
+
+
+def total_entries(label: Label, entries: Sequence[Entry], nodes: int, known: Trainability | None) -> Group:
+    """A group of these entries and of so many nodes."""
+    trainable = frozen = None
+    if known is not None:
+        flags = [(entry, known[entry.tensor.key][1]) for entry in entries if entry.tensor.key in known]
+        trainable = sum(entry.parameters for entry, is_trainable in flags if is_trainable)
+        frozen = sum(entry.parameters for entry, is_trainable in flags if not is_trainable)
+    parameters = unshared = stored_elements = nbytes = learned_nbytes = 0
+    applications: set[int] = set()
+    for entry in entries:
+        stored_elements += entry.tensor.numel
+        nbytes += entry.tensor.nbytes
+        if entry.role is Role.PARAMETER:
+            learned_nbytes += entry.tensor.nbytes
+        if entry.parameters:
+            parameters += entry.parameters
+            unshared += entry.parameters * entry.applications
+            applications.add(entry.applications)
+    return Group(
+        name=" / ".join(label),
+        label=label,
+        parameters=parameters,
+        unshared_parameters=unshared,
+        applications=applications.pop() if len(applications) == 1 else 1,
+        stored_elements=stored_elements,
+        nbytes=nbytes,
+        learned_nbytes=learned_nbytes,
+        tensors=len(entries),
+        nodes=nodes,
+        trainable=trainable,
+        frozen=frozen,
+    )
+
+
+def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -> Grouping:
+    """The grouping, if sum(groups) - overlap + ungrouped is the ledger's own total, for every total.
+
+    Raises:
+        LedgerError: it is not, a defect of onnxledger.
+    """
+    wanted = {
+        "parameters": ledger.parameters,
+        "stored_elements": ledger.stored_elements,
+        "nbytes": ledger.file_nbytes if grouping.by == ACCOUNTS else ledger.stored_nbytes,
+        "tensors": len(ledger.entries),
+    }
+    if has_nodes:
+        wanted["nodes"] = sum(len(graph.nodes) for graph in ledger.model.graphs)
+    for total, value in wanted.items():
+        of = attrgetter(total)
+        found = sum(map(of, grouping.groups)) + of(grouping.ungrouped) - of(grouping.overlap)
+        if found != value:
+            raise LedgerError(
+                f"{ledger.model.path}: groups by {grouping.by} do not sum up: {total} {found:,}"
+            )
+    return grouping

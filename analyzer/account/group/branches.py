@@ -1,0 +1,176 @@
+"""Groups -> branches of a tree, by the parts of their names; neighbours that repeat each other -> one branch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from analyzer.account.group.keys import DEEPEST, KEYS, NESTED
+from analyzer.account.ledger import Group, Grouping, natural_order
+
+
+class Step(NamedTuple):
+    """A part of a group's name."""
+
+    key: int
+    """Position of the key whose text it is part of."""
+    part: int
+    """Its position in that text, from 1; 0 where the text has no parts."""
+    text: str
+
+    @property
+    def number(self) -> int | None:
+        """The number that it is, if it numbers modules or blocks."""
+        is_number = self.part and self.text.isascii() and self.text.isdecimal() and len(self.text) <= _DIGITS
+        return int(self.text) if is_number and str(int(self.text)) == self.text else None
+
+    def after(self, above: str | None) -> str:
+        """The text with what stands before it."""
+        if above is None:
+            return self.text
+        return f"{above}{'.' if self.part > 1 else ' / '}{self.text}"
+
+
+_DIGITS = 9
+"""Of a number that counts modules: a longer one is a name."""
+
+
+class _Shape(NamedTuple):
+    """What must be the same of two branches for them to be one row."""
+
+    is_learned: bool
+    """Whether anything below is learned; what is not is compared only where nothing is."""
+    own: tuple[int, ...]
+    """Totals of what is learned, or stored elements; not counting the branches below."""
+    below: tuple[tuple[Step, _Shape], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The groups whose names begin with the same steps."""
+
+    step: Step
+    count: int
+    """How many branches it was merged of."""
+    own: tuple[Group, ...]
+    """The groups whose names end here."""
+    children: tuple[Branch, ...]
+    shape: _Shape
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        yield from self.own
+        for child in self.children:
+            yield from child.groups
+
+
+def is_learned(group: Group) -> bool:
+    """Whether it has learned tensors, if only copies."""
+    return bool(group.parameters or group.learned_nbytes)
+
+
+def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -> list[Branch]:
+    """The outermost branches, in the order of their groups; `alike` are the totals of learned groups that fold."""
+    return _grow([(_steps(grouping.by, group), group) for group in grouping.groups], alike, 0)
+
+
+Totals = tuple[str, str]
+"""Names of fields of `Group`."""
+
+
+def _steps(by: str, group: Group) -> tuple[Step, ...]:
+    keys = by.split(",")
+    if not set(keys) <= KEYS.keys():  # the user's own, whose names are theirs, and accounts
+        return (Step(0, 0, group.name),)
+    found: list[Step] = []
+    for position, (key, text) in enumerate(zip(keys, group.label, strict=True)):
+        if key in NESTED:
+            parts = text.split(".", DEEPEST - 1)
+            found += [Step(position, number, part) for number, part in enumerate(parts, start=1)]
+        else:
+            found.append(Step(position, 0, text))
+    return tuple(found)
+
+
+_Placed = tuple[tuple[Step, ...], Group]
+"""A group and its name's steps."""
+
+
+def _grow(placed: Sequence[_Placed], alike: Totals, at: int) -> list[Branch]:
+    """Groups by the step at position `at`, in the order in which each step comes first."""
+    members: dict[Step, list[_Placed]] = defaultdict(list)
+    for steps, group in placed:
+        members[steps[at]].append((steps, group))
+    grown = []
+    for step, found in members.items():
+        own = tuple(group for steps, group in found if len(steps) == at + 1)
+        children = tuple(_grow([pair for pair in found if len(pair[0]) > at + 1], alike, at + 1))
+        grown.append(Branch(step, 1, own, children, _shape(own, children, alike)))
+    return grown
+
+
+def _shape(own: Sequence[Group], children: Sequence[Branch], alike: Totals) -> _Shape:
+    below = tuple((child.step, child.shape) for child in children if child.shape.is_learned)
+    if below or any(map(is_learned, own)):
+        totals = tuple(sum(getattr(group, total) for group in own) for total in alike)
+        return _Shape(True, totals, below)
+    stored = sum(group.stored_elements for group in own)
+    return _Shape(False, (stored,), tuple((child.step, child.shape) for child in children))
+
+
+def fold(branches: Sequence[Branch]) -> list[Branch]:
+    """Merge neighbours whose numbers follow each other and whose shapes are the same."""
+    runs: list[list[Branch]] = []
+    for branch in branches:
+        if runs and _follows(runs[-1][-1], branch):
+            runs[-1].append(branch)
+        else:
+            runs.append([branch])
+    return [
+        _merge(run, run[0].step._replace(text=f"{run[0].step.text}-{run[-1].step.text}"))
+        if len(run) > 1
+        else run[0]
+        for run in runs
+    ]
+
+
+def _follows(left: Branch, right: Branch) -> bool:
+    first, second = left.step.number, right.step.number
+    return first is not None and second == first + 1 and left.shape == right.shape
+
+
+def _merge(branches: Sequence[Branch], step: Step) -> Branch:
+    """Branches of one shape as one; below it each name once, also where only some of them have it."""
+    by_step: dict[Step, list[Branch]] = defaultdict(list)
+    for branch in branches:
+        for child in branch.children:
+            by_step[child.step].append(child)
+    order = sorted(by_step, key=lambda found: (found.key, natural_order(found.text)))
+    return Branch(
+        step=step,
+        count=sum(branch.count for branch in branches),
+        own=tuple(group for branch in branches for group in branch.own),
+        children=tuple(_merge(by_step[found], found) for found in order),
+        shape=branches[0].shape,
+    )
+
+
+def fold_names(names: Sequence[str]) -> list[str]:
+    """Names with consecutive numbers at their end as one.
+
+    >>> fold_names(["encoder.layer.0", "encoder.layer.1", "encoder.layer.2", "decoder"])
+    ['encoder.layer.0-2', 'decoder']
+    """
+    runs: list[list[tuple[str, Step]]] = []
+    for name in names:
+        head, dot, last = name.rpartition(".")
+        above, step = head + dot, Step(0, 1, last)
+        before = runs[-1][-1] if runs else None
+        number = None if before is None or before[0] != above else before[1].number
+        if number is not None and step.number == number + 1:
+            runs[-1].append((above, step))
+        else:
+            runs.append([(above, step)])
+    return [f"{run[0][0]}{run[0][1].text}" + (f"-{run[-1][1].text}" if len(run) > 1 else "") for run in runs]

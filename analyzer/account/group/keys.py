@@ -1,0 +1,367 @@
+"""A ledger and a key, `scope` or `scope,dtype` -> which group each entry and each node is in."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from analyzer.account.blocks import find_blocks
+from analyzer.account.ledger import Blocks, Ledger, Role, natural_order
+from analyzer.errors import UsageError
+from analyzer.model import Place
+from analyzer.model.operators import Kind, named
+
+ACCOUNTS = "bytes"
+"""The key that is no key of entries, and stands alone: every byte of the files by its account."""
+
+UNSCOPED = "[unscoped]"
+"""The group of what has no scope."""
+
+UNREAD = "[unread]"
+"""The group, by operator, of what no node reads."""
+
+ROOT = "[root]"
+"""The group of the outermost module's own tensors, whose scope is ""."""
+
+_ENDS = {"stem": -1, "between": 1, "head": 2}
+"""What stands before the blocks and after them; what is between two runs of them is told after all."""
+
+DEEPEST = 64
+"""Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
+
+_FEW_GROUPS = 3
+"""The default depth is the first that gives this many groups: a head beside one large body says little."""
+
+UNSTAGED = "[no stage]"
+"""The group, by stage, of what is in no convolutional trunk."""
+
+NESTED = frozenset({"scope", "block"})
+"""Keys of which a group's name has parts, with dots between them, so that groups stand under each other."""
+
+Label = tuple[str, ...]
+"""What a group is called: one text for each key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which group each entry and each node is in."""
+
+    by: str
+    """The keys, with commas between them."""
+    depth: int | None
+    """Leading parts of a scope, or of a block, that name a group; None for keys that have no depth."""
+    entries: tuple[Label, ...]
+    """In the ledger's order."""
+    nodes: Mapping[Place, Label] | None
+    """None where a key says nothing of nodes, which have no dtype and no role."""
+
+
+def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -> Labels:
+    """Put every entry, and every node where the keys tell, into exactly one group.
+
+    Args:
+        ledger: the account of one model.
+        by: one of `KEYS`, or several with commas between them.
+        depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
+            with three groups or more, for blocks 1.
+
+    Raises:
+        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+    """
+    names = parse_keys(by)
+    if depth is not None and depth < 1:
+        raise UsageError(f"--depth {depth}: must be 1 or more")
+    if depth is None and "scope" in names:
+        held: Counter[str] = Counter()
+        for entry in ledger.entries:
+            if entry.role is Role.PARAMETER and entry.has_scope:
+                held[entry.scope] += entry.parameters
+        depth = first_telling_depth(held)
+    found = [KEYS[name](ledger, depth or 1) for name in names]
+    has_depth = "scope" in names or "block" in names
+    by_node = [nodes for _, nodes in found if nodes is not None]
+    return Labels(
+        by=by,
+        depth=(depth or 1) if has_depth else None,
+        entries=tuple(zip(*(entries for entries, _ in found), strict=True)),
+        nodes=_join(by_node) if len(by_node) == len(found) else None,
+    )
+
+
+def _join(by_key: Sequence[Mapping[Place, str]]) -> dict[Place, Label]:
+    if len(by_key) > 1:
+        return {place: tuple(nodes[place] for nodes in by_key) for place in by_key[0]}
+    labels = {text: (text,) for text in by_key[0].values()}  # one object for all nodes of a group
+    return {place: labels[text] for place, text in by_key[0].items()}
+
+
+def choose_key(ledger: Ledger) -> str:
+    """The key where nobody named one: the first that tells the parts of the model apart.
+
+    That is the first of scope, block, stage and op by which the parameters are in 3 to 20 groups, none of which has
+    over 90 %; groups that repeat each other count as one of the 20. Blocks are passed where over half of the model lies
+    in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
+    tenth has one; then blocks; else the operators.
+    """
+    shares = {key: _Shares.of(ledger, key) for key in _CHOICES}
+    for least, most in ((_FEW_GROUPS, _MANY_GROUPS), (2, _MANY_GROUPS), (2, None)):
+        for key, found in shares.items():
+            if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
+                return key
+    if shares["scope"].groups and shares["scope"].rest <= _NEARLY_ALL:
+        return "scope"
+    if not ledger.parameters and len({entry.scope for entry in ledger.entries if entry.has_scope}) > 1:
+        return "scope"
+    return "block" if _is_repeated(ledger) else "op"
+
+
+_CHOICES = ("scope", "block", "stage", "op")
+_MANY_GROUPS, _NEARLY_ALL = 20, 0.9
+
+
+class _Shares(NamedTuple):
+    """What the groups by a key have of the parameters."""
+
+    groups: int
+    """How many have any."""
+    rows: int
+    """How many they are where those that repeat each other are one."""
+    most: float
+    """The share of the largest."""
+    rest: float
+    """The share of what no group has by name."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, key: str) -> _Shares:
+        is_known = {
+            "block": _is_repeated(ledger),
+            "stage": ledger.stages is not None,
+            "scope": are_modules(ledger),
+        }
+        if not is_known.get(key, True) or not ledger.parameters:
+            return cls(0, 0, 1.0, 1.0)
+        held: Counter[str] = Counter()
+        for entry, label in zip(ledger.entries, label_members(ledger, key).entries, strict=True):
+            if entry.parameters:
+                held[label[0]] += entry.parameters
+        rows = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+        rest = sum(count for name, count in held.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
+        return cls(len(held), len(rows), max(held.values()) / ledger.parameters, rest / ledger.parameters)
+
+
+_NUMBERS = re.compile(r"\d+")
+
+
+def are_modules(ledger: Ledger) -> bool:
+    """Whether any scope of what is learned is more than a tensor's own name with a dot or a counter in it."""
+    held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
+    return any(
+        entry.parameters
+        and entry.has_scope
+        and not entry.tensor.name.rpartition(".")[2].isdecimal()
+        and (held[entry.scope] > 1 or entry.scoped_by != "name:dotted")
+        for entry in ledger.entries
+    )
+
+
+def _is_repeated(ledger: Ledger) -> bool:
+    """Whether blocks say where the parameters are: no part before, between or after them has more than half of all.
+
+    Tables of embeddings are no part of that, which stand before the blocks of whatever repeats.
+    """
+    blocks = ledger.blocks
+    if blocks is None or not blocks.count:
+        return False
+    outside: Counter[str] = Counter()
+    for entry in ledger.entries:
+        block = blocks.entries[entry.tensor.key].block
+        if entry.computed_by not in _TABLES and not block.startswith("block."):
+            outside[block] += entry.parameters
+    return 2 * max(outside.values(), default=0) <= ledger.parameters
+
+
+_TABLES = named(Kind.LOOKS_UP)
+
+
+def first_telling_depth(held: Mapping[str, int]) -> int:
+    """The first depth at which scopes are in three groups or more, none with nearly all that they hold together.
+
+    Where there is none it is the first with three groups, else the deepest.
+
+    >>> first_telling_depth(
+    ...     {"bert.embeddings": 4, "bert.encoder.layer.0": 9, "bert.encoder.layer.1": 9, "cls": 1}
+    ... )
+    2
+    >>> (
+    ...     first_telling_depth({"a.b.c": 9, "a.b.d": 9, "a.e": 1, "f": 0, "g": 0}),
+    ...     first_telling_depth({"a": 99, "b": 1}),
+    ... )
+    (3, 1)
+    """
+    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    whole = sum(held.values())
+    first = None
+    for depth in range(1, min(deepest, DEEPEST) + 1):
+        groups: Counter[str] = Counter()
+        for scope, count in held.items():
+            groups[_scope_group(scope, depth)] += count
+        if len(groups) >= _FEW_GROUPS:
+            first = first or depth
+            if max(groups.values()) <= _NEARLY_ALL * whole or not whole:
+                return depth
+    return first or deepest
+
+
+def drawn_depth(ledger: Ledger, by: str) -> int | None:
+    """The depth for a picture: the first at which no group has over half of the parameters; None where no depth tells.
+
+    Where no depth does, as of one large table, it is the first at which the largest is smallest. Beyond a few dozen
+    boxes nobody looks: there the last depth before is taken.
+
+    Raises:
+        UsageError: `by` is blocks, of a saved report that does not tell them.
+    """
+    if by not in NESTED or not ledger.parameters:
+        return None
+    usual = label_members(ledger, by).depth or 1
+    best, least = usual, 2.0
+    for depth in range(usual, usual + _DEEPER):
+        held: Counter[str] = Counter()
+        for entry, label in zip(ledger.entries, label_members(ledger, by, depth).entries, strict=True):
+            if entry.parameters:
+                held[label[0]] += entry.parameters
+        boxes = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+        if depth > usual and len(boxes) > _MANY_BOXES:
+            break
+        largest = max(held.values()) / ledger.parameters
+        if largest < least - _CLEARLY:
+            best, least = depth, largest
+        if largest <= _HALF:
+            break
+    return best
+
+
+_DEEPER, _MANY_BOXES, _HALF, _CLEARLY = 6, 40, 0.5, 1e-9
+
+WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
+"""Other words for keys, as people call them."""
+
+_LONGEST = 40
+"""Characters of a word that is taken for a misspelt one."""
+
+
+def parse_keys(by: str) -> tuple[str, ...]:
+    """The keys that `--by` names.
+
+    >>> parse_keys("scope,dtype")
+    ('scope', 'dtype')
+
+    Raises:
+        UsageError: one is no key, or stands twice.
+    """
+    names = tuple(WORDS.get(name, name) for name in by.split(","))
+    for name in names:
+        if name not in KEYS:
+            alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
+            like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
+            near = f"; did you mean {like[0]}?" if like and not alone else ""
+            raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}{near}")
+    if len(set(names)) < len(names):
+        raise UsageError(f"--by {by}: names a key twice")
+    return names
+
+
+def label_order(label: Label) -> tuple[tuple[bool, int, str], ...]:
+    """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
+    return tuple(_order(text) for text in label)
+
+
+def _order(text: str) -> tuple[bool, int, str]:
+    is_bracketed, natural = natural_order(text)
+    name, _, number = text.partition(".")
+    is_end = not number if name != "between" else number.isdecimal()
+    return is_bracketed, _ENDS.get(name, 0) if is_end else 0, natural
+
+
+_Found = tuple[Sequence[str], Mapping[Place, str] | None]
+"""The labels of the entries, and those of the nodes."""
+
+
+def _by_scope(ledger: Ledger, depth: int) -> _Found:
+    scopes = ledger.node_scopes
+    names: dict[str | None, str] = {scope: _scope_group(scope, depth) for scope in set(scopes.values())}
+    names[None] = UNSCOPED
+    places = (node.place for node in ledger.model.nodes())
+    nodes = {place: names[scopes.get(place)] for place in places}
+    entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
+    return entries, nodes
+
+
+def _scope_group(scope: str, depth: int) -> str:
+    if scope.count(".") < depth:  # as it is, nearly always where groups are many
+        return scope or ROOT
+    return ".".join(scope.split(".", depth)[:depth])
+
+
+def _by_block(ledger: Ledger, depth: int) -> _Found:
+    blocks = _blocks_of(ledger)
+    names = {member: member.label(depth) for member in {*blocks.entries.values(), *blocks.nodes.values()}}
+    nodes = {place: names[member] for place, member in blocks.nodes.items()}
+    return [names[blocks.entries[entry.tensor.key]] for entry in ledger.entries], nodes
+
+
+def _blocks_of(ledger: Ledger) -> Blocks:
+    """The blocks that are known, or are found now.
+
+    Raises:
+        UsageError: they are not known, and there is no graph in which to find them.
+    """
+    if ledger.blocks is not None:
+        return ledger.blocks
+    if ledger.entries and not ledger.model.graphs:
+        raise UsageError(
+            f"--by block, --by role: the report on {ledger.model.path} does not say which blocks there are; "
+            "make it again with this version, or group by scope, op or dtype"
+        )
+    return find_blocks(ledger)
+
+
+def _by_op(ledger: Ledger, depth: int) -> _Found:
+    nodes = {node.place: node.op_type for node in ledger.model.nodes()}
+    return [entry.computed_by or entry.read_by or UNREAD for entry in ledger.entries], nodes
+
+
+def _by_stage(ledger: Ledger, depth: int) -> _Found:
+    stages = ledger.stages
+    if stages is None:
+        return [UNSTAGED] * len(ledger.entries), {node.place: UNSTAGED for node in ledger.model.nodes()}
+    nodes = {node.place: stages.nodes.get(node.place, UNSTAGED) for node in ledger.model.nodes()}
+    return [stages.entries.get(entry.tensor.key, UNSTAGED) for entry in ledger.entries], nodes
+
+
+def _by_dtype(ledger: Ledger, depth: int) -> _Found:
+    return [entry.tensor.dtype.name for entry in ledger.entries], None
+
+
+def _by_role(ledger: Ledger, depth: int) -> _Found:
+    """What learned tensors do; the role of the others."""
+    blocks = _blocks_of(ledger)
+    return [
+        blocks.roles[entry.tensor.key] if entry.role is Role.PARAMETER else entry.role.value
+        for entry in ledger.entries
+    ], None
+
+
+KEYS: dict[str, Callable[[Ledger, int], _Found]] = {
+    "scope": _by_scope,
+    "block": _by_block,
+    "stage": _by_stage,
+    "op": _by_op,
+    "dtype": _by_dtype,
+    "role": _by_role,
+}
+"""What a ledger can be partitioned by: a function of the ledger and a depth."""

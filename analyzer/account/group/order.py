@@ -1,0 +1,62 @@
+"""Groups -> their places in the order of the computation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from analyzer.account.group.keys import Label, Labels
+from analyzer.account.ledger import Ledger
+from analyzer.model import GraphPath, Node, Place
+
+
+def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
+    """Where each group comes first: at a node that computes with what it has learned, else at a node of its own."""
+    ranks = rank_nodes(ledger)
+    learned: dict[Label, int] = {}
+    other: dict[Label, int] = {}
+    for entry, label in zip(ledger.entries, labels.entries, strict=True):
+        rank = ranks.get(ledger.computing.get(entry.tensor.key, _NOWHERE))
+        if rank is not None:
+            kind = learned if entry.parameters else other
+            kind[label] = min(kind.get(label, rank), rank)
+    for place, label in (labels.nodes or {}).items():
+        rank = ranks.get(place)
+        if rank is not None:
+            other[label] = min(other.get(label, rank), rank)
+    found = other | learned
+    if labels.by == "stage" and ledger.stages is not None:
+        found |= {(name,): ranks[place] for name, place in ledger.stages.firsts.items() if place in ranks}
+    return found
+
+
+_NOWHERE: Place = (("",), -1)
+
+
+def rank_nodes(ledger: Ledger) -> dict[Place, int]:
+    """The nodes in the order in which they are computed: what a node holds or calls comes where it stands, once."""
+    wiring = ledger.wiring
+    ranks: dict[Place, int] = {}
+    entered: set[GraphPath] = set()
+    for graph in ledger.model.graphs:
+        waiting: list[Iterator[Node]] = [iter(graph.nodes)] if graph.path not in entered else []
+        entered.add(graph.path)
+        if graph.parent is not None or any(
+            graph.path == function.path for function in ledger.model.functions
+        ):
+            entered.discard(graph.path)  # it comes where it is held or called
+            continue
+        while waiting:
+            node = next(waiting[-1], None)
+            if node is None:
+                waiting.pop()
+                continue
+            ranks.setdefault(node.place, len(ranks))
+            inner = [each.path for each in wiring.nested.get(node.place, ())]
+            called = wiring.calls.get(node.place)
+            for path in (*inner, *(() if called is None else (called,))):
+                if path not in entered and path in wiring.graphs:
+                    entered.add(path)
+                    waiting.append(iter(wiring.graphs[path].nodes))
+    for node in ledger.model.nodes():
+        ranks.setdefault(node.place, len(ranks))
+    return ranks

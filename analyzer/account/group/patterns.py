@@ -1,0 +1,191 @@
+"""Entries and nodes + the user's own patterns -> groups, which may overlap and leave things out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from analyzer.account.group import check_sums, total_entries
+from analyzer.account.ledger import Entry, Finding, Grouping, Ledger, Match, Severity, Trainability
+from analyzer.errors import UsageError
+from analyzer.text import format_doing, format_many
+
+UNGROUPED = "[ungrouped]"
+"""What no pattern of the user's matches."""
+
+OVERLAP = "[overlap]"
+"""What several groups count, beyond the first."""
+
+MATCHES: tuple[Match, ...] = ("all", "first")
+
+MAX_LENGTH = 1_000
+"""Characters that one pattern may have."""
+
+
+class Searcher(Protocol):
+    """What is searched in a text: a compiled regex, or `AnyOf` several."""
+
+    def search(self, text: str, /) -> object:
+        """Something true where the text has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Several regexes, of which one is enough. They are not joined, as each may number groups of its own."""
+
+    patterns: tuple[re.Pattern[str], ...]
+
+    def search(self, text: str, /) -> bool:
+        """Whether the text has one of them."""
+        return any(pattern.search(text) for pattern in self.patterns)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGroups:
+    """Groups that are no key's: given one by one, in a config, or by a preset."""
+
+    patterns: Mapping[str, Searcher]
+    """By name, in the order in which they are asked and shown."""
+    match: Match
+    origin: str
+    """What the report calls the place that they come from."""
+
+
+def parse_patterns(texts: Iterable[str]) -> dict[str, re.Pattern[str]]:
+    """`NAME=REGEX` options as compiled patterns, in their order.
+
+    Raises:
+        UsageError: one is malformed, or a name stands twice.
+    """
+    patterns: dict[str, re.Pattern[str]] = {}
+    for text in texts:
+        name, equals, expression = text.partition("=")
+        if not name or not equals or not expression:
+            raise UsageError(f"--group {text!r}: write NAME=REGEX, as in 'embeddings=^embeddings'")
+        if name in patterns:
+            raise UsageError(f"--group {name!r} is given twice; join the patterns with |")
+        try:
+            check_name(name)
+            patterns[name] = compile_pattern(expression)
+        except ValueError as error:
+            raise UsageError(f"--group {name!r}: {error}") from error
+    return patterns
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a group's name.
+
+    Raises:
+        ValueError: it is empty, or in brackets like the rows that the report adds.
+    """
+    if not name.strip():
+        raise ValueError("a group needs a name")
+    if name.startswith("["):
+        raise ValueError(f"names in brackets are the report's own, such as {UNGROUPED}")
+
+
+def compile_pattern(expression: str) -> re.Pattern[str]:
+    """One regex.
+
+    Raises:
+        ValueError: it is empty, too long, or malformed; the message says how.
+    """
+    if not expression:
+        raise ValueError("an empty pattern matches everything; write . if that is meant")
+    if len(expression) > MAX_LENGTH:
+        raise ValueError(f"a pattern of {len(expression):,} characters; {MAX_LENGTH:,} are allowed")
+    try:
+        with warnings.catch_warnings(action="error"):  # of [[:alpha:]], which is no such thing
+            return re.compile(expression)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        raise ValueError(f"{error} in {expression!r}") from error
+
+
+def group_by_patterns(
+    ledger: Ledger,
+    patterns: Mapping[str, Searcher],
+    known: Trainability | None = None,
+    *,
+    match: Match = "all",
+    origin: str | None = None,
+) -> Grouping:
+    """The user's groups. A pattern is searched in an entry's scope, in its name and in its PyTorch names.
+
+    Args:
+        ledger: the account of one model.
+        patterns: by name of the group, in their order.
+        known: what the PyTorch side says of the entries: a name that is searched too, and whether it is trained.
+        match: `all`: an entry is in every group that matches; `first`: only in the first of them.
+        origin: where the patterns come from, for the report.
+
+    Raises:
+        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
+    """
+    found = [tuple(find_groups(list_names(entry, known), patterns, match)) for entry in ledger.entries]
+    placed = list(zip(ledger.entries, found, strict=True))
+    members = {name: [entry for entry, names in placed if name in names] for name in patterns}
+    again = [entry for entry, names in placed for _ in names[1:]]
+    left = [entry for entry, names in placed if not names]
+    nodes, nodes_again, nodes_left = _count_nodes(ledger, patterns, match)
+    return check_sums(
+        ledger,
+        Grouping(
+            by="group",
+            depth=None,
+            groups=tuple(total_entries((name,), members[name], nodes[name], known) for name in patterns),
+            overlap=total_entries((OVERLAP,), again, nodes_again, known),
+            ungrouped=total_entries((UNGROUPED,), left, nodes_left, known),
+            match=match,
+            origin=origin,
+            members=tuple(found),
+        ),
+        has_nodes=True,
+    )
+
+
+def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
+    """Whether the user's own groups have entries in common, as a finding."""
+    overlap = grouping.overlap
+    if not overlap.tensors:
+        return ()
+    message = (
+        f"{format_doing(overlap.parameters, 'parameter', 'are')} counted in more than one group "
+        f"({format_many(overlap.tensors, 'tensor')})"
+    )
+    return (Finding("overlapping-groups", Severity.NOTE, message),)
+
+
+def list_names(entry: Entry, known: Trainability | None = None) -> list[str]:
+    """Everything that an entry is called: its name, its PyTorch names, its scope."""
+    texts = [entry.tensor.name, *entry.sources]
+    if entry.has_scope:
+        texts.append(entry.scope)
+    if known and entry.tensor.key in known:
+        texts.append(known[entry.tensor.key][0])
+    return texts
+
+
+def find_groups(texts: Sequence[str], patterns: Mapping[str, Searcher], match: Match) -> list[str]:
+    """Names of the groups that have what is called so, in their order; at most one where `match` is `first`."""
+    found = (name for name, pattern in patterns.items() if any(map(pattern.search, texts)))
+    return list(itertools.islice(found, 1) if match == "first" else found)
+
+
+def _count_nodes(
+    ledger: Ledger, patterns: Mapping[str, Searcher], match: Match
+) -> tuple[Counter[str], int, int]:
+    """Nodes per pattern (searched in their scope), how often one counts again, and how many match none."""
+    scopes = Counter(ledger.node_scopes.get(node.place) for node in ledger.model.nodes())
+    counts: Counter[str] = Counter()
+    again = left = 0
+    for scope, number in scopes.items():
+        names = find_groups([scope], patterns, match) if scope is not None else []
+        counts.update(dict.fromkeys(names, number))
+        again += number * max(0, len(names) - 1)
+        left += number * (not names)
+    return counts, again, left

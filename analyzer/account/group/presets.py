@@ -1,0 +1,109 @@
+"""The name of a model family, or `auto` and a ledger -> the groups that ship for it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+from analyzer.account.group.patterns import OwnGroups, compile_pattern, find_groups, list_names
+from analyzer.account.ledger import Ledger, Match, Trainability
+from analyzer.errors import UsageError
+
+AUTO = "auto"
+"""The name that stands for the preset that fits."""
+
+MATCH: Match = "first"
+"""The rule of presets: a tied matrix may be called `lm_head` and `embed_tokens`, and belongs to the first."""
+
+_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """Groups for one family of models."""
+
+    name: str
+    models: str
+    """What the family is called, for people."""
+    groups: Mapping[str, str]
+    """Regexes by name of the group."""
+
+    def compile(self, match: Match | None = None, note: str = "") -> OwnGroups:
+        """The groups, ready to be searched; `match` overrides the rule of presets."""
+        patterns = {name: compile_pattern(expression) for name, expression in self.groups.items()}
+        return OwnGroups(patterns, match or MATCH, f"preset {self.name}{note}")
+
+
+def load_presets() -> dict[str, Preset]:
+    """Every preset by its name, in the order in which `auto` prefers them."""
+    text = resources.files(__package__).joinpath("presets.toml").read_text(encoding="utf-8")
+    return {name: Preset(name, **table) for name, table in tomllib.loads(text).items()}
+
+
+def check_preset(name: str) -> None:
+    """Find out before any work that there is no such preset.
+
+    Raises:
+        UsageError: as said.
+    """
+    names = (*load_presets(), AUTO)
+    if name not in names:
+        near = difflib.get_close_matches(name, names)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UsageError(f"--preset {name}: {hint}There are {', '.join(names)}")
+
+
+def find_preset(
+    name: str, ledger: Ledger, known: Trainability | None = None, match: Match | None = None
+) -> OwnGroups:
+    """The groups of a preset; of `auto`, those that leave the fewest parameters without a group.
+
+    Raises:
+        UsageError: there is no such preset; or none has groups for most of what PyTorch has a name for; or too little
+            has such a name to tell.
+    """
+    check_preset(name)
+    presets = load_presets()
+    if name != AUTO:
+        return presets[name].compile(match)
+    weights = _weigh(ledger, known)
+    grouped = {preset.name: _sum_up(preset, weights) for preset in presets.values()}
+    best = max(grouped, key=lambda each: grouped[each].total())
+    named, covered = weights.total(), grouped[best].total()
+    if 2 * covered <= named and named:
+        raise UsageError(
+            f"{ledger.model.path}: no preset fits; the nearest, {best}, has groups for {covered:,} of the "
+            f"{named:,} parameters that PyTorch has a name for; write --group NAME=REGEX"
+        )
+    if len(grouped[best]) < 2:  # a head alone, or an embedding, is that of any family
+        raise UsageError(
+            f"{ledger.model.path}: no preset can be told to fit, as PyTorch has a name for {named:,} of "
+            f"{ledger.parameters:,} parameters only; name a preset, or try --by block"
+        )
+    return presets[best].compile(match, f" ({AUTO})")
+
+
+def _sum_up(preset: Preset, weights: Counter[tuple[str, ...]]) -> Counter[str]:
+    """Parameters by group, of the groups that have any."""
+    patterns = preset.compile().patterns
+    counts: Counter[str] = Counter()
+    for names, count in weights.items():
+        counts.update(dict.fromkeys(find_groups(names, patterns, "first"), count))
+    return counts
+
+
+def _weigh(ledger: Ledger, known: Trainability | None) -> Counter[tuple[str, ...]]:
+    """Parameters by what they are called, the layers of a stack under one name: no preset tells them apart.
+
+    What PyTorch has no name for is left out: it says nothing of the family.
+    """
+    weights: Counter[tuple[str, ...]] = Counter()
+    for entry in ledger.entries:
+        if entry.parameters and (entry.has_scope or entry.sources or entry.tensor.key in (known or {})):
+            weights[tuple(_LAYER.sub("0", text) for text in list_names(entry, known))] += entry.parameters
+    return weights

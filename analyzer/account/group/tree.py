@@ -1,0 +1,221 @@
+"""Groups -> rows of a tree, depth first: subtotals, and repeated neighbours folded into one row."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.account.group.branches import Branch, fold, grow, is_learned
+from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
+from analyzer.account.ledger import Group, Grouping
+from analyzer.text import format_others
+
+OWN = "(own)"
+"""What stands in a group itself, beside the groups that stand under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """A group, or several that repeat each other. The rows below it that are one level deeper sum to it."""
+
+    level: int
+    title: str
+    """Its name, as seen from the row that it stands under."""
+    count: int
+    """How many groups it stands for: 12 for `encoder.layer.0-11`, and for what each of these has."""
+    parameters: int
+    """Of each of them."""
+    total: Group
+    """Of all of them together, under the full name."""
+    members: tuple[Label, ...] = ()
+    """The labels of the groups that it is the total of."""
+
+
+def build_tree(grouping: Grouping) -> tuple[TreeRow, ...]:
+    """Put groups under each other by the parts of their names, then by the next key, each row with its subtotal.
+
+    - A parent that has one child and learned nothing of its own has no row: its constants stand beside the child.
+      What any other parent has of its own is a child `(own)`.
+    - Neighbours with consecutive numbers, `layer.0` to `layer.11`, are one row `layer.0-11` where the same names under
+      them have as many parameters in as many bytes. What stands under that row are sums over all of them.
+    - At the depth that is taken by default the parents of scopes have no rows. Those of blocks never have.
+    """
+    hidden = _hidden_parts(grouping)
+    return tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
+
+
+def cut_rows(
+    rows: Sequence[TreeRow], limit: int, size: Callable[[TreeRow], tuple[float, ...]] | None = None
+) -> tuple[tuple[TreeRow, ...], int]:
+    """At most `limit` rows, and how many of the others stand under one of these; a limit of 0 leaves none out.
+
+    The outermost rows come first, of these the largest; then what stands under the largest of them, and so on. Rows
+    that have no room beside their neighbours are summed in one row more, `[3 others]`. `size` is the sort key that puts
+    the largest first: parameters, where it is None.
+    """
+    size = size or _size
+    if not limit:
+        return tuple(rows), 0
+    below = _children(rows)
+    after: dict[int, list[int]] = {}  # of each row that is shown, the ones shown under it
+    others: dict[int, TreeRow] = {}
+    level, room = [_ROOT], limit
+    while level and room:
+        opened: list[int] = []
+        for parent in level:
+            largest = sorted(below[parent], key=lambda at: size(rows[at]))
+            shown, left = largest[:room], largest[room:]
+            if not shown:
+                continue
+            after[parent] = sorted(shown)
+            room -= len(shown)
+            opened += shown
+            if left:
+                others[parent] = _sum_others([rows[at] for at in left])
+        level = sorted(opened, key=lambda at: size(rows[at]))
+    kept = [at for children in after.values() for at in children]
+    closed = sum(_count_below(rows, at) for at in kept if at not in after)
+    return tuple(_lay_out(_ROOT, rows, after, others)), closed
+
+
+def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -> Group:
+    """What groups hold together, less what they count twice."""
+    whole = groups if twice is None else (*groups, _negative(twice))
+    uses = {group.applications for group in groups if group.parameters}
+    known = all(group.trainable is not None for group in groups)
+    return Group(
+        name=name,
+        parameters=sum(group.parameters for group in whole),
+        unshared_parameters=sum(group.unshared_parameters for group in whole),
+        applications=uses.pop() if len(uses) == 1 else 1,
+        stored_elements=sum(group.stored_elements for group in whole),
+        nbytes=sum(group.nbytes for group in whole),
+        learned_nbytes=sum(group.learned_nbytes for group in whole),
+        tensors=sum(group.tensors for group in whole),
+        nodes=sum(group.nodes for group in whole),
+        first=min((group.first for group in groups if group.first is not None), default=None),
+        trainable=sum(group.trainable or 0 for group in whole) if known else None,
+        frozen=sum(group.frozen or 0 for group in whole) if known else None,
+    )
+
+
+def _negative(group: Group) -> Group:
+    return replace(
+        group,
+        parameters=-group.parameters,
+        unshared_parameters=-group.unshared_parameters,
+        stored_elements=-group.stored_elements,
+        nbytes=-group.nbytes,
+        learned_nbytes=-group.learned_nbytes,
+        tensors=-group.tensors,
+        nodes=-group.nodes,
+        trainable=-(group.trainable or 0),
+        frozen=-(group.frozen or 0),
+    )
+
+
+# from branches to rows
+
+
+def _hidden_parts(grouping: Grouping) -> dict[int, int]:
+    """By position of a key, how many leading parts of its texts have no rows where there are parts below."""
+    return {
+        position: 1 if key == "block" else _hidden_scopes(grouping, position)
+        for position, key in enumerate(grouping.by.split(","))
+        if key in NESTED
+    }
+
+
+def _hidden_scopes(grouping: Grouping, position: int) -> int:
+    """All where no shallower depth tells more: that is the depth taken by default, which is a plain list."""
+    held: Counter[str] = Counter()
+    for group in grouping.groups:
+        if is_learned(group) and group.label[position] != UNSCOPED:
+            held[group.label[position]] += group.parameters
+    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    return DEEPEST if first_telling_depth(held) == deepest else 0
+
+
+def _rows(
+    branch: Branch, level: int, title: str | None, name: str | None, hidden: Mapping[int, int]
+) -> Iterator[TreeRow]:
+    """The rows of a branch; `title` and `name` are what parents without a row put before its own."""
+    yield from _titled(branch, level, branch.step.after(title), branch.step.after(name), hidden)
+
+
+def _titled(
+    branch: Branch, level: int, title: str, name: str, hidden: Mapping[int, int]
+) -> Iterator[TreeRow]:
+    parts = fold(branch.children)
+    inner = [part for part in parts if part.step.key == branch.step.key]
+    outer = tuple(part for part in parts if part.step.key != branch.step.key)
+    own = replace(branch, children=outer)
+    has_own = bool(inner and (own.own or own.children))
+    is_chain = len(inner) == 1 and not any(map(is_learned, own.groups))
+    if len(parts) == 1 and not branch.own:
+        yield from _rows(parts[0], level, title, name, hidden)
+    elif inner and (is_chain or branch.step.part <= hidden[branch.step.key]):
+        if has_own:
+            yield from _titled(own, level, title, name, hidden)
+        for part in inner:
+            yield from _rows(part, level, title, name, hidden)
+    else:
+        yield _row(branch, level, title, name)
+        if has_own:
+            yield from _titled(own, level + 1, OWN, f"{name} {OWN}", hidden)
+        for part in inner or parts:
+            yield from _rows(part, level + 1, None, name, hidden)
+
+
+def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
+    groups = tuple(branch.groups)
+    total = sum_groups(name, groups)
+    members = tuple(group.label for group in groups)
+    return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
+
+
+# what there is room for
+
+_ROOT = -1
+"""What the outermost rows stand under, in place of a row's position."""
+
+
+def _children(rows: Sequence[TreeRow]) -> dict[int, list[int]]:
+    """For each row the positions of those that stand directly under it."""
+    below: dict[int, list[int]] = {at: [] for at in range(_ROOT, len(rows))}
+    above = [_ROOT]
+    for at, row in enumerate(rows):
+        del above[row.level + 1 :]
+        below[above[-1]].append(at)
+        above.append(at)
+    return below
+
+
+def _size(row: TreeRow) -> tuple[int, int, int]:
+    """Sort key: the largest first, equal ones in their order."""
+    return -row.total.parameters, -row.total.nbytes, -row.total.tensors
+
+
+def _sum_others(rows: Sequence[TreeRow]) -> TreeRow:
+    title = format_others(len(rows))
+    total = sum_groups(title, [row.total for row in rows])
+    members = tuple(itertools.chain.from_iterable(row.members for row in rows))
+    return TreeRow(rows[0].level, title, 1, total.parameters, total, members)
+
+
+def _count_below(rows: Sequence[TreeRow], at: int) -> int:
+    """How many rows stand under one, at any level."""
+    level = rows[at].level
+    return sum(1 for _ in itertools.takewhile(lambda row: row.level > level, rows[at + 1 :]))
+
+
+def _lay_out(
+    parent: int, rows: Sequence[TreeRow], after: Mapping[int, Sequence[int]], others: Mapping[int, TreeRow]
+) -> Iterator[TreeRow]:
+    for at in after.get(parent, ()):
+        yield rows[at]
+        yield from _lay_out(at, rows, after, others)
+    if parent in others:
+        yield others[parent]

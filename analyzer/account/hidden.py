@@ -1,0 +1,718 @@
+"""Model + entries -> what a stored tensor hides: how many parameters PyTorch may have had in its place, and why.
+
+An exporter keeps a parameter's PyTorch name on what it stores as it is. What it has computed from parameters it names
+itself, or writes a note of. Three kinds of that are told apart: what was only moved has as many elements as before; a
+layer that a BatchNorm is folded into hides that norm's parameters; of any other value nobody can tell from how many
+parameters it was computed.
+
+Names are those of PyTorch's exporters (torch/onnx/utils.py; onnxscript rewriter/rules/common/_fuse_batchnorm.py), of
+onnxruntime (core/optimizer/conv_bn_fusion.cc, conv_mul_fusion.cc, conv_add_fusion.cc), onnxsim and onnxslim. Behind a
+prefix that all names of a graph have (onnx.compose.add_prefix) they are the same.
+
+A tensor may also count for more than PyTorch had: zeros that fill a blocked convolution up, and numbers that have a
+parameter's name and may be a buffer's.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.account.classify.constants import TRACED_CONSTANT
+from analyzer.account.classify.structure import find_origin
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Entry, Hidden, Hides, Role
+from analyzer.account.scopes import float_name, folded_from, is_dotted, is_lifted
+from analyzer.model import Graph, GraphPath, Key, Model, Node, StoredTensor
+from analyzer.model.content import Array
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.tables import count_free
+from analyzer.model.wiring import Wiring
+
+
+class _Name(enum.Enum):
+    """Who gave a tensor its name."""
+
+    OWN = "own"
+    """PyTorch's module: it is stored as it was."""
+    MOVED = "moved"
+    """An exporter or a tool, of what it has only moved, cast, or joined."""
+    COMPUTED = "computed"
+    """An exporter or a tool, of what an operator gave."""
+    MADE = "made"
+    """An exporter or a tool; the name does not say of what."""
+    FOLDED = "folded"
+    """A tool that has put a BatchNorm, or a factor or a bias, into a layer."""
+    UNKNOWN = "unknown"
+
+
+_TOOL = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_\w+?_.+")
+"""onnxruntime's own, with the PyTorch name behind it."""
+
+_NUMBERED = re.compile(r"(?:onnx::\w+_|(?:.*\.)?val_|_v_)?\d+")
+"""Of the tracer, of torch.onnx's exporter, of onnxsim, and of PyTorch before 1.9."""
+
+_VALUE = re.compile(r"(?:.*/)?([A-Za-z]+)(?:_\d+)?_output_\d+")
+"""What a node of a traced graph gave: `/attn/Transpose_1_output_0`. With `_weight` behind it, which onnxslim adds, it
+is what that node reads."""
+
+_FX = re.compile(r"([a-z]\w*?)(?:_\d+)?")
+"""What an operator of an exported program gave: `slice_1`."""
+
+_MOVES = frozenset(
+    (
+        "alias",
+        "cast",
+        "cat",
+        "chunk",
+        "clone",
+        "concat",
+        "contiguous",
+        "detach",
+        "flatten",
+        "identity",
+        "permute",
+        "reshape",
+        "split",
+        "squeeze",
+        "stack",
+        "swapaxes",
+        "t",
+        "to",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
+        "_to_copy",
+        "split_with_sizes",
+    )
+)
+_COMPUTES = frozenset(
+    (
+        "abs",
+        "add",
+        "addmm",
+        "arange",
+        "baddbmm",
+        "bmm",
+        "clamp",
+        "cos",
+        "cumsum",
+        "div",
+        "einsum",
+        "embedding",
+        "erf",
+        "exp",
+        "expand",
+        "gather",
+        "gemm",
+        "hardtanh",
+        "index",
+        "index_select",
+        "linear",
+        "log",
+        "matmul",
+        "max",
+        "mean",
+        "min",
+        "mm",
+        "mul",
+        "neg",
+        "norm",
+        "normalize",
+        "pad",
+        "pow",
+        "prod",
+        "range",
+        "reciprocal",
+        "reducel2",
+        "reducemean",
+        "reduceprod",
+        "reducesum",
+        "relu",
+        "repeat",
+        "rsqrt",
+        "scatter",
+        "select",
+        "sigmoid",
+        "sin",
+        "slice",
+        "softmax",
+        "sqrt",
+        "square",
+        "std",
+        "sub",
+        "sum",
+        "tan",
+        "tanh",
+        "tile",
+        "triu",
+        "tril",
+        "var",
+        "vector_norm",
+        "where",
+    )
+)
+"""Operators, in lower case, by which as many elements come out as went in, and by which not, or of several inputs."""
+
+_WITHOUT_PARAMETERS = frozenset(
+    (
+        "_assert_tensor_metadata",
+        "and",
+        "any",
+        "arange",
+        "bitwise_and",
+        "bitwise_not",
+        "ceil",
+        "copy",
+        "empty",
+        "eq",
+        "eye",
+        "fill",
+        "floor",
+        "floor_divide",
+        "full",
+        "full_like",
+        "ge",
+        "gt",
+        "index_put",
+        "le",
+        "linspace",
+        "logical_and",
+        "logical_not",
+        "logspace",
+        "lt",
+        "masked_fill",
+        "meshgrid",
+        "ne",
+        "new_empty",
+        "new_full",
+        "new_ones",
+        "new_zeros",
+        "ones",
+        "ones_like",
+        "outer",
+        "remainder",
+        "roll",
+        "round",
+        "scalar_tensor",
+        "scalar_tensor_default",
+        "slice_scatter",
+        "select_scatter",
+        "zeros",
+        "zeros_like",
+    )
+)
+"""Other operators of an exported program, most of which make numbers of their own: none is called as a parameter is."""
+
+
+def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: frozenset[Key]) -> Hidden:
+    """Tell which tensors hide how many parameters PyTorch had; of others the file holds all, or nobody asks.
+
+    Only of files that have names or notes of PyTorch's: one whose every tensor has a name of a tool, or of another
+    framework, is counted as it stands. `opaque` are the tensors that compute and that no rule explains.
+    """
+    found: dict[Key, Hides] = {}
+    for _, graphs in model.by_part():
+        paths = {graph.path for graph in graphs}
+        own = {entry.tensor.key: entry for entry in entries if entry.tensor.graph_path in paths}
+        prefix = _prefix(graphs)
+        if not any(_is_told(entry, prefix) for entry in own.values()):
+            continue
+        notes = {
+            (graph.path, name): sources
+            for graph in graphs
+            for name, props in graph.metadata.items()
+            if (sources := folded_from(props))
+        }
+        names = {entry.tensor.name for entry in own.values()}
+        has_notes = any(e.decided_by == _NOTED for e in own.values())
+        look = _Part(own, notes, wiring, has_notes, prefix, names, _tables(own.values(), wiring))
+        for graph in graphs:
+            for node in graph.nodes:
+                found.update(look.layer(node))
+                found.update(look.merged(node))
+        for key, entry in own.items():
+            if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
+                found[key] = hides
+    return found
+
+
+_BLOCKED = "com.microsoft.nchwc"
+"""The domain of convolutions in blocks of channels, which onnxruntime makes for a machine."""
+
+_BLOCKS = (16, 8)
+"""Channels of a block: the floats of a vector (MlasNchwcGetBlockSize)."""
+
+_MOST_READ = 1 << 24
+"""Elements of a tensor that is read to see whether few numbers say all of it."""
+
+_CODES = ("structure:DequantizeLinear[0]",)
+
+_FIRST_OF = re.compile(r"getitem(?:_\d+)?")
+"""What torch.onnx's exporter calls the first of several results: of a layer, a BatchNorm's that was folded into it."""
+
+_TRACED = re.compile(r"onnx::\w+_\d+")
+_BARE = re.compile(r"[A-Za-z]\w*")
+
+_GIVEN = re.compile(
+    r"(?i)anchor|basis|buffer|coord|emb_table|filter|freq|grid|mask|mean|noise|point|position|sigma|std|window"
+)
+"""Words for numbers that are given and not learned."""
+
+_OF_ONE = frozenset(("clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh"))
+"""Functions that modules apply to a learned number."""
+
+_JOINS = frozenset(("cat", "concat", "stack"))
+"""Operators by which as many elements come out as go in from several inputs."""
+
+_REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
+"""Operators that change a shape alone: of several sources, something else has made one value before."""
+
+
+def _count_filled(array: Array) -> tuple[int, int]:
+    """Output channels, and elements in all, that are zeros at the end of a blocked weight, at most.
+
+    The layouts are those of MLAS (`analyzer.reconciliation.layouts`).
+    """
+    rows, columns = array.shape[:2]
+    found = (0, 0)
+    for block in _BLOCKS:
+        if rows % block:
+            continue
+        deep = block if columns % block == 0 else 1
+        tiled = array.reshape(rows // block, columns // deep, -1, deep, block)
+        last = _trailing(tiled.any(axis=(1, 2, 3)).reshape(-1), block)
+        deepest = _trailing(tiled.any(axis=(0, 2, 4)).reshape(-1), block) if deep > 1 else 0
+        size = int(array.size // (rows * columns))
+        found = max(found, (last, (rows * columns - (rows - last) * (columns - deepest)) * size))
+    return found
+
+
+def _trailing(has_numbers: Array, block: int) -> int:
+    """Channels at the end without a number, fewer than a block."""
+    held = np.flatnonzero(has_numbers)
+    return min(has_numbers.size - 1 - int(held[-1]) if held.size else has_numbers.size, block - 1)
+
+
+_ALIKE = 0.99
+"""Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
+
+_LEAST_TABLE = 64
+"""Elements of a table that a part of a weight may repeat, at least."""
+
+
+def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """Matrices of which rows are looked up, at most as large as one is read."""
+    return tuple(
+        entry
+        for entry in entries
+        if entry.role is Role.PARAMETER
+        and any(kind_of(node) is Kind.LOOKS_UP for node, _ in wiring.readers(entry.tensor, past=DECODES))
+        and len(entry.tensor.shape) == 2
+        and _LEAST_TABLE <= entry.logical_numel <= _MOST_READ
+    )
+
+
+def _is_part(array: Array, table: Array) -> bool:
+    """Whether the rows of a table, or its columns, are the first or the last of a matrix's, in its order."""
+    for part in (table, table.T):
+        for matrix in (array, array.T):
+            rest = matrix.shape[0] - part.shape[0]
+            if matrix.shape[1] != part.shape[1] or rest <= 0:
+                continue
+            for start in {0, rest}:
+                here = matrix[start : start + part.shape[0]].astype(np.float64).reshape(-1)
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    if abs(float(np.corrcoef(here, part.astype(np.float64).reshape(-1))[0, 1])) >= _ALIKE:
+                        return True
+    return False
+
+
+_NOTED = "provenance:input-spec"
+_STORED = (_NOTED, "name:parameter", "name:state-dict", "name:folded-bias")
+
+
+def _prefix(graphs: Sequence[Graph]) -> str:
+    """What a tool has put before the names of all that is stored, as far as a slash: `net/`; "" where it has not."""
+    names = [tensor.name for graph in graphs for tensor in graph.tensors if tensor.node is None]
+    first, *others = {name.partition("/")[0] if "/" in name else "" for name in names} or {""}
+    return f"{first}/" if first and not others and len(names) > 2 else ""
+
+
+def _is_told(entry: Entry, prefix: str = "") -> bool:
+    """Whether an entry shows that names, or notes, in its file are PyTorch's."""
+    if entry.role is not Role.PARAMETER or entry.tensor.node is not None:
+        return False
+    name = entry.tensor.name.removeprefix(prefix)
+    leaf = name.rpartition(".")[2]
+    is_own = (entry.decided_by in _STORED or (prefix and is_dotted(name))) and leaf in ("weight", "bias")
+    return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One model file."""
+
+    entries: Mapping[Key, Entry]
+    notes: Mapping[tuple[GraphPath, str], Sequence[str]]
+    """What values were folded from."""
+    wiring: Wiring
+    has_notes: bool
+    """Whether the exporter's notes are still there, so that a parameter without one has been replaced."""
+    prefix: str = ""
+    """What a tool has put before every name."""
+    names: Collection[str] = frozenset()
+    """Of all that is stored."""
+    tables: tuple[Entry, ...] = ()
+    """Of which rows are looked up."""
+
+    def name(self, entry: Entry) -> _Name:
+        """Who gave an entry its name."""
+        name = float_name(entry.tensor.name).removeprefix(self.prefix)
+        if self.prefix and is_dotted(name):
+            return _Name.OWN
+        if entry.decided_by == "name:folded-bias" or _TOOL.fullmatch(name):
+            return _Name.FOLDED
+        if entry.sources and not entry.decided_by.startswith("provenance:folded-"):
+            return _Name.OWN
+        if (value := _VALUE.fullmatch(name)) or (value := _FX.fullmatch(name)):
+            operator = value[1].lower()
+            if operator in _MOVES:
+                return _Name.MOVED
+            if operator in _COMPUTES:
+                return _Name.COMPUTED
+        is_numbered = _NUMBERED.fullmatch(name) is not None
+        return _Name.MADE if is_numbered or "/" in name or "::" in name else _Name.UNKNOWN
+
+    def layer(self, node: Node) -> Iterator[tuple[Key, Hides]]:
+        """What a convolution's or a linear layer's weight and bias hide, where something was folded into them."""
+        known = operator_of(node) if node.is_standard else None
+        if known is None or known.kind not in (Kind.CONVOLUTION, Kind.PRODUCT):
+            return
+        slots = {what: place for place, what in reversed([*enumerate(known.slots)])}
+        bias = self._held(node, slots.get(Slot.BIAS))
+        is_convolution = known.kind is Kind.CONVOLUTION
+        weights = [place for place, what in enumerate(known.slots) if what in (Slot.LEARNED, Slot.CODES)]
+        weight = self._held(node, max(weights, default=None))
+        if weight is None or weight.role is not Role.PARAMETER:
+            return
+        if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
+            bias = None  # the zeros of a layer that has none
+        if node.domain == _BLOCKED:
+            yield from self._blocked(weight, bias)
+        elif (
+            bias is not None
+            and bias.copy_of is None
+            and self._has_norm(node, weight, bias, is_convolution=is_convolution)
+        ):
+            # A scale and a shift, and the bias that the layer may have had; what is here counts for one of these.
+            size = bias.logical_numel
+            yield bias.tensor.key, Hides(2 * size - bias.parameters, 3 * size - bias.parameters, "batchnorm")
+        elif float_name(weight.tensor.name).startswith("ConvMulFusion_"):
+            yield weight.tensor.key, Hides(0, weight.tensor.shape[0] if weight.tensor.shape else 0, "factor")
+        elif is_convolution and self.name(weight) in (_Name.MADE, _Name.COMPUTED):
+            # PyTorch's kernel is ONNX's: it loses its name only where its values are others.
+            yield from self._computed(weight)
+        if node.op_type == "FusedMatMul" and node.settings.get("alpha", 1.0) != 1.0:
+            yield weight.tensor.key, Hides(0, 1, "factor")
+        if bias is not None and float_name(bias.tensor.name).startswith("ConvAddFusion_"):
+            yield bias.tensor.key, Hides(0, bias.logical_numel, "bias")
+
+    def _blocked(self, weight: Entry, bias: Entry | None) -> Iterator[tuple[Key, Hides]]:
+        """A convolution in blocks of channels: zeros may fill the last block up, and its names do not say of a norm."""
+        array = weight.tensor.payload.array()
+        if array is None or array.ndim < 3 or weight.parameters != array.size:
+            return
+        rows, elements = _count_filled(array)
+        if elements:
+            yield weight.tensor.key, Hides(-elements, 0, "padding")
+        if bias is not None and bias.parameters == bias.logical_numel:
+            least, size = -min(rows, bias.parameters), bias.logical_numel
+            if self.name(bias) is not _Name.OWN:
+                yield bias.tensor.key, Hides(least, 2 * size, "batchnorm")
+            elif least:
+                yield bias.tensor.key, Hides(least, 0, "padding")
+
+    def merged(self, node: Node) -> Iterator[tuple[Key, Hides]]:
+        """A parameter that has the content of another, which the exporter stored for both, and left a node of its name.
+
+        Where few numbers say all of the content, as of zeros and sinusoids, the two may be equal and not one.
+        """
+        if node.op_type != "Identity" or node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+            return
+        name = node.outputs[0].removeprefix(self.prefix)
+        entry = self._held(node, 0)
+        if entry is None or not entry.parameters or entry.tensor.name != node.inputs[0]:
+            return
+        if node.outputs[0] in self.names or not is_dotted(name):
+            return
+        array = entry.tensor.payload.array() if entry.tensor.numel <= _MOST_READ else None
+        if array is not None and count_free(array) <= 1:
+            yield entry.tensor.key, Hides(0, self._merges(node) * entry.parameters, "merged")
+
+    def _merges(self, node: Node) -> int:
+        """How many nodes of other parameters' names read what this one does."""
+        stored = self.wiring.find(node.graph_path, node.inputs[0])
+        if not isinstance(stored, StoredTensor):
+            return 0
+        readers = [reader.node for reader in self.wiring.readers(stored) if reader.node.op_type == "Identity"]
+        return sum(
+            is_dotted(each.outputs[0].removeprefix(self.prefix)) and each.outputs[0] not in self.names
+            for each in readers
+        )
+
+    def _held(self, node: Node, slot: int | None) -> Entry | None:
+        tensor = None if slot is None else find_origin(self.wiring, node, slot)
+        return None if tensor is None else self.entries.get(tensor.key)
+
+    def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
+        """Whether a BatchNorm is folded into a weight and a bias, by how the two are called, or what they give."""
+        name = float_name(bias.tensor.name)
+        if node.outputs and _FIRST_OF.fullmatch(node.outputs[0].removeprefix(self.prefix)):
+            return True
+        if bias.decided_by == "name:folded-bias" or name.startswith("ConvBnFusion_BN_B_"):
+            return True
+        if self.has_notes and {weight.decided_by, bias.decided_by} == {"name:parameter"}:
+            return True  # onnxscript leaves the names, and drops the notes with the values
+        made = (_Name.MADE, _Name.UNKNOWN)
+        return is_convolution and self.name(weight) in made and self.name(bias) in made
+
+    def alone(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
+        """What any other tensor hides; None where nothing."""
+        name, rule = self.name(entry), entry.decided_by
+        if entry.role is Role.PARAMETER and entry.parameters:
+            if is_lifted(entry.tensor.name.rpartition(".")[2]):  # a tensor that forward kept, of whatever
+                return Hides(-entry.parameters, None, "computed")
+            if (frozen := self._frozen(entry)) is not None:
+                return frozen
+            if (repeated := self._repeats(entry, name)) is not None:
+                return repeated
+            if (period := self._period(entry)) < entry.parameters:
+                return Hides(period - entry.parameters, 0, "repeated")
+            if rule == "name:folded-bias":  # its layer adds it apart
+                size = entry.parameters
+                return Hides(size, 2 * size, "batchnorm")
+            if (
+                rule == "provenance:folded-with"
+                and name is _Name.MOVED
+                and entry.parameters < entry.logical_numel
+            ):
+                return Hides(0, None, "computed")  # rows of a table, which may have had others
+            if rule == "provenance:folded-with":
+                is_moved = (name is _Name.MOVED and self._is_joined(entry)) or self._is_affine(entry)
+            elif rule == "provenance:folded-from":
+                is_moved = len(entry.sources) < 2 or name is _Name.MOVED
+            elif rule in _CODES and not entry.sources:
+                is_moved = name is _Name.UNKNOWN or self._is_read_as_weight(entry)
+            elif rule.endswith("-vector") and not entry.sources and name is not _Name.OWN:
+                is_moved = name is _Name.UNKNOWN or self._is_scale_and_shift(entry)
+            else:
+                is_moved = bool(entry.sources) or name is not _Name.COMPUTED
+            return None if is_moved else next(iter(dict(self._computed(entry)).values()), None)
+        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER and self._may_be_learned(entry):
+            return Hides(0, 1, "scalar")
+        if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
+            return None
+        if rule == TRACED_CONSTANT:
+            # A Constant is a value of the trace, and no parameter's; what another node gave may be made of some.
+            value = _VALUE.fullmatch(entry.tensor.name.removeprefix(self.prefix))
+            return None if value is None or value[1] == "Constant" else Hides(0, None, "computed")
+        sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
+        is_unknown = any(map(_may_be_parameter, sources)) if sources else name in (_Name.MADE, _Name.COMPUTED)
+        if is_unknown:
+            return Hides(0, None, "computed")
+        return None
+
+    def _is_joined(self, entry: Entry) -> bool:
+        """Whether what several parameters were folded into may be all of them end to end.
+
+        A new shape makes no one of two.
+        """
+        value = _FX.fullmatch(float_name(entry.tensor.name).removeprefix(self.prefix))
+        return len(entry.sources) < 2 or value is None or value[1].lower() not in _REFORMS
+
+    def _repeats(self, entry: Entry, name: _Name) -> Hides | None:
+        """What a nameless matrix has of a table, with a weight of its own joined to it (MobileBERT's head)."""
+        shape = entry.tensor.shape
+        if (
+            (name is _Name.OWN and is_dotted(entry.tensor.name))
+            or len(shape) != 2
+            or entry.tensor.numel > _MOST_READ
+        ):
+            return None
+        for table in self.tables:
+            rows, columns = table.tensor.shape
+            is_like = any(
+                one == same and other > less
+                for one, other in (shape, shape[::-1])
+                for same, less in ((rows, columns), (columns, rows))
+            )
+            if not is_like or table is entry or entry.parameters < table.logical_numel:
+                continue
+            ours, theirs = self._numbers(entry), self._numbers(table)
+            if (
+                ours is None
+                or theirs is None
+                or ours.dtype.kind not in "fiu"
+                or theirs.dtype.kind not in "fiu"
+            ):
+                continue
+            if _is_part(ours, theirs):
+                return Hides(-table.logical_numel, 0, "repeated")
+        return None
+
+    def _numbers(self, entry: Entry) -> Array | None:
+        """What is stored, decoded where it is codes."""
+        encoded = find_encoding(entry.tensor, self.wiring)
+        return entry.tensor.payload.array() if encoded is None else encoded.array()
+
+    def _frozen(self, entry: Entry) -> Hides | None:
+        """What may be a buffer.
+
+        So may the scale and the shift that stand beside a mean and a variance which no BatchNormalization reads; a
+        part, one number throughout, of vectors that were joined; what is called as one and as no module's; and a table
+        of positions, as few numbers say it all, that has lost its name.
+        """
+        module, _, leaf = entry.tensor.name.rpartition(".")
+        if leaf in ("weight", "bias") and f"{module}.running_var" in self.names:
+            readers = self.wiring.readers(entry.tensor, past=MOVES)
+            if all(kind_of(reader.node) is not Kind.NORMALIZES for reader in readers):
+                return Hides(-entry.parameters, 0, "buffer")
+        name = entry.tensor.name.removeprefix(self.prefix)
+        value = _FX.fullmatch(name)
+        if self._is_bare(entry, name):
+            return Hides(-entry.parameters, 0, "buffer")
+        count = len(entry.sources)
+        if not count and self._is_numbered_table(entry, name):
+            return Hides(-entry.parameters, 0, "buffer")
+        if count == 1 and entry.sources[0].rpartition(".")[2] not in ("weight", "bias"):
+            is_folded = entry.decided_by.startswith("provenance:folded-")
+            array = entry.tensor.payload.array() if is_folded and entry.tensor.numel <= _MOST_READ else None
+            if array is not None and count_free(array) == 0:
+                return Hides(-entry.parameters, None, "computed")
+        if count > 1 and len(entry.tensor.shape) == 1 and value is not None and value[1] in _JOINS:
+            array = entry.tensor.payload.array()
+            if array is not None and array.size % count == 0:
+                parts = array.reshape(count, -1)
+                filled = int((parts == parts[:, :1]).all(axis=1).sum()) * parts.shape[1]
+                return Hides(-filled, 0, "buffer") if 0 < filled < array.size else None
+        return None
+
+    @staticmethod
+    def _is_numbered_table(entry: Entry, name: str) -> bool:
+        """Whether rows are gathered of it, by whichever operator, and its values are positions."""
+        is_gathered = entry.decided_by.startswith("structure:Gather")
+        if not is_gathered or entry.tensor.numel > _MOST_READ or not _NUMBERED.fullmatch(name):
+            return False
+        array = entry.tensor.payload.array()
+        return array is not None and array.ndim > 1 and count_free(array) == 0
+
+    def _may_be_learned(self, entry: Entry) -> bool:
+        """Whether a number that computes may be a parameter, or one that a function of one number gave.
+
+        What the tracer has folded is numbered after its reader, as in `onnx::Mul_46`; what is stored without a dot, and
+        not called after an operator, is a parameter or a buffer of the outermost module.
+        """
+        tensor = entry.tensor
+        if entry.decided_by not in ("structure:scalar", "provenance:folded-constant"):
+            return False
+        if tensor.node is not None or not tensor.dtype.is_floating:
+            return False
+        name = tensor.name.removeprefix(self.prefix)
+        sources = self.notes.get((tensor.graph_path, tensor.name), ())
+        value = _VALUE.fullmatch(name) or _FX.fullmatch(name)
+        if sources:
+            return all(map(_may_be_parameter, sources))
+        if value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS:
+            return value[1].lower() in _OF_ONE
+        if self.prefix and is_dotted(name):
+            return True
+        return _TRACED.fullmatch(name) is not None or (
+            _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
+        )
+
+    def _period(self, entry: Entry) -> int:
+        """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
+        tensor = entry.tensor
+        is_vector = len(tensor.shape) == 1 and not entry.sources and entry.read_by == "BatchNormalization"
+        array = tensor.payload.array() if is_vector and tensor.numel <= _MOST_READ else None
+        if array is None:
+            return entry.parameters
+        for period in range(1, tensor.numel // 2 + 1):
+            if tensor.numel % period == 0 and bool(
+                (array == np.tile(array[:period], tensor.numel // period)).all()
+            ):
+                return period
+        return entry.parameters
+
+    def _is_bare(self, entry: Entry, name: str) -> bool:
+        """Whether it is stored under the name of a value of the outermost module, and that is often one of a buffer."""
+        value = _FX.fullmatch(name)
+        is_result = value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS
+        return (
+            entry.decided_by.startswith("structure:")
+            and not entry.sources
+            and not self.has_notes
+            and entry.tensor.node is None
+            and _BARE.fullmatch(name) is not None
+            and not is_result
+            and _NUMBERED.fullmatch(name) is None
+            and _GIVEN.search(name) is not None
+        )
+
+    def _computed(self, entry: Entry) -> Iterator[tuple[Key, Hides]]:
+        if entry.copy_of is None and entry.parameters:
+            yield entry.tensor.key, Hides(-entry.parameters, None, "computed")
+
+    def _is_affine(self, entry: Entry) -> bool:
+        """Whether it is the scale or the shift of a norm, whose axes were put elsewhere: PyTorch has both as vectors.
+
+        A row of a table is a vector too, but no table has a bias of as many elements.
+        """
+        if len(entry.sources) != 1 or sum(dim != 1 for dim in entry.tensor.shape) != 1:
+            return False
+        module, _, leaf = entry.sources[0].rpartition(".")
+        beside = {"weight": f"{module}.bias", "bias": f"{module}.weight"}.get(leaf)
+        return any(
+            other.sources == (beside,) and other.tensor.numel == entry.tensor.numel
+            for other in self.entries.values()
+        )
+
+    def _is_read_as_weight(self, entry: Entry) -> bool:
+        """Whether codes are decoded for an operator that has weights, and not to add or multiply with them."""
+        readers = self.wiring.readers(entry.tensor, past=MOVES | DECODES)
+        return all(kind_of(reader.node) is not Kind.ELEMENTWISE for reader in readers)
+
+    def _is_scale_and_shift(self, entry: Entry) -> bool:
+        """Whether a nameless vector is multiplied by, and one of its size added to that, or the other way round.
+
+        So a norm is written out, and any other vector may as well be numbers of forward's own.
+        """
+        for reader in self.wiring.readers(entry.tensor, past=MOVES):
+            node = reader.node
+            if node.op_type == "Mul":
+                beside = [found.node for found in self.wiring.readers(node) if found.node.op_type == "Add"]
+            else:
+                before = self.wiring.producers(node) if node.op_type == "Add" else ()
+                beside = [found for found in before if isinstance(found, Node) and found.op_type == "Mul"]
+            for other in beside:
+                held = [find_origin(self.wiring, other, slot) for slot in range(len(other.inputs))]
+                if any(each is not None and each.numel == entry.tensor.numel for each in held):
+                    return True
+        return False
+
+
+def _may_be_parameter(source: str) -> bool:
+    """Whether a value that another was folded from is none that the exported program has made by an operator.
+
+    A parameter of the outermost module has a name without dots, as operators' results have.
+    """
+    found = _FX.fullmatch(source)
+    is_result = found is not None and found[1] in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS
+    return not is_result and _NUMBERED.fullmatch(source) is None and not is_lifted(source)

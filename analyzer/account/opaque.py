@@ -1,0 +1,646 @@
+"""Model + what is explained -> stored data, and numbers made at run time, that compute and that nothing explains.
+
+What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or
+what is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by
+whoever asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.model.tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.account.decoding import CODES, Encoded
+from analyzer.account.decoding.encodings import find_encoding
+from analyzer.account.ledger import Opaque
+from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.content import Array, sample_positions
+from analyzer.model.evaluation import Evaluator
+from analyzer.model.liveness import Live
+from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
+from analyzer.model.tables import count_free
+from analyzer.model.wiring import NAMED, Wiring
+
+FEW = 10
+"""Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
+
+_MOST_NUMBERS = 256
+"""Different numbers that all such places may have together: epsilons and scales repeat from layer to layer."""
+
+_MOST_ROUNDED = 40
+"""Numbers in all from which such a table is computed, with the scales and zero points by which it is rounded."""
+
+_MOST_WORKED_OUT = 1 << 16
+"""Numbers from which a value is computed that is held against those of PyTorch's program."""
+
+_LOST = 0.1
+"""Of a table's largest number: what rounding to codes, once or a few times, may take from each."""
+
+_DEEPEST = 64
+"""Calls and bodies inside one another that are followed."""
+
+_MOST_VISITS = 8
+"""How often a node is looked at, on average, because its body is called with other data."""
+
+_DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
+"""Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
+
+_RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
+_OF_CODES = (Slot.SCALE, Slot.ZERO_POINT)
+
+Source = Key | Place
+"""A stored tensor by its key, or by its place a node that makes numbers when the model runs."""
+
+Sources = frozenset[Source]
+
+_NONE: Sources = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """What is known of a value's data."""
+
+    sources: Sources = _NONE
+    """What is not explained in it."""
+    is_fixed: bool = False
+    """Whether no input of the model has a part in it."""
+    is_plain: bool = True
+    """Whether nothing was computed from its sources: they were moved."""
+    is_held: bool = False
+    """Whether what is explained has a part in it."""
+
+
+_GIVEN = _Value()
+_FIXED = _Value(is_fixed=True)
+_EXPLAINED = _Value(is_fixed=True, is_held=True)
+
+_Meeting = tuple[GraphPath, str, Sources, bool]
+"""Where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
+
+
+def find_opaque(
+    model: Model,
+    wiring: Wiring,
+    live: Live,
+    is_explained: Callable[[StoredTensor], bool],
+    claims: Collection[Key] = (),
+    *,
+    reads: bool = True,
+    whole: bool = False,
+    is_known: Callable[[GraphPath, str, Array], bool] = lambda path, name, value: False,
+    tables: Collection[Key] = (),
+) -> Opaque:
+    """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
+
+    Args:
+        model: the model.
+        wiring: who provides what.
+        live: what the outputs depend on.
+        is_explained: whether a stored tensor needs no other explanation.
+        claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
+        reads: whether values may be read. Where not, no table is known, and what is told is what may be opaque.
+        whole: whether a tensor of many million elements is read whole, to see that it has one value.
+        is_known: whether the numbers of a value, told by its graph and its name, are PyTorch's own.
+        tables: what is explained and holds no parameter: what is computed of it is told where that computes.
+    """
+    walk = _Walk(model, wiring, live, is_explained, tables)
+    for part in model.parts:
+        graph = wiring.graphs.get(part.path)
+        if graph is not None:
+            outputs = walk.follow(graph, {}, 0)
+            for name, value in zip(graph.outputs, outputs, strict=True):
+                if value.sources and not value.is_fixed:
+                    walk.meet(part.path, name, value)
+    if not reads:
+        return Opaque(_weigh_unread(walk))
+    return _judge(model, wiring, walk, claims, is_known, whole=whole)
+
+
+def _weigh_unread(walk: _Walk) -> frozenset[Key]:
+    """What meets an activation with more than a few elements, whatever they are."""
+    found: set[Key] = set()
+    for _, _, sources, _ in walk.meetings:
+        stored = [key for key in sources if isinstance(key[1], str)]
+        if sum(walk.stored[key].numel for key in stored) > FEW:
+            found.update(stored)
+    return frozenset(found)
+
+
+@dataclass
+class _Walk:
+    """Each graph once in the order of its nodes; bodies where they are held, functions where they are called."""
+
+    model: Model
+    wiring: Wiring
+    live: Live
+    is_explained: Callable[[StoredTensor], bool]
+    tables: Collection[Key] = ()
+    meetings: dict[_Meeting, None] = field(default_factory=dict)
+    stored: dict[Key, StoredTensor] = field(default_factory=dict)
+    _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
+    _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
+    _measured: dict[Place, bool] = field(default_factory=dict)
+    _left: int = 0
+
+    def __post_init__(self) -> None:
+        for graph in self.model.graphs:
+            self.stored.update((tensor.key, tensor) for tensor in graph.tensors)
+            self._left += _MOST_VISITS * len(graph.nodes)
+
+    def follow(
+        self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
+    ) -> list[_Value]:
+        """What a graph's outputs carry, with what its inputs do; `told` are tensors that a call gives by attribute."""
+        values = self._values[graph.path] = dict(given)
+        for tensor in graph.tensors:
+            if tensor.carrier in NAMED and tensor.occurrence == 1:
+                values[tensor.name] = self._of(tensor)
+        for node in graph.nodes:
+            self._left -= 1
+            if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+                given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
+                sources = frozenset().union(*given_by)
+                values.update((name, _Value(sources, is_fixed=True)) for name in node.outputs if sources)
+                continue
+            if node.place in self.live.nodes and self._left > 0:
+                self._follow_node(node, values, depth)
+        return [self.find(graph.path, name) for name in graph.outputs]
+
+    def meet(self, path: GraphPath, name: str, value: _Value) -> None:
+        self.meetings[path, name, value.sources, value.is_plain] = None
+
+    def _meet_at(self, node: Node, slot: int, value: _Value) -> None:
+        """Note that data meets an activation at a node, unless all that comes of it is how large something is."""
+        if node.place not in self._measured:
+            self._measured[node.place] = self._gives_sizes(node)
+        if not self._measured[node.place]:
+            self.meet(node.graph_path, node.inputs[slot], value)
+
+    def _gives_sizes(self, node: Node) -> bool:
+        """Whether the shapes that some nodes are given, and nothing else, depend on a node."""
+        waiting, seen = [node], {node.place}
+        while waiting:
+            each = waiting.pop()
+            is_output = not set(each.outputs).isdisjoint(self.wiring.graphs[each.graph_path].outputs)
+            readers = self.wiring.readers(each, inlined=False)
+            if each.op_type not in _ON_SHAPES or not each.is_standard or is_output or not readers:
+                return False
+            for reader, slot in readers:
+                is_shape = reader.is_standard and _SHAPED.get(reader.op_type) == slot
+                if not is_shape and reader.place not in seen:
+                    if len(seen) >= _MOST_ON_SHAPES:
+                        return False
+                    seen.add(reader.place)
+                    waiting.append(reader)
+        return True
+
+    def _of(self, tensor: StoredTensor) -> _Value:
+        if tensor.key in self.tables:
+            return _FIXED
+        if not tensor.numel or self.is_explained(tensor):
+            return _EXPLAINED
+        return _Value(frozenset((tensor.key,)), is_fixed=True)
+
+    def find(self, path: GraphPath, name: str) -> _Value:
+        """What is known of a value, seen from a graph."""
+        place = self.wiring.place(path, name) if name else None
+        if place is None:
+            return _FIXED  # an input that is left out
+        return self._values.get(place, {}).get(name, _GIVEN)
+
+    def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
+        path = node.graph_path
+        operands = [values[name] if name in values else self.find(path, name) for name in node.inputs]
+        body = self.wiring.calls.get(node.place)
+        nested = self.wiring.nested.get(node.place, ())
+        if body is not None:
+            self._set(node, values, self._call(node, self.wiring.graphs[body], operands, depth))
+        elif nested:
+            self._set(node, values, self._hold(node, nested, operands, depth))
+        elif self._may_draw(node):
+            self._set(node, values, self._draw(node, operands))
+        else:
+            value = self._compute(node, operands)
+            if value is not _GIVEN:
+                self._set(node, values, [value] * len(node.outputs))
+
+    def _set(self, node: Node, values: dict[str, _Value], outputs: Sequence[_Value]) -> None:
+        pairs = zip(node.outputs, outputs, strict=False)
+        values.update((name, value) for name, value in pairs if name and value is not _GIVEN)
+
+    def _call(self, node: Node, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
+        if depth >= _DEEPEST:
+            return [
+                _Value(_union(operands), all(value.is_fixed for value in operands), is_plain=False)
+            ] * len(body.outputs)
+        given = tuple([*operands, *[_FIXED] * (len(body.inputs) - len(operands))][: len(body.inputs)])
+        carried: dict[str, Sources] = {
+            f"@{tensor.name.rpartition('.')[2]}": frozenset((tensor.key,))
+            for tensor in self.wiring.carried.get(node.place, ())
+            if tensor.numel and not self.is_explained(tensor)
+        }
+        carried.update({f"@{name}": frozenset((node.place,)) for name in _long_lists(node)})
+        known = None if carried else self._answers.get((body.path, given))
+        if known is None:
+            known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1, carried)
+            if not carried:
+                self._answers[body.path, given] = known
+        return known
+
+    def _hold(
+        self, node: Node, nested: Iterable[Graph], operands: Sequence[_Value], depth: int
+    ) -> list[_Value]:
+        """If: what either branch gives. Loop and Scan: their states once around. Any other: nothing is known."""
+        bodies = list(nested)
+        if depth >= _DEEPEST:
+            return []
+        if node.op_type == "If":
+            condition = operands[0] if operands else _GIVEN
+            branches = [
+                # A branch takes nothing: what it declares is the value around it.
+                self.follow(body, {name: self.find(node.graph_path, name) for name in body.inputs}, depth + 1)
+                for body in bodies
+                if self._runs(body)
+            ]
+            return [_join(values, condition.is_fixed) for values in zip(*branches, strict=False)]
+        is_fixed = all(value.is_fixed for value in operands)
+        outputs: list[_Value] = []
+        for body in bodies:
+            given = {name: _Value(is_fixed=is_fixed) for name in body.inputs}
+            if node.op_type == "Loop":
+                # (trip count, condition, states) -> (iteration, condition, states)
+                states = list(zip(body.inputs[2:], operands[2:], strict=False))
+            else:
+                states = list(zip(body.inputs[::-1], operands[::-1], strict=False))
+            given.update((name, _Value(value.sources, is_fixed, value.is_plain)) for name, value in states)
+            found = self.follow(body, given, depth + 1)
+            outputs = found[1:] if node.op_type == "Loop" else found
+        return outputs
+
+    def _runs(self, body: Graph) -> bool:
+        """Whether some node or tensor of a branch is live, or it has none."""
+        return (
+            not body.nodes
+            or any(node.place in self.live.nodes for node in body.nodes)
+            or any(tensor.key in self.live.tensors for tensor in body.tensors)
+        )
+
+    def _may_draw(self, node: Node) -> bool:
+        """Whether a node drops elements at random: it is Dropout, and no stored `training_mode` is false."""
+        slot = _DROPS.get(node.op_type)
+        if slot is None or not node.is_standard or len(node.inputs) <= slot or not node.inputs[slot]:
+            return False
+        mode = self.wiring.find(node.graph_path, node.inputs[slot])
+        array = mode.payload.array() if isinstance(mode, StoredTensor) and mode.numel == 1 else None
+        return array is None or bool(array.any())
+
+    def _draw(self, node: Node, operands: Sequence[_Value]) -> list[_Value]:
+        """Dropout at work: what is fixed comes out as noise, and its mask is noise whatever comes in."""
+        data = operands[:1]
+        is_fixed = all(value.is_fixed for value in data)
+        noise = _Value(
+            _union(data) | {node.place}, is_fixed, is_plain=False, is_held=any(v.is_held for v in data)
+        )
+        return [noise if is_fixed else _GIVEN, *[noise] * (len(node.outputs) - 1)]
+
+    def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        known = operator_of(node)
+        is_fixed = all(value.is_fixed for value in operands)
+        kind = None if known is None else known.kind
+        if kind is Kind.MEASURES:
+            return self._measure(node, operands) if is_fixed else _GIVEN
+        if kind in (Kind.MAKES, Kind.RANDOM):
+            if not is_fixed:
+                return _GIVEN
+            carried = self._carry(node)
+            return _Value(carried | _union(operands) | {node.place}, is_fixed=True)
+        carried = self._carry(node)
+        if (known is not None and (known.moved is None or known.moved)) or kind in (Kind.TEXT, Kind.SEQUENCE):
+            moved = [
+                v
+                for slot, v in enumerate(operands)
+                if known is None or kind is Kind.TEXT or known.hands_on(slot)
+            ]
+            sources, is_plain = _union(moved) | carried, all(value.is_plain for value in moved)
+            is_held = any(value.is_held for value in moved)
+            patterns = [
+                slot
+                for slot, value in enumerate(operands)
+                if known is not None and value.sources and value.is_fixed and _is_pattern(node, known, slot)
+            ]
+            if (
+                is_fixed and not is_held and patterns
+            ):  # which of few numbers stands where is a formula of them
+                sources, is_plain = _union([*moved, *(operands[slot] for slot in patterns)]) | carried, False
+            else:
+                for slot in patterns:
+                    self._meet_at(node, slot, operands[slot])
+            if known is not None and known.kind is Kind.LOOKS_UP:
+                for slot, value in enumerate(operands):  # numbers looked up at run time, and looked up with
+                    if value.sources and not value.is_fixed and known.slot(slot) is Slot.INDEX:
+                        self._meet_at(node, slot, value)
+            if not sources and not is_fixed:
+                return _GIVEN
+            return _Value(sources, is_fixed, is_plain, is_held)
+        slots = [
+            slot
+            for slot, value in enumerate(operands)
+            if value.sources and (known is None or self._counts(node, known, slot, operands))
+        ]
+        is_held = any(value.is_held for value in operands)
+        if is_fixed and not is_held:
+            sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
+            # What codes stand for is weighed with them: decoding is no formula.
+            is_plain = all(value.is_plain for value in operands) and (
+                kind is Kind.DECODES or self._is_recoded(node)
+            )
+            return _Value(sources, is_fixed=True, is_plain=is_plain) if sources else _FIXED
+        for slot in slots:
+            self._meet_at(node, slot, operands[slot])
+        return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
+
+    def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        """Sizes are numbers too, where somebody chose them: those of what is not explained, or has no element."""
+        stored = self.wiring.find(node.graph_path, node.inputs[0]) if node.inputs else None
+        is_chosen = _union(operands) or (isinstance(stored, StoredTensor) and not stored.numel)
+        return _Value(frozenset({node.place}), is_fixed=True, is_plain=False) if is_chosen else _FIXED
+
+    def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
+        """Whether an input's numbers have a part in the result."""
+        what = known.slot(slot)
+        if what is Slot.INDEX:
+            return False
+        if what is Slot.CONSTANT:
+            return known.op_type != "Range" or all(value.is_fixed for value in operands)
+        if what in (Slot.SCALE, Slot.ZERO_POINT):
+            # One scale for all of an activation is a quantizer's; one for each channel is a factor.
+            tensor = self.wiring.find(node.graph_path, node.inputs[slot])
+            is_single = isinstance(tensor, StoredTensor) and tensor.numel == 1
+            return not (is_single and not self._is_coded(known, slot, operands))
+        return True
+
+    def _is_coded(self, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
+        """Whether the codes that a scale belongs to are stored: those right before it."""
+        codes = [
+            other for other in range(min(slot, len(operands))) if known.slot(other) in (Slot.CODES, Slot.DATA)
+        ]
+        return bool(codes) and operands[codes[-1]].is_fixed
+
+    def _is_recoded(self, node: Node) -> bool:
+        """Whether a node writes numbers as codes, or codes by others, with one scale for all of them."""
+        if not node.is_standard or node.op_type not in _RECODES:
+            return False
+        known = operator_of(node)
+        told = [name for slot, name in enumerate(node.inputs) if known and known.slot(slot) in _OF_CODES]
+        found = [self.wiring.find(node.graph_path, name) for name in told if name]
+        return all(isinstance(tensor, StoredTensor) and tensor.numel == 1 for tensor in found)
+
+    def _carry(self, node: Node) -> Sources:
+        tensors = self.wiring.carried.get(node.place, ())
+        found: Sources = frozenset(t.key for t in tensors if t.numel and not self.is_explained(t))
+        return found | {node.place} if node.settings and any(_long_lists(node)) else found
+
+
+_SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
+"""Operators that are told how large their result is, and the input that tells it."""
+
+_ON_SHAPES = frozenset(
+    {"Add", "Cast", "Concat", "Div", "Equal", "Gather", "Identity", "Max", "Min", "Mul", "Reshape", "Slice"}
+    | {"Squeeze", "Sub", "Unsqueeze", "Where"}
+)
+"""Operators by which shapes are computed."""
+
+_MOST_ON_SHAPES = 64
+"""Nodes that are followed from where a shape is computed."""
+
+_PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
+"""Operators that move what they read by a pattern, besides those that look up."""
+
+
+def _is_pattern(node: Node, known: Operator, slot: int) -> bool:
+    """Whether an input says which of other numbers stands where. Shapes and axes do not."""
+    return known.slot(slot) is Slot.INDEX and (known.kind is Kind.LOOKS_UP or node.op_type in _PATTERNED)
+
+
+_HELD_APART = frozenset({"ai.onnx.ml"})
+"""Domains whose lists are stored tensors of their own (`Carrier.ATTRIBUTE_LIST`)."""
+
+
+def _long_lists(node: Node) -> Iterator[str]:
+    """The attributes of a node that are lists of many numbers, and no stored tensors."""
+    if node.domain not in _HELD_APART:
+        for name, value in node.settings.items():
+            if (isinstance(value, tuple) and len(value) > FEW) or str(value).startswith("sha256:"):
+                yield name
+
+
+def _union(values: Iterable[_Value]) -> Sources:
+    found = [value.sources for value in values if value.sources]
+    return frozenset().union(*found) if found else _NONE
+
+
+def _join(values: Sequence[_Value], is_fixed: bool) -> _Value:
+    return _Value(
+        _union(values),
+        is_fixed and all(value.is_fixed for value in values),
+        all(value.is_plain for value in values),
+        any(value.is_held for value in values),
+    )
+
+
+def _judge(
+    model: Model,
+    wiring: Wiring,
+    walk: _Walk,
+    claims: Collection[Key],
+    is_known: Callable[[GraphPath, str, Array], bool],
+    *,
+    whole: bool,
+) -> Opaque:
+    """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
+    weights: dict[Source, int] = {}
+    salt = model.salt  # it is of all tensors' shapes
+    evaluator = Evaluator(model, wiring, by_default=True)
+    unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
+
+    def weigh(source: Source) -> int:
+        if source not in weights:
+            tensor = walk.stored.get(source) if isinstance(source[1], str) else None
+            encoded = None if tensor is None else find_encoding(tensor, wiring)
+            if tensor is None or encoded is None:
+                weights[source] = 0 if tensor is None else _weigh(tensor, salt, whole=whole)
+            else:
+                weights[source] = weight = _weigh_codes(encoded)
+                if not weight:
+                    weights.update((companion.key, 0) for companion in encoded.companions)
+        return weights[source]
+
+    def is_companion(source: Key) -> bool:
+        """Codes are weighed first, and say what their scales are."""
+        tensor = walk.stored[source]
+        return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
+
+    def rounds(source: Key) -> bool:
+        """Whether it is one scale or zero point by which a graph quantizes, and nothing else."""
+        readers = wiring.readers(walk.stored[source]) if walk.stored[source].numel == 1 else ()
+        told = [(operator_of(node), slot) for node, slot in readers if node.is_standard]
+        return (
+            bool(readers)
+            and len(told) == len(readers)
+            and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
+        )
+
+    def moved(path: GraphPath, name: str, depth: int) -> int:
+        """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
+        found = walk.find(path, name)
+        if not found.sources:
+            return 0
+        if evaluator.number(path, name) is not None:
+            return 1
+        if found.is_fixed:
+            value = evaluator.value(path, name)
+            return FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+        node = wiring.find(path, name)
+        known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
+        if not isinstance(node, Node) or known is None or known.moved == frozenset():
+            return FEW + 1
+        slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
+        if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
+            return FEW + 1  # the node makes numbers itself, as Dropout does
+        return sum(moved(node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
+
+    tensors: set[Key] = set()
+    numbers: dict[Place, int] = {}
+    small: set[Key] = set()
+    for path, name, sources, is_plain in walk.meetings:
+        stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
+        made = [place for place in sources if not isinstance(place[1], str)]
+        total = sum(weigh(key) for key in stored)
+        # What rounds numbers on the way does not count where they stay what they were.
+        least = total - sum(map(rounds, stored))
+        may_be_table = least <= FEW and total <= _MOST_ROUNDED and (bool(made) or not is_plain)
+        is_formula = may_be_table and total <= FEW
+        value = evaluator.value(path, name) if may_be_table else None
+        if may_be_table:  # what cannot be worked out is not known
+            free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
+            if value is None:
+                free = min(free, moved(path, name, 0))
+            if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
+                total = least
+            else:
+                total += free
+        if total > FEW and (made or not is_plain) and least <= _MOST_WORKED_OUT:
+            value = evaluator.value(path, name) if value is None else value
+            if value is not None and is_known(path, name, value):
+                total = 0
+        if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
+            small.update(key for key in stored if weigh(key))
+            continue
+        tensors.update([key for key in stored if weigh(key)] or stored)
+        if is_formula:
+            numbers.update((place, 0 if value is None else value.size) for place in made)
+    small -= tensors
+    if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
+        tensors |= small
+    return Opaque(frozenset(tensors), numbers)
+
+
+def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
+    """How many numbers say a value, and those of which it was rounded where a quantizer was at work on it."""
+    free = count_free(value)
+    node = _quantizer(wiring, path, name) if free > FEW else None
+    if node is None:
+        return free
+    evaluator = Evaluator(model, wiring, by_default=True)
+    scale, zero = (
+        evaluator.value(node.graph_path, given) if given else None for given in (*node.inputs[1:3], "")[:2]
+    )
+    if scale is None or scale.size != 1:
+        return free
+    step = float(scale.reshape(()))
+    numbers = value.astype(np.float64)
+    if value.dtype.kind in "iu":
+        numbers = (numbers - (0.0 if zero is None else float(zero.reshape(-1)[0]))) * step
+    size = float(np.abs(numbers).max(initial=0.0))
+    if not 0 < step * _LEAST_STEPS <= size:
+        return free
+    is_one, is_zero = np.abs(numbers - size) <= step, np.abs(numbers) <= step / 2
+    truths = np.where(is_one, 1.0, np.where(is_zero, 0.0, numbers))
+    return min(free, count_free(numbers, _ROUNDINGS * step), count_free(truths))
+
+
+_LEAST_STEPS = 32
+"""Steps that a quantizer has for the largest number: with fewer anything would be near a table."""
+
+_ROUNDINGS = 2
+"""Steps by which numbers may be off that were rounded again and again."""
+
+
+def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
+    """The last node that rounded what a value brings, past what moves it."""
+    for _ in range(_MOST_VISITS):
+        node = wiring.find(path, name)
+        if not isinstance(node, Node) or not node.inputs:
+            return None
+        if node.op_type in ("DequantizeLinear", "QuantizeLinear"):
+            return node
+        if node.op_type not in MOVES:
+            return None
+        path, name = node.graph_path, node.inputs[0]
+    return None
+
+
+def _is_near(value: Array, before: Array | None) -> bool:
+    """Whether a value, or the codes of one, is a table but for what quantizing took from it on the way."""
+    if before is None or before.shape != value.shape or before.dtype.kind != "f" or count_free(before) > 1:
+        return False
+    wanted, found = before.astype(np.float64).ravel(), value.astype(np.float64).ravel()
+    if value.dtype.kind in "iu":  # codes are the numbers but for a scale and a zero point
+        slope, start = np.polyfit(wanted, found, 1) if np.ptp(wanted) else (0.0, found[0])
+        wanted = slope * wanted + start
+    return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
+
+
+def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:
+    if tensor.dtype.name == "STRING":
+        return max(tensor.numel, tensor.nbytes)
+    if tensor.numel <= 1:
+        return tensor.numel
+    if tensor.numel > _MOST_CODES:
+        return 1 if _is_one_value(tensor, salt, whole=whole) else tensor.numel
+    array = tensor.payload.array()
+    return tensor.numel if array is None else count_free(array)
+
+
+def _is_one_value(tensor: StoredTensor, salt: str, *, whole: bool) -> bool:
+    """Whether a large tensor has one value throughout: at samples, and where `whole` everywhere."""
+    look = tensor.payload.at(sample_positions(tensor.numel, salt))
+    if look is None or not look.size or not bool((look == look[0]).all()):
+        return False
+    return not whole or all(bool((part == look[0]).all()) for part in tensor.payload.parts())
+
+
+def _weigh_codes(encoded: Encoded) -> int:
+    """The same of what codes stand for: a table is one within half of a step."""
+    if encoded.numel > _MOST_CODES:
+        return encoded.numel
+    parts = list(encoded.bands())
+    array = encoded.array()
+    if array is None or not parts:
+        return encoded.numel
+    step = max(float(steps.max(initial=0.0)) for _, steps in parts)
+    return count_free(array, step)
+
+
+_MOST_CODES = 1 << 24
+"""Elements that are read, or decoded, to see whether they are a table."""
+
+
+def _number(tensor: StoredTensor) -> bytes:
+    if tensor.numel > FEW:  # one number, again and again
+        array = tensor.payload.at(np.zeros(1, dtype=np.int64))
+    else:
+        array = tensor.payload.array()
+    return tensor.name.encode() if array is None else array.tobytes()

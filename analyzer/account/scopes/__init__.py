@@ -1,0 +1,290 @@
+"""Names and metadata that exporters leave on values -> PyTorch names, and the modules that they belong to.
+
+Read here: `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), and the
+`folded_from` note of onnxscript's constant folding. What nodes tell is read by `analyzer.account.scopes.paths`.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from analyzer.account.ledger import Role
+from analyzer.model import Model
+
+__all__ = [
+    "Origin",
+    "Provenance",
+    "common_scope",
+    "float_name",
+    "folded_from",
+    "is_buffer_name",
+    "is_dotted",
+    "is_lifted",
+    "is_root_buffer_name",
+    "known_modules",
+    "list_of",
+    "mangle",
+    "module_of",
+    "provenance_of",
+    "read_provenance",
+]
+
+_FX_NODE = "pkg.torch.onnx.fx_node"
+_INPUT_KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
+_FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
+
+_PLAIN_LIST = re.compile(r"\[(?:'[^'\\\\]*'(?:, '[^'\\\\]*')*)?\]")
+_ITEM = re.compile(r"'([^'\\\\]*)'")
+"""Lists as `repr` writes them when no item needs escaping: nearly all, and twenty times as fast as `ast`."""
+
+_PLACEHOLDER = re.compile(r"%([pb])_(\w+)")
+_DOTTED = re.compile(r"(?=.*[A-Za-z_])(?:(?!onnx::)\w+::)*\w+(\.[\w-]+)+")
+"""A module path, perhaps behind what a tool puts before the names of graphs that it inlines, as `F0::`; `onnx::` stands
+before names that PyTorch's tracer makes up."""
+_KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What the exporter's metadata says of the whole file."""
+
+    parameters: frozenset[str]
+    """Mangled names (`encoder_layer_0_weight`) that traced nodes read as parameters."""
+    buffers: frozenset[str]
+    """Mangled names that traced nodes read as buffers."""
+
+
+def read_provenance(model: Model) -> Provenance:
+    """Collect the placeholders that the file's traced nodes mention."""
+    found: dict[str, set[str]] = {"p": set(), "b": set()}
+    for node in model.nodes():
+        text = node.metadata.get(_FX_NODE)
+        if text is not None:
+            for kind, name in _PLACEHOLDER.findall(text):
+                found[kind].add(name)
+    return Provenance(frozenset(found["p"]), frozenset(found["b"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where one value comes from, in PyTorch's words."""
+
+    role: Role
+    sources: tuple[str, ...]
+    """PyTorch names, sorted; empty where it was made from the exporter's own values."""
+    rule: str
+
+
+def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Provenance) -> Origin | None:
+    """What a value's `metadata_props` say of it; None if they say nothing of where it comes from."""
+    if props is None:
+        return None
+    kind = props.get(_INPUT_KIND)
+    if kind in _KINDS:
+        role = _KINDS[kind]
+        return Origin(role, (name,) if role is not Role.CONSTANT else (), "provenance:input-spec")
+    sources = folded_from(props)
+    if not sources:
+        return None
+    roles = {source: _source_role(source, provenance) for source in sources}
+    named = {source for source, found in roles.items() if found is not None}
+    learned = tuple(sorted(source for source in named if roles[source] is Role.PARAMETER))
+    if learned:
+        # Indices may have gathered rows of it, a shape may have repeated it.
+        rule = "provenance:folded-from" if len(named) == len(sources) else "provenance:folded-with"
+        return Origin(Role.PARAMETER, learned, rule)
+    if named:
+        return Origin(Role.BUFFER, tuple(sorted(named)), "provenance:folded-from")
+    return Origin(Role.CONSTANT, (), "provenance:folded-constant")
+
+
+def folded_from(props: Mapping[str, str] | None) -> list[str]:
+    """The values that a value was folded from, as the exporter notes it; none where it notes nothing."""
+    return [] if props is None else list_of(props.get(_FOLDED_FROM)) or []
+
+
+def mangle(name: str) -> str:
+    """A state-dict key as torch.export names its placeholder, without the kind's prefix.
+
+    >>> mangle("embeddings.LayerNorm.bias")
+    'embeddings_layernorm_bias'
+    """
+    return name.replace(".", "_").lower()
+
+
+_CODES_NAME = re.compile(r"(.+?)(?:_quantized|(?:_DQ)?_Q[248](?:G\d+)?)")
+
+
+def float_name(name: str) -> str:
+    """What a tensor was called before onnxruntime's quantizers wrote its codes; any other name as it is.
+
+    >>> float_name("encoder.weight_quantized"), float_name("val_47_Q4"), float_name("val_47")
+    ('encoder.weight', 'val_47', 'val_47')
+    """
+    match = _CODES_NAME.fullmatch(name)
+    return name if match is None else match[1]
+
+
+_LIFTED = re.compile(r"(?:.*\.)?lifted_tensor_\d+")
+"""What torch.export calls a tensor that forward makes: a constant, whatever module it is in."""
+
+
+def is_lifted(source: str) -> bool:
+    """Whether a name is that of a tensor that forward makes, as torch.export calls it."""
+    return _LIFTED.fullmatch(source) is not None
+
+
+def _source_role(source: str, provenance: Provenance) -> Role | None:
+    """Parameter or buffer, for a name that `folded_from` lists; None for a value of the exporter's own.
+
+    The placeholders that traced nodes mention decide; a dotted name that none mentions (all its readers were folded
+    away) is state of a module, since the exporter's own values have no dots, and its last part says which.
+    """
+    if is_lifted(source):
+        return None
+    mangled = mangle(source)
+    if mangled in provenance.parameters:
+        return Role.PARAMETER
+    if mangled in provenance.buffers:
+        return Role.BUFFER
+    if _DOTTED.fullmatch(source):
+        return Role.BUFFER if is_buffer_name(source) else Role.PARAMETER
+    return None
+
+
+_BUFFER_LEAVES = frozenset(
+    {
+        "running_mean",
+        "running_var",
+        "num_batches_tracked",
+        "position_ids",
+        "token_type_ids",
+        "inv_freq",
+        "original_inv_freq",
+        "inv_timescales",
+        "freqs_cis",
+        "masked_bias",
+        "causal_mask",
+        "attn_mask",
+        "attn_mask_probs",
+        "relative_position_index",
+        "relative_coords_table",
+        "cos_cached",
+        "sin_cached",
+        "cos_cache",
+        "sin_cache",
+        "pe",
+        "embed_positions",
+        "embed_scale",
+        "mel_filters",
+        "window",
+        "pixel_mean",
+        "pixel_std",
+        "empty_weight",
+        "final_logits_bias",
+        "e_score_correction_bias",
+        "inited",
+        "cluster_size",
+        "cluster_usage",
+        "embed_avg",
+        "embed_sum",
+        "version",
+        "_float_tensor",
+    }
+)
+_BUFFER_ENDINGS = ("codebook.embed", "embed_positions.weights", "rope.freqs")
+"""Leaves that are buffers in one kind of module only: EnCodec's codebooks, sinusoids, Llama's original rotations."""
+
+
+def is_buffer_name(name: str) -> bool:
+    """Whether a dotted name ends as PyTorch modules call their registered buffers.
+
+    >>> (
+    ...     is_buffer_name("bn1.running_mean"),
+    ...     is_buffer_name("stft.forward_basis_buffer"),
+    ...     is_buffer_name("fc.weight"),
+    ... )
+    (True, True, False)
+    """
+    leaf = name.rpartition(".")[2]
+    if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_index", "_inv_freq", "_mask")):
+        return True
+    return f".{name}".endswith(tuple(f".{ending}" for ending in _BUFFER_ENDINGS))
+
+
+def is_root_buffer_name(name: str) -> bool:
+    """Whether a name without a module is one that only a registered buffer has: no word that a value may be called.
+
+    >>> (
+    ...     is_root_buffer_name("final_logits_bias"),
+    ...     is_root_buffer_name("version"),
+    ...     is_root_buffer_name("and_mask"),
+    ... )
+    (True, False, False)
+    """
+    return name in _BUFFER_LEAVES and "_" in name
+
+
+def is_dotted(name: str) -> bool:
+    """Whether a name has the form of a PyTorch state-dict key with a module path."""
+    return _DOTTED.fullmatch(name) is not None
+
+
+def module_of(name: str) -> str:
+    """The module that owns a parameter.
+
+    >>> module_of("encoder.layer.0.attention.self.query.weight")
+    'encoder.layer.0.attention.self.query'
+    """
+    return name.rpartition(".")[0]
+
+
+_LONGEST_NAME = 1024
+"""Characters of a name of which all modules are looked at."""
+
+
+def known_modules(model: Model) -> set[str]:
+    """The modules that the PyTorch names of tensors tell, and all those around them."""
+    modules: set[str] = set()
+    for name in {float_name(tensor.name) for tensor in model.tensors() if len(tensor.name) <= _LONGEST_NAME}:
+        module = module_of(name) if is_dotted(name) else ""
+        while module and module not in modules:
+            modules.add(module)
+            module = module_of(module)
+    return modules
+
+
+def common_scope(scopes: Iterable[str]) -> str:
+    """The deepest module that contains all of `scopes`.
+
+    >>> common_scope(["encoder.layer.0", "encoder.layer.1"])
+    'encoder.layer'
+    """
+    different = set(scopes)
+    if len(different) < 2:
+        return "".join(different)
+    first, last = min(different), max(different)
+    length = next(
+        (index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None
+    )
+    shared = first if length is None else first[:length]
+    is_whole = all(scope.startswith(".", len(shared)) for scope in different if scope != shared)
+    return shared if is_whole else module_of(shared)
+
+
+def list_of(text: str | None) -> list[str] | None:
+    """The list of strings that an exporter wrote with `repr`; None where it is none."""
+    if text is None:
+        return None
+    if _PLAIN_LIST.fullmatch(text):
+        return _ITEM.findall(text)
+    try:
+        value = ast.literal_eval(text)
+    except (TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+    if not isinstance(value, (list, tuple, set)):
+        return None
+    return [item for item in value if isinstance(item, str)]

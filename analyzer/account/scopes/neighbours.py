@@ -1,0 +1,251 @@
+"""Data flow, scopes that nodes and tensors tell -> scopes of the nodes that tell none.
+
+Each step goes once over the nodes or the edges between them, whatever the model's size.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from analyzer.account.ledger import Entry, Role
+from analyzer.account.scopes import common_scope
+from analyzer.account.scopes.paths import Scope
+from analyzer.model import Key, Node
+from analyzer.model.dataflow import Dataflow
+from analyzer.model.operators import CARRIES, Kind, is_integer_product, named
+from analyzer.model.wiring import Wiring
+
+OWN_WEIGHTS = "structure:own-weights"
+PRODUCT_AND_BIAS = "structure:product-and-bias"
+BETWEEN = "structure:between"
+BODY = "structure:body"
+
+STRENGTH = (
+    "provenance:name-scopes",
+    "provenance:namespace",
+    "name:node-path",
+    OWN_WEIGHTS,
+    PRODUCT_AND_BIAS,
+    BETWEEN,
+    BODY,
+)
+"""What tells the scope of a node, the strongest first."""
+
+_RANKS = {rule: rank for rank, rule in enumerate(STRENGTH)}
+
+_LOOKUPS = named(Kind.LOOKS_UP)
+"""Operators that take rows of a table. Where a head reads the table too, its name may be of the one or the other."""
+
+_PRODUCTS = named(Kind.PRODUCT, Kind.CONVOLUTION)
+"""Operators to whose result the bias of the same module is added, perhaps by a node of its own."""
+
+_BIAS_SLOTS: Mapping[str, frozenset[int]] = {
+    "Add": frozenset({0, 1}),
+    "BiasGelu": frozenset({1}),
+    "FastGelu": frozenset({1}),
+    "MultiHeadAttention": frozenset({3}),
+    "QLinearAdd": frozenset({0, 3}),
+    "SkipLayerNormalization": frozenset({4}),
+    "SkipSimplifiedLayerNormalization": frozenset({3}),
+}
+"""Inputs that are a bias of what comes before."""
+
+_FOREIGN = frozenset({"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""Those of them that belong to another module than what comes before: their bias says nothing of them."""
+
+_MOST_BRIDGES = 6
+"""Operators that may stand between a product and its bias, as they only hand it on; and `Mul` behind integers."""
+
+
+class _Held(NamedTuple):
+    """A learned tensor at an input of a node, as it is stored or prepared."""
+
+    slot: int
+    scope: str | None
+    is_vector: bool
+
+
+def settle_nodes(
+    flow: Dataflow,
+    wiring: Wiring,
+    entries: Sequence[Entry],
+    named: Mapping[Key, Scope],
+    traced: Mapping[int, Scope],
+) -> dict[int, Scope]:
+    """Scopes of nodes that have none in `traced`, from the strongest evidence to the weakest.
+
+    `named` are the scopes of entries that do not depend on who reads them.
+    """
+    if len(traced) == len(flow.nodes):
+        return {}
+    held = _hold(flow, wiring, entries, named)
+    found: dict[int, Scope] = dict(traced)
+    for number, tensors in held.items():
+        if number not in found and not flow.prepares[number]:
+            own = _own(flow.nodes[number], tensors)
+            if own:
+                found[number] = common_scope(own), OWN_WEIGHTS
+    found.update(_by_bias(flow, held, found))
+    found.update(_between(flow, found))
+    _within(flow, found)
+    _prepare(flow, found, held)
+    return {number: scope for number, scope in found.items() if number not in traced}
+
+
+def agree(found: Iterable[Scope | None], *, is_owned: bool) -> Scope | None:
+    """What the readers of a value have in common, by the strongest evidence that any of them has.
+
+    Readers with nothing in common leave a tensor that is owned by a module, as learned ones are, to the first of
+    them, and any other to the outermost module. Places between others count only if every reader has one.
+    """
+    told = list(found)
+    scopes = [scope for scope in told if scope is not None]
+    if not scopes:
+        return None
+    rule = min((rule for _, rule in scopes), key=lambda rule: _RANKS[rule])
+    if _RANKS[rule] >= _RANKS[BETWEEN] and len(scopes) < len(told):
+        return None
+    strongest = [scope for scope, by in scopes if by == rule]
+    common = common_scope(strongest)
+    if not common and is_owned:
+        common = next((scope for scope in strongest if scope), "")
+    return common, rule
+
+
+def _hold(
+    flow: Dataflow, wiring: Wiring, entries: Sequence[Entry], named: Mapping[Key, Scope]
+) -> dict[int, list[_Held]]:
+    """The learned tensors that each node reads, also through nodes that prepare them. Merged ones are one."""
+    held: dict[int, list[_Held]] = defaultdict(list)
+    repeated = {entry.copy_of for entry in entries}
+    for entry in entries:
+        if entry.role is not Role.PARAMETER and entry.role is not Role.BUFFER:
+            continue
+        key, is_vector = entry.tensor.key, sum(dim != 1 for dim in entry.tensor.shape) == 1
+        scope = named[key][0] if key in named else None
+        looks_up = [flow.nodes[number].op_type in _LOOKUPS for number, _ in flow.reads[key]]
+        is_shared = any(looks_up) and (not all(looks_up) or key in repeated)
+        for (number, slot), is_lookup in zip(flow.reads[key], looks_up, strict=True):
+            if not is_shared:
+                held[number].append(_Held(slot, scope, is_vector))
+            elif not is_lookup:
+                held[number].append(_Held(slot, None, is_vector))
+    number = flow.prepares.find(1)
+    while number >= 0:
+        if number in held:
+            _hand_on(flow, wiring, held, number)
+        number = flow.prepares.find(1, number + 1)
+    return held
+
+
+def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], number: int) -> None:
+    """What a node prepares is read by others, as one tensor."""
+    tensors = held[number]
+    known = [tensor.scope for tensor in tensors if tensor.scope is not None]
+    scope = common_scope(known) if known else None
+    for node, slot in wiring.readers(flow.nodes[number], inlined=False):
+        target = flow.numbers[node.graph_path, node.position]
+        if target > number:
+            held[target].append(_Held(slot, scope, all(tensor.is_vector for tensor in tensors)))
+
+
+def _own(node: Node, tensors: Iterable[_Held]) -> list[str]:
+    foreign = _BIAS_SLOTS[node.op_type] if node.op_type in _FOREIGN else frozenset()
+    return [tensor.scope for tensor in tensors if tensor.scope is not None and tensor.slot not in foreign]
+
+
+def _by_bias(
+    flow: Dataflow, held: Mapping[int, Sequence[_Held]], known: Mapping[int, Scope]
+) -> dict[int, Scope]:
+    """A product and what adds the bias to it are one module's: one that tells it tells it of both."""
+    found: dict[int, Scope] = {}
+    for number, tensors in held.items():
+        if flow.nodes[number].op_type not in _PRODUCTS or flow.prepares[number]:
+            continue
+        scope = known.get(number)
+        has_nameless = any(tensor.scope is None for tensor in tensors)
+        told: list[str] = []
+        for target, bias in _biases(flow, held, number):
+            if scope is None and bias.scope is not None and has_nameless:
+                told.append(bias.scope)
+            elif scope is not None and bias.scope is None and target not in known:
+                found[target] = scope[0], PRODUCT_AND_BIAS
+        if told and common_scope(told):
+            found[number] = common_scope(told), PRODUCT_AND_BIAS
+    return found
+
+
+def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -> Iterable[tuple[int, _Held]]:
+    """The vectors that are added to a product, past nodes that only move or re-encode it, and the nodes that do."""
+    is_integer = is_integer_product(flow.nodes[product])
+    layer = [product]
+    for _ in range(_MOST_BRIDGES):
+        following: list[int] = []
+        for number in layer:
+            outputs = set(flow.nodes[number].outputs)
+            for target in dict.fromkeys(flow.targets[number]):
+                node = flow.nodes[target]
+                is_moved = node.op_type in CARRIES and node.inputs[0] in outputs
+                if is_moved or (node.op_type == "Mul" and is_integer):
+                    following.append(target)
+                for tensor in held.get(target, ()):
+                    if tensor.is_vector and tensor.slot in _BIAS_SLOTS.get(node.op_type, ()):
+                        yield target, tensor
+        layer = following
+
+
+def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
+    """The module that the nearest nodes before and after have in common, nearest in the order of the file."""
+    count = len(flow.nodes)
+    if not known or len(known) == count:
+        return {}
+    before, after = [-1] * count, [count] * count
+    last, next_ = [-1] * count, [count] * count  # the same, where the node itself is near enough
+    for number, sources in enumerate(flow.sources):
+        nearest = -1
+        for source in sources:
+            if last[source] > nearest:
+                nearest = last[source]
+        before[number] = nearest
+        last[number] = number if number in known else nearest
+    for number in range(count - 1, -1, -1):
+        nearest = count
+        for target in flow.targets[number]:
+            if next_[target] < nearest:
+                nearest = next_[target]
+        after[number] = nearest
+        next_[number] = number if number in known else nearest
+    found: dict[int, Scope] = {}
+    common: dict[tuple[str, str], str] = {}
+    for number in range(count):
+        if number not in known and before[number] >= 0 and after[number] < count:
+            ends = known[before[number]][0], known[after[number]][0]
+            if ends not in common:
+                common[ends] = common_scope(ends)
+            if common[ends]:
+                found[number] = common[ends], BETWEEN
+    return found
+
+
+def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
+    """What a nested graph does is done where the node is that holds it."""
+    if not flow.holders:
+        return
+    for number, node in enumerate(flow.nodes):
+        holder = flow.holders.get(node.graph_path)
+        if holder is not None and number not in found and holder in found and found[holder][0]:
+            found[number] = found[holder][0], BODY
+
+
+def _prepare(flow: Dataflow, found: dict[int, Scope], held: Mapping[int, Sequence[_Held]]) -> None:
+    """What only prepares stored tensors belongs to those who read what it prepares."""
+    number = flow.prepares.rfind(1)
+    while number >= 0:
+        if number not in found:
+            readers = (found.get(target) for target in flow.targets[number])
+            scope = agree(readers, is_owned=number in held)
+            if scope is not None:
+                found[number] = scope
+        number = flow.prepares.rfind(1, 0, number)

@@ -1,0 +1,245 @@
+"""Names and notes of nodes, names of tensors that are paths -> module paths.
+
+Read here: `metadata_props` of nodes (torch/onnx/_internal/exporter/_core.py writes one module path a depth, other
+exporters one part), and names in which `/` stands between modules: those of the TorchScript exporter
+(`/encoder/layer.0/attention/self/query/MatMul`), of TensorFlow's converters (`model/dense_1/MatMul`,
+`dense_1/kernel:0`) and of Caffe2 (`fire2/expand1x1_w_0`). Optimizers and quantizers put words of their own behind them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Set
+
+from analyzer.account.scopes import common_scope, known_modules, list_of
+from analyzer.model import Model, Node, Place
+
+Scope = tuple[str, str]
+"""A module, and the rule that says so."""
+
+NodeScopes = dict[Place, Scope]
+"""Scopes of nodes, by (graph path, position)."""
+
+_NAME_SCOPES = "pkg.torch.onnx.name_scopes"
+_NAMESPACE = "namespace"
+
+_NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
+"""What torch.export writes for a node that it made outside any module's forward."""
+
+
+def scope_nodes(model: Model) -> NodeScopes:
+    """The scope of every node that tells where it comes from, by (graph path, position)."""
+    scopes: NodeScopes = {}
+    paths: set[str] = set()
+    known: dict[str, Scope | None] = {}
+    for node in model.nodes():
+        module, slash, operator = node.name.rpartition("/")
+        if node.metadata or not slash or _ODD.search(operator) or ";" in module:
+            found = node_scope(node)
+        elif module in known:  # nodes of one module are many, and their names differ in the operator alone
+            found = known[module]
+        else:
+            found = known[module] = node_scope(node)
+        if found is not None:
+            scopes[node.graph_path, node.position] = found
+            if found[1] == NODE_PATH and node.name.startswith(("/", f"{_FUSED}/")):
+                paths.add(found[0])
+    modules = _modules_of(paths, known_modules(model)) if paths else {}
+    if modules:
+        for place, (scope, rule) in scopes.items():
+            if rule == NODE_PATH and scope in modules:
+                scopes[place] = modules[scope], rule
+    return scopes
+
+
+NODE_PATH = "name:node-path"
+"""The rule of a scope that a node's name tells."""
+
+
+def node_scope(node: Node) -> Scope | None:
+    """The module whose forward made this node, and the rule that says so; None if nothing does.
+
+    `name_scopes` lists one module path a depth and ends with the fx node; `namespace` holds the same with classes.
+    """
+    scopes = list_of(node.metadata.get(_NAME_SCOPES)) if node.metadata else None
+    if scopes:
+        scope = scopes[-2] if len(scopes) > 1 else ""
+        return None if scope == _NO_MODULE else (scope, "provenance:name-scopes")
+    namespace = node.metadata.get(_NAMESPACE) if node.metadata else None
+    if namespace:
+        scope = _of_namespace(namespace)
+        return None if scope == _NO_MODULE else (scope, "provenance:namespace")
+    path = _node_path(node.name) if "/" in node.name else None
+    return None if path is None else (path, NODE_PATH)
+
+
+_DEEPEST = 64
+"""Depths of a note that are read; modules are nested a dozen deep."""
+
+_CLASS = re.compile(r"[A-Z]\w*")
+"""A module's class without its package; what torch.export calls is `aten.linear.default` and the like."""
+
+
+def _of_namespace(text: str) -> str:
+    """The module of `name: Class/name: Class/fx node: target`. Exporters write whole names or parts of them.
+
+    >>> _of_namespace(": Bert/encoder: p.Encoder/encoder.layer: p.Layer/linear: aten.linear.default")
+    'encoder.layer'
+    >>> _of_namespace(": Bert/encoder: Encoder/layer: Layer")
+    'encoder.layer'
+    """
+    pieces = [piece.partition(":") for piece in text.split("/")]
+    if not _CLASS.fullmatch(pieces[-1][2].strip()):
+        pieces.pop()
+    scope = ""
+    for name in (piece[0].strip() for piece in pieces[-_DEEPEST:]):
+        is_whole = not scope or name == scope or name.startswith(f"{scope}.")
+        scope = name if is_whole else f"{scope}.{name}" if name else scope
+    return scope
+
+
+def module_classes(model: Model) -> dict[str, str]:
+    """Class names of modules by their paths, without their packages, as exporters note them on nodes.
+
+    A path of which notes say different classes has none.
+    """
+    found: dict[str, str | None] = {}
+    for node in model.nodes():
+        pieces = [piece.partition(":") for piece in node.metadata.get(_NAMESPACE, "").split("/")]
+        if len(pieces) > 1 and not _CLASS.fullmatch(pieces[-1][2].strip().rpartition(".")[2]):
+            pieces.pop()
+        class_ = pieces[-1][2].strip().rpartition(".")[2]
+        scope = node_scope(node) if _CLASS.fullmatch(class_) else None
+        if scope is not None:
+            path = scope[0]
+            found[path] = class_ if found.get(path, class_) == class_ else None
+    return {path: class_ for path, class_ in found.items() if class_ is not None}
+
+
+_FUSED = "fused "
+"""What onnxruntime puts before the name of an operator that it has fused with its activation."""
+
+_FUSION = re.compile(r"Fusion(?:_token_\d+)?")
+"""How the parts end that onnxruntime's optimizers put behind a name: `MatMulAddFusion`."""
+
+_READS = re.compile(r"(?:ReadVariableOp|resource|Read)(?![A-Za-z]).*")
+"""Parts of TensorFlow's names behind the operator that reads the variable: `dense/BiasAdd/ReadVariableOp/resource`."""
+
+
+_ODD = re.compile(r"Fusion|^$|^Read|^resource")
+"""Last parts of names that are not an operator's."""
+
+
+def _node_path(name: str) -> str | None:
+    """The modules in a node's name: all its parts but the operator.
+
+    >>> _node_path("/encoder/layer.0/query/MatMul_quant"), _node_path("/Add_3")
+    ('encoder.layer.0.query', '')
+    >>> _node_path("fused /pooler/Gemm"), _node_path("node_MatMul_46/MatMulAddFusion")
+    ('pooler', None)
+    >>> _node_path("net/dense/MatMul;net/dense/BiasAdd")
+    'net.dense'
+    """
+    if ";" in name:  # TensorFlow Lite names a fused node after all that it was
+        found = [_node_path(piece) for piece in name.split(";") if "/" in piece]
+        return common_scope(path for path in found if path is not None) or None
+    name = name.removeprefix(_FUSED)
+    parts = _parts(name)
+    while parts and _FUSION.search(parts[-1]):
+        parts.pop()
+    if len(parts) < 2 and not (parts and name.startswith("/")):
+        return None
+    return ".".join(_modules(parts))
+
+
+def _parts(name: str) -> list[str]:
+    parts = [part for part in name.split("/") if part]
+    if len(parts) > 2 and parts[0].endswith("__"):
+        # A model that was put into another one: the prefix is part of the first module's name.
+        parts[:2] = [parts[0] + parts[1]]
+    # A Sequential that is called stands twice: `/layer/layer.0/Conv` is in `layer.0`.
+    return [
+        part for part, child in zip(parts, (*parts[1:], ""), strict=False) if not child.startswith(f"{part}.")
+    ]
+
+
+def _modules(parts: list[str]) -> list[str]:
+    """What is left of a path without the operator or the variable at its end."""
+    count = len(parts)
+    while count > 2 and _READS.fullmatch(parts[count - 1]):
+        count -= 1
+    return parts[: count - 1]
+
+
+_REPEATED = re.compile(r"(.+)_\d+")
+
+_LONGEST_PREFIX = 3
+"""Modules that may be missing at the beginning of a path."""
+
+
+def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
+    """The modules that paths of the TorchScript exporter stand for, of those that are not the modules' own.
+
+    A module's later calls have a number (`query_1`) that no tensor's name knows. A module that nobody calls, because
+    its parts are called instead, is missing: `/decoder/layers.0` for `model.decoder.layers.0`.
+    """
+    found: dict[str, str] = {}
+    for path in paths - known:
+        again = _REPEATED.fullmatch(path)
+        if again is not None and again[1] in paths:
+            found[path] = again[1]
+    prefixes = _missing_prefixes(paths, known)
+    for path in paths if prefixes else ():
+        module = found.get(path, path)
+        prefix = prefixes.get(module.partition(".")[0])
+        if prefix is not None:
+            found[path] = f"{prefix}.{module}"
+    return found
+
+
+def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
+    """What to put before paths, by their first part: the one prefix that makes most of them known modules."""
+    endings: dict[str, set[str]] = defaultdict(set)
+    for module in known:
+        parts = module.split(".", _LONGEST_PREFIX)
+        for depth in range(1, len(parts)):
+            endings[".".join(parts[depth:])].add(".".join(parts[:depth]))
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    for path in paths:
+        first, dot, _ = path.partition(".")
+        if dot and first not in known and path in endings:
+            votes[first].update(endings[path])
+    best = {first: counter.most_common(2) for first, counter in votes.items()}
+    return {first: top[0][0] for first, top in best.items() if len(top) == 1 or top[0][1] > top[1][1]}
+
+
+_ENDING = re.compile(r"(?::\d+)?(?:_quantized)?(?:_scale|_zero_point)?$")
+"""What TensorFlow and onnxruntime's quantizers put behind a tensor's name."""
+
+_BLOB = re.compile(r"(.+)_(?:b|m|riv|rm|s|v|w)_\d+")
+"""A weight's name in Caffe2: layer, kind, number."""
+
+_WORD = re.compile(r"[\w.:\-]+")
+
+
+def tensor_path(name: str) -> str | None:
+    """The module in a tensor's name that is a path; None where it is none, or the name of a converter's constant.
+
+    >>> tensor_path("conv2d_6/kernel:0"), tensor_path("net/dense/BiasAdd/ReadVariableOp/resource:0")
+    ('conv2d_6', 'net.dense')
+    >>> tensor_path("fire2/expand1x1_w_0"), tensor_path("/encoder/query/Transpose_output_0_quantized")
+    ('fire2.expand1x1', 'encoder.query')
+    >>> tensor_path("net/Const_24:0"), tensor_path("onnx::MatMul_12")
+    (None, None)
+    """
+    if ";" in name:
+        return _node_path(name)
+    name = _ENDING.sub("", name) if "/" in name else name
+    blob = _BLOB.fullmatch(name) if name[-1:].isdigit() else None
+    if blob is None and "/" not in name:
+        return None
+    parts = _parts(f"{blob[1]}/weight" if blob else name)
+    if len(parts) < 2 or not all(_WORD.fullmatch(part) for part in parts) or parts[-1].startswith("Const"):
+        return None
+    return ".".join(_modules(parts))

@@ -1,0 +1,481 @@
+"""A convolutional network's graph -> its stages: the parts of the trunk that have one resolution each.
+
+A resolution is the size of the picture (or signal) that a node gives out: what the graph's input has, halved by each
+stride, enlarged by each interpolation. Names are not needed, nor the sizes of the input: strides say how far a value is
+from it. What is pooled to one number a channel is the head, unless it goes back into the trunk, as a squeeze and
+excitation does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import numpy as np
+
+from analyzer.account.ledger import Stages
+from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
+from analyzer.model.operators import DECODES, Kind, Slot, kind_of, operator_of
+from analyzer.model.wiring import Wiring
+
+HEAD = "head"
+"""The stage of what is pooled or flattened, and has no resolution any more."""
+
+_FEWEST = 2
+"""Convolutions that a graph has at least to have a trunk."""
+
+_Dims = tuple[int | None, ...]
+_Strides = tuple[Fraction, ...]
+_Level = tuple[_Strides, bool]
+"""How far a value's size is from the input's along each axis, and whether it was enlarged on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What is known of a value."""
+
+    dims: _Dims | None
+    """Its sizes; None for one that is not known, or as a whole where even the rank is not."""
+    strides: _Strides | None = None
+    """None before the first convolution."""
+    is_up: bool = False
+    is_flat: bool = False
+    """Whether it is pooled, or flattened."""
+
+    @property
+    def level(self) -> _Level | None:
+        return None if self.strides is None else (self.strides, self.is_up)
+
+
+_UNKNOWN = _Seen(None)
+
+
+def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) -> Stages | None:
+    """Find the stages of a model's convolutional trunks; None where it has none.
+
+    Args:
+        model: the model.
+        wiring: who reads what.
+        computing: the node that computes first with each stored tensor.
+    """
+    firsts: dict[str, Place] = {}
+    nodes: dict[Place, str] = {}
+    for part in model.parts:
+        graph = wiring.graphs.get(part.path)
+        if graph is None:
+            continue
+        trunk = _Trunk(wiring, graph.path, graph.signature)
+        if sum(kind_of(node) is Kind.CONVOLUTION for node in graph.nodes) >= _FEWEST:
+            begins, found = trunk.walk(graph.nodes)
+            firsts = begins | firsts
+            nodes |= found
+    if not nodes:
+        return None
+    _fill_bodies(model, wiring, nodes)
+    entries = {key: nodes[place] for key, place in computing.items() if place in nodes}
+    names = sorted(firsts.keys() & set(nodes.values()), key=lambda name: (name == HEAD, firsts[name]))
+    return Stages(tuple(names), entries, nodes, {name: firsts[name] for name in names})
+
+
+def _fill_bodies(model: Model, wiring: Wiring, nodes: dict[Place, str]) -> None:
+    """What stands in a nested graph or in a function is in the stage of the node that holds or first calls it."""
+    holders: dict[GraphPath, Place] = {path: place for place, path in reversed(wiring.calls.items())}
+    holders |= {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
+    for graph in model.graphs:
+        path, seen = graph.path, set[GraphPath]()
+        while path in holders and path not in seen:
+            seen.add(path)
+            stage = nodes.get(holders[path])
+            if stage is not None:
+                nodes |= {node.place: stage for node in graph.nodes if node.place not in nodes}
+                break
+            path = holders[path][0]
+
+
+class _Trunk:
+    """One main graph, walked in the order of its nodes."""
+
+    def __init__(self, wiring: Wiring, path: GraphPath, signature: Sequence[ValueType]) -> None:
+        self._wiring, self._path = wiring, path
+        self._values: dict[str, _Seen] = {}
+        for value in signature:
+            if value.dims is not None and len(value.dims) > 2:
+                dims = tuple(dim if isinstance(dim, int) and dim > 0 else None for dim in value.dims)
+                self._values[value.name] = _Seen(dims)
+
+    def walk(self, nodes: Sequence[Node]) -> tuple[dict[str, Place], dict[Place, str]]:
+        """The node that each stage begins with, and the stage of each node that has one."""
+        levels: list[_Level | None] = []
+        flat: list[bool] = []
+        sizes: dict[_Level, Counter[_Dims]] = defaultdict(Counter)
+        for node in nodes:
+            seen = self._take(node)
+            levels.append(None if seen is None else seen.level)
+            flat.append(seen is not None and seen.is_flat)
+            if seen is not None and seen.level is not None and not seen.is_flat and seen.dims is not None:
+                space = seen.dims[2:]
+                if len(space) == len(seen.level[0]) and all(space):
+                    sizes[seen.level][space] += 1
+        used = dict.fromkeys(level for level in levels if level is not None)
+        named = {**_name(list(used), {level: _usual(found) for level, found in sizes.items()}), _FLAT: HEAD}
+        begins: dict[str, Place] = {}
+        for node, level, is_flat in zip(nodes, levels, flat, strict=True):
+            if level is not None:
+                begins.setdefault(HEAD if is_flat else named[level], node.place)
+        lent = zip(nodes, _lend(nodes, levels, flat), strict=True)
+        return begins, {node.place: named[level] for node, level in lent if level is not None}
+
+    def _take(self, node: Node) -> _Seen | None:
+        """What a node gives out; None where nothing of the trunk flows into it."""
+        given = [self._values[name] for name in node.inputs if name in self._values]
+        if not given or kind_of(node) is Kind.MEASURES:
+            return None
+        rule = _RULES.get(node.op_type, _follow) if node.is_standard else _follow
+        made = rule(node, given[0] if rule is not _follow else _largest(given), self)
+        if node.op_type in ("Concat", "Sum", "Add", "Mul", "Max") and len(given) > 1:
+            made = replace(made, is_up=any(each.is_up for each in given))
+        for name in node.outputs:
+            if name:
+                self._values[name] = made
+        return made
+
+    def constant(self, node: Node, slot: int) -> list[float] | None:
+        """The numbers of a short stored tensor that a node reads."""
+        name = node.inputs[slot] if 0 <= slot < len(node.inputs) else ""
+        tensor = self._wiring.find(self._path, name) if name else None
+        if (
+            not isinstance(tensor, StoredTensor)
+            or not 0 < tensor.numel <= _SHORT
+            or tensor.extent is not None
+        ):
+            return None
+        array = tensor.payload.array()
+        if array is None or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+            return None
+        return [float(number) for number in np.ravel(array)]
+
+    def shape(self, node: Node, slot: int) -> tuple[int, ...] | None:
+        """The shape of the stored tensor that a node reads, perhaps decoded."""
+        name = node.inputs[slot] if 0 <= slot < len(node.inputs) else ""
+        for _ in range(_STEPS):
+            found = self._wiring.find(self._path, name) if name else None
+            if isinstance(found, StoredTensor):
+                return found.shape
+            if not isinstance(found, Node) or found.op_type not in DECODES or not found.inputs:
+                return None
+            name = found.inputs[0]
+        return None
+
+
+def _ints(node: Node, name: str) -> tuple[int, ...]:
+    """A list of integers among a node's attributes; empty where it has none."""
+    found = node.settings.get(name, ())
+    return tuple(x for x in found if isinstance(x, int)) if isinstance(found, tuple) else ()
+
+
+_STEPS = 8
+"""Nodes between a stored tensor and what computes with it, at most."""
+
+_SHORT = 16
+"""Elements of a tensor that may be a shape."""
+
+_FLAT: _Level = ((), False)
+
+_Rule = Callable[[Node, _Seen, "_Trunk"], _Seen]
+
+
+def _lend(
+    nodes: Sequence[Node], levels: Sequence[_Level | None], flat: Sequence[bool]
+) -> list[_Level | None]:
+    """Levels of what has none, and of what is pooled and goes back into the trunk: those of the first reader."""
+    readers: dict[str, list[int]] = defaultdict(list)
+    for at, node in enumerate(nodes):
+        for name in node.inputs:
+            readers[name].append(at)
+    found = [_FLAT if is_flat else level for level, is_flat in zip(levels, flat, strict=True)]
+    for at in reversed(range(len(nodes))):
+        if found[at] is not None and not flat[at]:
+            continue
+        following = (found[reader] for name in nodes[at].outputs for reader in readers[name] if reader > at)
+        known = [level for level in following if level is not None]
+        if known:
+            found[at] = next((level for level in known if level != _FLAT), _FLAT)
+    return found
+
+
+def _usual(sizes: Counter[_Dims]) -> _Dims:
+    """The size that most nodes give out, of several the last: padding is a node of its own in some files."""
+    return max(reversed(sizes), key=sizes.__getitem__)
+
+
+def _name(levels: Sequence[_Level], sizes: Mapping[_Level, _Dims]) -> dict[_Level, str]:
+    """Sizes, where those of the input are known; else the part of the input's that they are."""
+    named: dict[_Level, str] = {}
+    taken: set[str] = set()
+    for level in levels:
+        strides, is_up = level
+        size = sizes.get(level)
+        text = "x".join(map(str, size)) if size else _ratio(strides)
+        name = f"{text} up" if is_up else text
+        if name in taken:
+            name = f"{name} ({_ratio(strides)})"
+        taken.add(name)
+        named[level] = name
+    return named
+
+
+def _ratio(strides: _Strides) -> str:
+    """The part of the input's size.
+
+    >>> _ratio((Fraction(8), Fraction(8))), _ratio((Fraction(1), Fraction(1)))
+    ('1/8', '1/1')
+    """
+    parts = [f"{stride.denominator}/{stride.numerator}" for stride in strides]
+    return parts[0] if len(set(parts)) == 1 else " x ".join(parts)
+
+
+# what operators do
+
+_FAR = 1 << 16
+"""Times that a picture may be smaller or larger than the input: numbers beyond are a mistake, and would grow."""
+
+
+def _largest(given: Sequence[_Seen]) -> _Seen:
+    """Of several values the one nearest to the input's size, which others are spread over."""
+
+    def order(seen: _Seen) -> tuple[bool, bool, Fraction, int]:
+        strides = seen.strides or ()
+        size = -math.prod(dim or 1 for dim in seen.dims) if seen.dims is not None else 1
+        return seen.is_flat, seen.strides is None, math.prod(strides, start=Fraction(1)), size
+
+    return min(given, key=order)
+
+
+def _follow(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    return seen
+
+
+def _convolve(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """A window that moves: a convolution, or a pool."""
+    kernel = _ints(node, "kernel_shape") or _weight_size(node, trunk)
+    rank = len(kernel) or (len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ()))
+    if rank < 1:
+        return replace(seen, dims=None)
+    steps = _ints(node, "strides") or (1,) * rank
+    before = seen.strides if seen.strides is not None and len(seen.strides) == rank else (Fraction(1),) * rank
+    if len(steps) != rank or min(steps) < 1 or max(steps) > _FAR or max(before) > _FAR:
+        return _UNKNOWN
+    space = seen.dims[2:] if seen.dims is not None and len(seen.dims) == rank + 2 else (None,) * rank
+    is_turned = node.op_type == "ConvTranspose"
+    made = tuple(
+        None if size is None or not kernel else _slide(node, size, axis, kernel, steps)
+        for axis, size in enumerate(space)
+    )
+    if kind_of(node) is Kind.POOLS and all(size == 1 for size in made) and any(s != 1 for s in space):
+        return _pooled(seen, rank)
+    strides = tuple(
+        stride / step if is_turned else stride * step for stride, step in zip(before, steps, strict=True)
+    )
+    is_up = seen.is_up or (is_turned and any(step > 1 for step in steps))
+    return _Seen((None, None, *made), strides, is_up, seen.is_flat)
+
+
+def _weight_size(node: Node, trunk: _Trunk) -> tuple[int, ...]:
+    """The window of a convolution that does not say it: that of its weight."""
+    known = operator_of(node)
+    if known is None or kind_of(node) is not Kind.CONVOLUTION:
+        return ()
+    slots = [at for at, slot in enumerate(known.slots) if at and slot in (Slot.LEARNED, Slot.CODES)]
+    return (trunk.shape(node, slots[0]) or ())[2:] if slots else ()
+
+
+def _slide(node: Node, size: int, axis: int, kernel: Sequence[int], steps: Sequence[int]) -> int | None:
+    """The size after a window has moved over it (ONNX, Conv and AveragePool)."""
+    step, rank = steps[axis], len(steps)
+    pads = _ints(node, "pads") or (0,) * (2 * rank)
+    widened = _ints(node, "dilations") or (1,) * rank
+    auto = node.settings.get("auto_pad", "NOTSET")
+    if len(pads) != 2 * rank or len(widened) != rank or len(kernel) != rank:
+        return None
+    window = widened[axis] * (kernel[axis] - 1) + 1
+    if node.op_type == "ConvTranspose":
+        added = _ints(node, "output_padding") or (0,) * rank
+        if auto in ("SAME_UPPER", "SAME_LOWER"):
+            return size * step
+        return (
+            step * (size - 1)
+            + window
+            - pads[axis]
+            - pads[axis + rank]
+            + (added[axis] if len(added) == rank else 0)
+        )
+    if auto in ("SAME_UPPER", "SAME_LOWER"):
+        return -(-size // step)
+    room = size + (0 if auto == "VALID" else pads[axis] + pads[axis + rank]) - window
+    made = (-(-room // step) if node.integers.get("ceil_mode") else room // step) + 1
+    return made if made > 0 else None
+
+
+def _pooled(seen: _Seen, rank: int) -> _Seen:
+    return replace(seen, dims=(None, None, *(1,) * rank), is_flat=True)
+
+
+def _pool(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    rank = len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ())
+    return _pooled(seen, max(rank, 0))
+
+
+def _reduce(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """A mean over the axes of the picture is a pool; over the channels, a norm's."""
+    rank = 0 if seen.dims is None else len(seen.dims)
+    axes = _ints(node, "axes") or tuple(int(axis) for axis in trunk.constant(node, 1) or ())
+    over = {axis % rank for axis in axes} if rank else set[int]()
+    space = len(seen.strides or ())
+    if seen.strides is not None and space and len(over) >= space and 0 not in over:
+        is_pool = rank != 3 or space == 1 or 1 in over
+        if is_pool and (len(over) > 1 or space == 1):
+            keeps = node.integers.get("keepdims", 1)
+            return _pooled(seen, space) if keeps else replace(seen, dims=(None, None), is_flat=True)
+    if seen.strides is not None and rank == 3 and over == {1}:
+        return replace(seen, dims=None, is_flat=True)
+    return seen
+
+
+def _flatten(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    return replace(seen, dims=(None, None), is_flat=True)
+
+
+def _reshape(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    told = _ints(node, "shape") or trunk.constant(node, 1)
+    if told is None:
+        return replace(seen, dims=None)
+    dims = tuple(int(dim) if dim > 0 else None for dim in told)
+    if len(dims) <= 2 and seen.strides is not None:
+        return replace(seen, dims=dims, is_flat=True)
+    old = seen.dims
+    if old is not None and len(old) == len(dims):  # 0 keeps a size
+        dims = tuple(old[at] if told[at] == 0 else dim for at, dim in enumerate(dims))
+    return replace(seen, dims=dims)
+
+
+def _transpose(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    order = _ints(node, "perm")
+    if seen.dims is None or sorted(order) != list(range(len(seen.dims))):
+        return replace(seen, dims=None if seen.dims is None else tuple(reversed(seen.dims)))
+    return replace(seen, dims=tuple(seen.dims[axis] for axis in order))
+
+
+def _gather(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """Part of what lies along an axis; with one index the axis is gone."""
+    index = trunk.shape(node, 1)
+    axis = node.integers.get("axis", 0)
+    if seen.dims is None or index is None or not -len(seen.dims) <= axis < len(seen.dims):
+        return replace(seen, dims=None)
+    at = axis % len(seen.dims)
+    size = () if index == () else (math.prod(index),)
+    return replace(seen, dims=(*seen.dims[:at], *size, *seen.dims[at + 1 :]))
+
+
+def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """To other sizes; where neither these nor the scales are stored, those of what it is joined with are taken."""
+    told = node.settings.get("scales")
+    scales = [x for x in told if isinstance(x, int | float)] if isinstance(told, tuple) else None
+    old = seen.dims
+    if scales is None:
+        place = 1 if node.op_type == "Upsample" or len(node.inputs) == 2 else 2
+        scales = trunk.constant(node, place)
+    sizes = trunk.constant(node, 3)
+    space = None if old is None else old[2:]
+    if scales is None and sizes is not None and space and len(sizes) >= len(space) and all(space):
+        ends = [int(size) for size in sizes[-len(space) :]]
+        ratios = [Fraction(new, was) for new, was in zip(ends, space, strict=True) if was]
+    elif scales is not None and len(scales) >= len(seen.strides or ()):
+        count = len(seen.strides or ()) or max(len(scales) - 2, 0)
+        if not all(math.isfinite(scale) for scale in scales):
+            return _UNKNOWN
+        ratios = [Fraction(float(scale)).limit_denominator(64) for scale in scales[len(scales) - count :]]
+    else:
+        return _UNKNOWN
+    if not ratios or min(ratios) <= 0:
+        return _UNKNOWN
+    return _scaled(seen, ratios)
+
+
+def _scaled(seen: _Seen, ratios: Sequence[Fraction]) -> _Seen:
+    """A picture that is so many times as large along each axis."""
+    rank = len(ratios)
+    strides = seen.strides if seen.strides is not None else (Fraction(1),) * rank
+    if len(strides) != rank or max((*ratios, *(1 / stride for stride in strides))) > _FAR:
+        return _UNKNOWN
+    dims = seen.dims
+    if dims is not None:
+        space = dims[2:] if len(dims) == rank + 2 else (None,) * rank
+        dims = (
+            None,
+            None,
+            *(
+                None if size is None else math.floor(size * ratio)
+                for size, ratio in zip(space, ratios, strict=True)
+            ),
+        )
+    made = tuple(stride / ratio for stride, ratio in zip(strides, ratios, strict=True))
+    return _Seen(dims, made, seen.is_up or max(ratios) > 1, seen.is_flat and max(ratios) <= 1)
+
+
+def _fold(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """Channels to places, or places to channels."""
+    block = node.integers.get("blocksize", 1)
+    rank = len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ())
+    if block < 1 or rank < 1:
+        return seen
+    ratio = Fraction(block) if node.op_type == "DepthToSpace" else Fraction(1, block)
+    return _scaled(seen, [ratio] * rank)
+
+
+def _slice(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
+    """Every second line of a picture: the first step of some detectors, in place of a stride."""
+    steps, axes = trunk.constant(node, 4), trunk.constant(node, 3)
+    if steps is None or axes is None or len(steps) != len(axes) or seen.dims is None:
+        return seen
+    rank = len(seen.dims)
+    taken = {int(axis) % rank: int(step) for axis, step in zip(axes, steps, strict=True) if step > 1}
+    space = range(2, rank)
+    if not taken or not set(taken) <= set(space):
+        return seen
+    dims = list(seen.dims)
+    for axis, step in taken.items():
+        size = dims[axis]
+        dims[axis] = None if size is None else -(-size // step)
+    before = seen.strides or (Fraction(1),) * len(space)
+    if len(before) != len(space):
+        return seen
+    strides = tuple(stride * taken.get(axis, 1) for axis, stride in zip(space, before, strict=True))
+    return replace(seen, dims=tuple(dims), strides=strides)
+
+
+_RULES: Mapping[str, _Rule] = {
+    **dict.fromkeys(
+        (
+            *("AveragePool", "Conv", "ConvInteger", "ConvTranspose", "FusedConv", "LpPool", "MaxPool"),
+            *("QLinearAveragePool", "QLinearConv"),
+        ),
+        _convolve,
+    ),
+    **dict.fromkeys(
+        ("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool", "QLinearGlobalAveragePool"), _pool
+    ),
+    **dict.fromkeys(("QLinearReduceMean", "ReduceMax", "ReduceMean", "ReduceSum"), _reduce),
+    "DepthToSpace": _fold,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Slice": _slice,
+    "SpaceToDepth": _fold,
+    "Transpose": _transpose,
+    "Upsample": _resize,
+}
+"""What operators do to a picture that do anything to it; all others hand it on."""

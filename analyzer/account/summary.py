@@ -1,0 +1,124 @@
+"""A ledger -> what a person asks first: which operators there are, how weights are quantized, what is wasted."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Literal
+
+from analyzer.account.decoding import CODES
+from analyzer.account.decoding.encodings import find_packing
+from analyzer.account.findings.facts import count_freed
+from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.model import Carrier, StoredTensor, is_training
+from analyzer.model.operators import MOVES
+from analyzer.model.wiring import Wiring
+from analyzer.read.book import NODE_METADATA, ORPHANED, UNKNOWN
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCount:
+    """One operator: how many nodes are of it, in all graphs and functions, and what it computes with."""
+
+    op_type: str
+    """As the file has it; "" stands for what no node computes with."""
+    domain: str
+    """Its operator set; "ai.onnx" is the default one."""
+    nodes: int
+    parameters: int
+    """Learned elements of the tensors that it is the first to compute with."""
+
+
+def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
+    """Every operator of a model, those with the most nodes first; their parameters sum to the ledger's.
+
+    A weight is booked on the first node, in file order, that computes with it: what moves, casts or decodes it on the
+    way (Transpose, Reshape, Cast, DequantizeLinear) is passed.
+    """
+    nodes = Counter((node.op_type, node.domain or "ai.onnx") for node in ledger.model.nodes())
+    parameters: Counter[tuple[str, str]] = Counter()
+    for entry in ledger.entries:
+        if entry.parameters:
+            reader = ledger.wiring.computing(entry.tensor)
+            key = ("", "") if reader is None else (reader.node.op_type, reader.node.domain or "ai.onnx")
+            parameters[key] += entry.parameters
+    keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
+    return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)
+
+
+Scheme = Literal["block", "qdq", "qoperator", "dynamic", "codes"]
+"""Blocks with a scale each; DequantizeLinear before what computes; operators on codes; weights in codes whose partner
+is quantized when the model runs; codes that nothing in the file says how to decode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantized:
+    """Learned tensors that are stored as codes in one way."""
+
+    scheme: Scheme
+    bits: int
+    block_size: int | None
+    """Elements that share a scale; None where a channel, or the whole tensor, has one."""
+    tensors: int
+    parameters: int
+
+
+def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
+    """How a model's learned tensors are quantized, the most parameters first; nothing where none is."""
+    found: dict[tuple[Scheme, int, int | None], list[Entry]] = defaultdict(list)
+    for entry in ledger.entries:
+        if entry.role is Role.PARAMETER and entry.tensor.dtype in CODES:
+            found[_how(entry.tensor, ledger.wiring)].append(entry)
+    rows = [
+        Quantized(*key, len(entries), sum(entry.parameters for entry in entries))
+        for key, entries in found.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.parameters, row.scheme, row.bits, row.block_size or 0)))
+
+
+def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]:
+    packing = find_packing(tensor, wiring)
+    bits = tensor.dtype.bits if packing is None else packing.bits
+    for node, _ in wiring.readers(tensor, past=MOVES | _PICKS):
+        block = node.integers.get("block_size", 0) or None
+        if node.op_type in _IN_BLOCKS or (node.op_type == "DequantizeLinear" and block):
+            return "block", bits, block
+        if node.op_type == "DequantizeLinear":
+            return "qdq", bits, None
+        if node.op_type.startswith("QLinear") or node.op_type in _ON_CODES:
+            return "qoperator", bits, None
+        if node.op_type in _AT_RUN_TIME:
+            return "dynamic", bits, None
+    return ("codes" if packing is None else "block"), bits, None
+
+
+_PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
+"""What picks codes of a table, which are decoded after it."""
+
+_IN_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "QMoE"})
+_ON_CODES = frozenset({"QAttention", "QEmbedLayerNormalization", "QGemm"})
+_AT_RUN_TIME = frozenset(
+    {"ConvInteger", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat"}
+)
+
+
+def count_wasted(ledger: Ledger) -> int:
+    """Bytes on disk that serve nobody, each once: copies, unused initializers, notes on nodes, what no reader sees.
+
+    What nobody could compare may be a copy, and is not counted.
+    """
+    needed = None if ledger.live is None else ledger.live.needed
+    spare = [
+        entry
+        for entry in ledger.entries
+        if entry.copy_of is not None
+        or (
+            needed is not None
+            and entry.tensor.carrier is Carrier.INITIALIZER
+            and entry.tensor.key not in needed
+            and not (entry.uses and is_training(entry.tensor.graph_path))
+        )
+    ]
+    booked = {account.name: account.nbytes for account in ledger.accounts}
+    unread = sum(booked.get(name, 0) for name in (NODE_METADATA, UNKNOWN, ORPHANED))
+    return count_freed(spare, ledger.entries, ledger.model) + unread

@@ -1,0 +1,177 @@
+"""Two ledgers -> where each learned tensor of one went in the other: the bridge of `reconcile`, from file to file.
+
+Names are not needed. A tensor is followed by content, in any orientation, through a cast, within the step of its codes,
+into a matrix that several were packed into, as `reconcile` follows PyTorch's parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from analyzer.account.decoding import CODES
+from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.comparison.record import Followed, Step
+from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter
+from analyzer.model import Key, StoredTensor, label
+from analyzer.model.content import Array, ContentMode
+from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
+
+_MOST_READ = 1 << 32
+"""Bytes of both sides up to which values are compared whole where nobody says how far."""
+
+Progress = Callable[[int, int], None]
+
+
+def follow_changed(
+    a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
+) -> Followed | None:
+    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there.
+
+    Raises:
+        UsageError: as `follow_tensors`.
+    """
+    if _facts(a) == _facts(b):
+        return None
+    return follow_tensors(a, b, content, progress)
+
+
+def _facts(ledger: Ledger) -> dict[str, object]:
+    learned = [entry for entry in ledger.entries if entry.role is Role.PARAMETER]
+    return {label(e.tensor.key): (e.tensor.dtype, e.tensor.shape, e.parameters, e.sources) for e in learned}
+
+
+def follow_tensors(
+    a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
+) -> Followed | None:
+    """Where the learned tensors of both are in each other; None where that cannot be asked.
+
+    The side whose weights are codes is looked at as made from the other. It cannot be asked of saved reports and remote
+    files, of two that are both quantized, of one without parameters, and where contents shall not be compared.
+
+    Raises:
+        UsageError: `content` asks for values that a side has not.
+    """
+    sides = (a, b)
+    if content == "none" or not all(side.model.graphs and side.model.traffic is None for side in sides):
+        return None
+    codes = [_count_codes(side) for side in sides]
+    if all(codes) or not all(side.parameters for side in sides):
+        return None
+    if content is None:
+        content = "full" if a.stored_nbytes + b.stored_nbytes <= _MOST_READ else "sampled"
+    bits = [_mean_bits(side) for side in sides]
+    is_turned = bool(codes[0]) or (not codes[1] and (bits[0], -a.parameters) < (bits[1], -b.parameters))
+    found = _follow(a, b, content, progress, is_turned=is_turned)
+    if found.is_whole or any(codes) or bits[0] != bits[1]:
+        return found
+    other = _follow(a, b, content, progress, is_turned=not is_turned)
+    return other if other.is_whole or len(other.steps) > len(found.steps) else found
+
+
+def _follow(
+    a: Ledger, b: Ledger, content: ContentMode, progress: Progress | None, *, is_turned: bool
+) -> Followed:
+    """The learned tensors of A in B; turned, those of B in A."""
+    source, made = (b, a) if is_turned else (a, b)
+    manifest, keys, weights = _describe(source)
+    nameless = replace(
+        made,
+        entries=tuple(e if _is_told(e, keys) else replace(e, sources=()) for e in made.entries),
+        traced_scopes={},
+        node_scopes={},
+    )
+    found = reconcile_ledger(nameless, manifest, content, weights=weights, progress=progress, is_file=True)
+    return _followed(found, keys, content, is_turned=is_turned)
+
+
+def _is_told(entry: Entry, names: Mapping[str, Key]) -> bool:
+    """Whether the PyTorch names of a learned tensor say something here: one, that the other file has too."""
+    return entry.role is not Role.PARAMETER or (len(entry.sources) == 1 and entry.sources[0] in names)
+
+
+def _count_codes(ledger: Ledger) -> int:
+    """Learned elements that are stored as codes."""
+    return sum(e.parameters for e in ledger.entries if e.role is Role.PARAMETER and e.tensor.dtype in CODES)
+
+
+def _mean_bits(ledger: Ledger) -> float:
+    return sum(entry.tensor.dtype.bits * entry.parameters for entry in ledger.entries) / ledger.parameters
+
+
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """The values of a file's tensors under the names of the manifest."""
+
+    entries: Mapping[str, Entry]
+
+    def array(self, name: str) -> Array | None:
+        entry = self.entries.get(name)
+        return None if entry is None else entry.tensor.payload.array()
+
+
+_HELD = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
+"""What is followed: what is learned, what is kept, and what nobody could explain, which may be either."""
+
+
+def _describe(ledger: Ledger) -> tuple[Manifest, dict[str, Key], _Values]:
+    """What a file learned, and keeps, as PyTorch's side of a bridge."""
+    names: dict[str, Entry] = {}
+    for entry in ledger.entries:
+        if entry.role in _HELD and entry.copy_of is None:
+            names[_name(entry, names)] = entry
+    parameters, buffers = [], []
+    for name, entry in names.items():
+        tensor = entry.tensor
+        if entry.role is Role.PARAMETER:
+            parameters.append(Parameter(name, tensor.shape, tensor.dtype, trainable=True))
+        else:
+            buffers.append(Buffer(name, tensor.shape, tensor.dtype, persistent=True))
+    by_key = {entry.tensor.key: name for name, entry in names.items()}
+    manifest = Manifest(
+        parameters=tuple(parameters),
+        buffers=tuple(buffers),
+        batch_norms=tuple(_batch_norms(ledger, by_key)),
+        source={"kind": "onnx", "path": str(ledger.model.path)},
+        lists_all_buffers=False,
+    )
+    return manifest, {name: entry.tensor.key for name, entry in names.items()}, _Values(names)
+
+
+def _name(entry: Entry, taken: Mapping[str, Entry]) -> str:
+    """The PyTorch name that the file tells, else the tensor's own."""
+    wanted = entry.sources[0] if len(entry.sources) == 1 else entry.tensor.name
+    return wanted if wanted not in taken else label(entry.tensor.key)
+
+
+_NORM_EPS = 1e-5
+
+
+def _batch_norms(ledger: Ledger, names: Mapping[Key, str]) -> Iterator[BatchNorm]:
+    """The norms that a tool may have folded into the layers before them."""
+    for node in ledger.model.nodes():
+        if node.op_type != "BatchNormalization" or len(node.inputs) < 5:
+            continue
+        read = [ledger.wiring.find(node.graph_path, name) for name in node.inputs[1:5]]
+        told = [names.get(found.key) if isinstance(found, StoredTensor) else None for found in read]
+        eps = node.settings.get("epsilon", _NORM_EPS)
+        if all(told) and isinstance(eps, float):
+            yield BatchNorm(node.name or node.outputs[0], eps, *told)
+
+
+_CUT = frozenset({Line.SLICED, Line.GATHERED, Line.UNUSED, Line.OUTSIDE, Line.REMOVED_ZERO})
+"""Lines of what the other file has only a part of, or does not have to."""
+
+
+def _followed(
+    found: Reconciliation, keys: Mapping[str, Key], content: ContentMode, *, is_turned: bool
+) -> Followed:
+    steps = [
+        Step(keys[line.name], line.entries, str(line.line))
+        for line in found.parameters
+        if line.entries and line.line not in UNBALANCED
+    ]
+    cut = sum(line.line in _CUT for line in found.parameters)
+    lines = [*(line.line for line in found.parameters), *(line.line for line in found.entries)]
+    lost = any(line in UNBALANCED for line in lines)
+    return Followed(tuple(steps), is_turned, not lost, cut, content)

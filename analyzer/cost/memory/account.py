@@ -1,0 +1,374 @@
+"""A described graph and sizes of its axes -> what a run of it takes, line by line, and what holds the peak."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from analyzer.cost.memory.inference import Inference
+from analyzer.cost.memory.packing import Packed, pack
+from analyzer.cost.memory.planner import Buffer, Plan, live_nbytes, peak_at
+from analyzer.cost.memory.polynomials import Polynomial, fit_size, sample_points
+from analyzer.cost.memory.steps import Program, Step
+from analyzer.errors import CostError
+from analyzer.model.dtypes import DType
+from analyzer.read.described import Described, DescribedValue, Dim
+
+_CHUNK = 256
+"""Bytes that onnxruntime's arena hands out at least, and of which it hands out whole ones."""
+
+_SMALL = 127
+"""Bytes of a tensor that onnxruntime copies into its arena; larger ones stay where they were read."""
+
+_CACHE = re.compile(r"past|present|cache", re.IGNORECASE)
+
+
+class Basis(StrEnum):
+    """How a number came about."""
+
+    EXACT = "exact"
+    MODELLED = "modelled"
+    MEASURED = "measured"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What one kind of memory takes."""
+
+    line: str
+    value: int | None
+    """Bytes; None where nobody knows."""
+
+    basis: Basis
+    polynomial: Polynomial | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A tensor that is there at the peak."""
+
+    value: str
+    op_type: str
+    """Of the node that makes it."""
+
+    nbytes: int
+    """Bytes in use."""
+    saves: int | None = None
+    """Bytes by which the peak of the whole run would be lower without it; None of small ones, which nobody asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The step after which a run has the most, in its main graph."""
+
+    position: int
+    """Among the steps in the order of the run, from 0."""
+
+    step: Step
+    nbytes: int
+    """Bytes in use."""
+    polynomial: Polynomial | None
+    live: tuple[Live, ...]
+    """The largest first."""
+
+    lives: tuple[int, ...] = ()
+    """Bytes after each step, in the order of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What a run takes at one point."""
+
+    lines: tuple[Line, ...]
+    peak: Peak | None
+    """None where a value that is asked for has no size that anybody knows."""
+
+    unknown: tuple[str, ...]
+    """Values whose sizes are not known."""
+
+    held: int = 0
+    """Bytes that a session asks its arena for before it runs: packed weights, and copies of the smallest tensors."""
+
+    @property
+    def total(self) -> int | None:
+        """The sum of what is known; None without the peak."""
+        if self.peak is None:
+            return None
+        return sum(line.value for line in self.lines if line.value is not None)
+
+
+@dataclass(slots=True)
+class Account:
+    """A graph, the plan of its buffers, and who knows the shapes of its values."""
+
+    inference: Inference
+    program: Program
+    plan: Plan
+    packed: Packed = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.packed = pack(self.described)
+
+    @property
+    def described(self) -> Described:
+        return self.inference.described
+
+    def needed(self, sizes: Mapping[str, int], *, formulas: bool = False) -> Needed:
+        """Return what a run takes where the axes have these sizes.
+
+        Args:
+            sizes: of every axis of the inputs.
+            formulas: with the polynomial of each line, which takes a few looks at other sizes.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        told = self.sizes(sizes)
+        unknown = [name for name, size in told.items() if size is None]
+        nbytes = {name: size for name, size in told.items() if size is not None}
+        fits = _Formulas(self, sizes) if formulas else None
+        fixed = tuple(self._fixed(sizes, fits))
+        if refused := self.inference.refused(sizes):
+            note = f"the inputs of {refused} do not fit each other at these sizes"
+            return Needed(
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                None,
+                tuple(unknown),
+                self.held,
+            )
+        if unknown:
+            note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
+            return Needed(
+                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                None,
+                tuple(unknown),
+                self.held,
+            )
+        peak = self._peak(nbytes, fits)
+        return Needed((*fixed, *self._at_peak(peak, nbytes, fits), *self._untold()), peak, (), self.held)
+
+    @property
+    def held(self) -> int:
+        """Bytes that a session asks its arena for before it runs."""
+        sizes = [
+            DType.from_onnx(each.dtype).nbytes(math.prod(each.dims))
+            for name, each in self.described.tensors.items()
+            if name not in self.packed.packed
+        ]
+        small = sum(size for size in sizes if size <= _SMALL)
+        return self.packed.exact + self.packed.modelled + small
+
+    def sizes(self, sizes: Mapping[str, int]) -> Mapping[str, int | None]:
+        """Return the bytes of every buffer by its owner, None where they are not known.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        return {buffer.owner: self.nbytes(buffer.owner, sizes) for buffer in self.plan.buffers}
+
+    def _fixed(self, at: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
+        """What is there for as long as the session is."""
+        stored = {True: 0, False: self.described.nested_nbytes}
+        for tensor in self.described.tensors.values():
+            stored[tensor.is_external] += DType.from_onnx(tensor.dtype).nbytes(math.prod(tensor.dims))
+        for is_external, line in ((True, "weights, mapped"), (False, "weights, copied")):
+            if stored[is_external]:
+                yield _constant(line, stored[is_external], Basis.EXACT)
+        yield _constant("prepacked weights", self.packed.exact, Basis.EXACT)
+        if self.packed.modelled:
+            note = "as measured on a processor with VNNI instructions"
+            yield _constant(
+                "prepacked weights of other operators", self.packed.modelled, Basis.MODELLED, note
+            )
+        fed = [name for name, value in self.described.inputs.items() if value.is_tensor]
+        cache = [name for name in fed if _CACHE.search(name)]
+        rest = [name for name in fed if name not in cache]
+        for line, names in (("inputs", rest), ("key-value cache, past", cache)):
+            sizes = [self.nbytes(name, at) for name in names]
+            if names:
+                known = None if None in sizes else sum(size or 0 for size in sizes)
+                yield Line(line, known, Basis.EXACT, _polynomial(fits, names))
+
+    def _at_peak(self, peak: Peak, nbytes: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
+        """What is asked for in the run."""
+        outputs = frozenset(self.program.outputs)
+        buffers = self.plan.live(peak.position)
+        cache = [each.owner for each in buffers if each.owner in outputs and _CACHE.search(each.owner)]
+        kept = [each.owner for each in buffers if each.owner in outputs and each.owner not in cache]
+        inner = [each.owner for each in buffers if each.owner not in outputs]
+        lines = [("activations", inner), ("outputs", kept), ("key-value cache, present", cache)]
+        for line, names in lines:
+            if names or line == "activations":
+                total = sum(nbytes[name] for name in names)
+                yield Line(line, total, Basis.MODELLED, _polynomial(fits, names))
+        rounded = sum(-nbytes[each.owner] % _CHUNK for each in buffers)
+        yield Line("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
+
+    def _untold(self) -> Iterator[Line]:
+        """What is not modelled, each with a line of its own."""
+        yield Line(
+            "scratch of kernels",
+            None,
+            Basis.MODELLED,
+            note="not modelled: what kernels ask for while they run",
+        )
+        yield Line(
+            "growth of the arena",
+            None,
+            Basis.MODELLED,
+            note="not modelled: the arena takes more from the system than it hands out",
+        )
+        if self.packed.untold:
+            named = ", ".join(self.packed.untold)
+            note = f"not modelled: copies that these make of their weights: {named}"
+            yield Line("prepacked weights that are not known", None, Basis.MODELLED, note=note)
+        nested = sum(node.nested for node in self.described.nodes)
+        if nested:
+            note = f"not modelled: what {nested:,} nodes in graphs of If, Loop and Scan ask for"
+            yield Line("nested graphs", None, Basis.MODELLED, note=note)
+
+    def _peak(self, nbytes: Mapping[str, int], fits: _Formulas | None) -> Peak:
+        lives = live_nbytes(self.plan, nbytes)
+        position = peak_at(lives)
+        if position is None:
+            raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
+        makers = {name: step.op_type for step in self.program.steps for name in step.outputs}
+        buffers: Sequence[Buffer] = self.plan.live(position)
+        large = sorted(buffers, key=lambda each: -nbytes[each.owner])[:_ASKED]
+        saves = {
+            each.owner: lives[position] - _peak_without(each, lives, nbytes[each.owner]) for each in large
+        }
+        tenants = [(_last(each, self, position), each.owner) for each in buffers]
+        live = sorted(
+            (
+                Live(name.partition("\0")[0], makers.get(name, ""), nbytes[owner], saves.get(owner))
+                for name, owner in tenants
+            ),
+            key=lambda tensor: (-tensor.nbytes, tensor.value),
+        )
+        return Peak(
+            position,
+            self.program.steps[self.plan.order[position]],
+            lives[position],
+            _polynomial(fits, [each.owner for each in buffers]),
+            tuple(live),
+            lives,
+        )
+
+    def nbytes(self, name: str, sizes: Mapping[str, int]) -> int | None:
+        """Return the bytes of a value; of the sequence that a tensor is split into, the tensor's.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        value = self._value(name)
+        if value is not None and not value.is_tensor:
+            split = next((step for step in self.program.steps if name in step.outputs), None)
+            is_split = split is not None and split.op_type == "SplitToSequence"
+            return self.nbytes(split.inputs[0], sizes) if split is not None and is_split else None
+        dtype, dims = self.typed(name, sizes)
+        if not dtype or dims is None or any(not isinstance(dim, int) for dim in dims):
+            return None
+        numel = math.prod(dim for dim in dims if isinstance(dim, int))
+        return _STRING * numel if dtype is DType.STRING else dtype.nbytes(numel)
+
+    def typed(self, name: str, sizes: Mapping[str, int]) -> tuple[DType, tuple[Dim, ...] | None]:
+        """Return the type of a value, and its shape as far as inference, or else what is known without it, tells.
+
+        Raises:
+            CostError: the process that infers shapes has ended.
+        """
+        own = name.partition("\0")[0]  # a copy of it, which is put in for a reader of its own
+        value = self._value(name)
+        dtype, dims = self.inference.types(sizes).get(own, (0, None))
+        known = None if value is None else value.dims
+        if known is not None:
+            bound = tuple(sizes.get(dim) if isinstance(dim, str) else dim for dim in known)
+            if dims is None:
+                dims = bound
+            elif len(dims) == len(bound):
+                dims = tuple(a if a is not None else b for a, b in zip(dims, bound, strict=True))
+        return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
+
+    def _value(self, name: str) -> DescribedValue | None:
+        own = name.partition("\0")[0]
+        return self.described.values.get(own) or self.described.inputs.get(own)
+
+
+_STRING = 32
+"""Bytes of an element of a tensor of strings, without what it holds."""
+
+
+_ASKED = 20
+"""Tensors at the peak of which is told what it would be without them."""
+
+
+def _peak_without(buffer: Buffer, lives: Sequence[int], size: int) -> int:
+    """The most that a run had if a buffer took nothing."""
+    last = len(lives) - 1 if buffer.last is None else buffer.last
+    return max(each - (size if buffer.first <= place <= last else 0) for place, each in enumerate(lives))
+
+
+def _last(buffer: Buffer, account: Account, position: int) -> str:
+    """The tenant that is in a buffer when a step has run: the last that was made by then."""
+    made = {
+        name: place
+        for place, index in enumerate(account.plan.order)
+        for name in account.program.steps[index].outputs
+    }
+    return max(
+        (name for name in buffer.tenants if made.get(name, 0) <= position),
+        key=lambda name: made.get(name, 0),
+        default=buffer.owner,
+    )
+
+
+def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Line:
+    return Line(line, nbytes, basis, Polynomial.constant(nbytes), note)
+
+
+def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | None:
+    return None if fits is None else fits.total(names)
+
+
+class _Formulas:
+    """The polynomials of values, from their sizes at a few points."""
+
+    def __init__(self, account: Account, sizes: Mapping[str, int]) -> None:
+        self.account = account
+        self.points = sample_points(sizes)
+
+    def total(self, names: Sequence[str]) -> Polynomial | None:
+        """The sum of the bytes of several; None where that of one has none."""
+        total = Polynomial()
+        for name in names:
+            made = self._of(name)
+            if made is None:
+                return None
+            total = total + made
+        return total
+
+    def _of(self, name: str) -> Polynomial | None:
+        typed = [self.account.typed(name, point) for point in self.points]
+        bits, first = typed[0][0].bits, typed[0][1]
+        if first is None or not bits or bits % 8:
+            return self._whole(name)
+        product = Polynomial.constant(bits // 8)
+        for place in range(len(first)):
+            column = [dims[place] for _, dims in typed if dims is not None and len(dims) == len(first)]
+            sizes = [dim for dim in column if isinstance(dim, int)]
+            fitted = fit_size(sizes, self.points) if len(sizes) == len(self.points) else None
+            if fitted is None:
+                return None
+            product = product * fitted
+        return product
+
+    def _whole(self, name: str) -> Polynomial | None:
+        """Of what is no tensor, or has elements of part of a byte: from its bytes."""
+        sizes = [self.account.nbytes(name, point) for point in self.points]
+        known = [size for size in sizes if size is not None]
+        return fit_size(known, self.points) if len(known) == len(sizes) else None

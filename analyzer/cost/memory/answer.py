@@ -1,0 +1,153 @@
+"""A ledger and sizes of axes -> what a run takes, what holds the peak, and what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from analyzer.account.group import group_by
+from analyzer.account.group.keys import label_members
+from analyzer.account.ledger import Ledger
+from analyzer.cost.memory.account import Account, Basis, Line, Needed
+from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
+from analyzer.cost.memory.inplace import reuses_of
+from analyzer.cost.memory.opened import open_account
+from analyzer.cost.memory.steps import Step
+from analyzer.errors import CostError
+from analyzer.text import printable
+from analyzer.timing.inputs.feeds import plan_feeds
+from analyzer.timing.inputs.sizes import Shapes
+from analyzer.timing.record import Axis
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked of a model's memory."""
+
+    shapes: Shapes = field(default_factory=Shapes)
+    past: int | None = None
+    """Length of a decoder's key-value cache."""
+
+    memory: int | None = None
+    """Bytes that there are; None asks for no sizes that fit."""
+
+    level: str | None = None
+    """Of optimizations, one of `LEVELS`, for the graph that onnxruntime makes; None: the file as it stands."""
+
+    is_gpu: bool = False
+    """Whether the memory is a GPU's, whose provider takes more than is modelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnswer:
+    """What a run of a model takes."""
+
+    axes: tuple[Axis, ...]
+    """The axes of the inputs, and why each has the size that it has."""
+
+    needed: Needed
+    peak_group: str | None
+    """The subgraph of the node at the peak; None where there is no peak, or it is a node that the file lacks."""
+
+    kernels: str
+    """The version of onnxruntime whose kernels' table was taken."""
+
+    level: str | None
+    room: Room | None
+    fits: tuple[Fit, ...]
+    steps: tuple[LiveStep, ...] = ()
+    """What is there after each node, in the order of the run; none where the peak is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveStep:
+    """A node that ran, and the bytes that are asked for and not given back then."""
+
+    node: str
+    op_type: str
+    group: str | None
+    """Its subgraph; None of a node that the file lacks."""
+    nbytes: int
+    """Bytes in use."""
+
+
+def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
+    """Say what a run of a model takes.
+
+    Raises:
+        CostError: the model is no single local file, or its shapes cannot be inferred.
+        UsageError: sizes contradict each other, or name nothing.
+    """
+    path = file_of(ledger)
+    axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
+    sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
+    groups = {axis.name: axis.role for axis in axes if axis.name is not None}
+    with open_account(path, level=asked.level) as account:
+        needed = account.needed(sizes, formulas=True)
+        needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
+        fits: tuple[Fit, ...] = ()
+        room = None
+        groups_of = _grouper(ledger)
+        if asked.memory is not None:
+            room = find_room(needed.lines, needed.total, asked.memory)
+            fits = tuple(find_fits(account, sizes, groups, asked.memory))
+        return MemoryAnswer(
+            axes=axes,
+            needed=needed,
+            peak_group=None if needed.peak is None else groups_of(needed.peak.step),
+            kernels=reuses_of()[0],
+            level=asked.level,
+            room=room,
+            fits=fits,
+            steps=tuple(_steps(account, needed, groups_of)),
+        )
+
+
+def _of_provider(asked: Asked) -> Iterator[Line]:
+    if asked.is_gpu:
+        note = "not modelled: what the provider of a GPU takes for its context, its libraries and their workspaces"
+        yield Line("context and workspaces of the GPU", None, Basis.MODELLED, note=note)
+
+
+def file_of(ledger: Ledger) -> Path:
+    """Return the one file of a model from which its memory can be planned.
+
+    Raises:
+        CostError: it is elsewhere, or there are several.
+    """
+    model = ledger.model
+    name = printable(str(model.path))
+    if model.traffic is not None:
+        raise CostError(f"{name}: memory is planned from a local file; download it, and name that")
+    if len(ledger.model.components) > 1:
+        raise CostError(f"{name}: has several models, each with a memory of its own; name one of its files")
+    path = Path(model.path)
+    return path / model.files[0].path if path.is_dir() else path
+
+
+def _grouper(ledger: Ledger) -> Callable[[Step], str | None]:
+    """What tells the group of the node of the file that makes what a step makes."""
+    nodes = label_members(ledger, *_by(ledger)).nodes or {}
+    made = {
+        name: " / ".join(nodes[node.place])
+        for node in ledger.model.graphs[0].nodes
+        if node.place in nodes
+        for name in filter(None, node.outputs)
+    }
+    return lambda step: next((made[name] for name in step.outputs if name in made), None)
+
+
+def _steps(account: Account, needed: Needed, groups_of: Callable[[Step], str | None]) -> Iterator[LiveStep]:
+    if needed.peak is None:
+        return
+    for index, nbytes in zip(account.plan.order, needed.peak.lives, strict=True):
+        step = account.program.steps[index]
+        yield LiveStep(
+            step.name or next(filter(None, step.outputs), ""), step.op_type, groups_of(step), nbytes
+        )
+
+
+def _by(ledger: Ledger) -> tuple[str, int | None]:
+    grouping = group_by(ledger, None, None)
+    return grouping.by, grouping.depth

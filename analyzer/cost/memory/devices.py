@@ -1,0 +1,47 @@
+"""The names of devices -> how much memory they have."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import resources
+from typing import Any
+
+from analyzer.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device, as its maker states it."""
+
+    name: str
+    nbytes: int
+    is_gpu: bool
+    source: str
+
+
+@functools.cache
+def _table() -> Mapping[str, Any]:
+    text = resources.files("analyzer.cost.memory").joinpath("devices.toml").read_text(encoding="utf-8")
+    table: Mapping[str, Any] = tomllib.loads(text)["devices"]
+    return table
+
+
+def find_device(name: str) -> Device:
+    """Return the device of a name.
+
+    >>> find_device("h100-80gb").nbytes
+    85899345920
+
+    Raises:
+        UsageError: there is none.
+    """
+    entry = _table().get(name.lower())
+    if entry is None:
+        near = get_close_matches(name.lower(), _table(), 1)
+        known = f"did you mean {near[0]}?" if near else f"there are {', '.join(_table())}"
+        raise UsageError(f"--device {name}: {known}; of another give its memory, as --memory 8GiB")
+    return Device(name.lower(), entry["nbytes"], entry["kind"] == "gpu", entry["source"])

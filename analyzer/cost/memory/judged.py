@@ -1,0 +1,108 @@
+"""`--max-memory 'batch=8,sequence=512: 6GiB'` -> a verdict of each model: does a run at these sizes fit?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analyzer.account.ledger import Ledger
+from analyzer.budget.amounts import parse_amount
+from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
+from analyzer.cost.memory.answer import Asked, answer_memory
+from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.text import format_bytes, shown
+from analyzer.timing.inputs.sizes import Shapes, parse_shapes
+from analyzer.timing.record import Axis
+
+_FLAG = "--max-memory"
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimit:
+    """A limit of what one run takes, at some sizes."""
+
+    text: str
+    shapes: Shapes
+    nbytes: int
+
+    @property
+    def rule(self) -> Rule:
+        """The limit as a line of a budget."""
+        sizes = self.text.rpartition(":")[0].strip()
+        name = f"{_FLAG.removeprefix('--')} {sizes}".strip()
+        return Rule(name, "memory", AtMost(self.nbytes), origin=_FLAG)
+
+
+def parse_memory_limit(text: str) -> MemoryLimit:
+    """Read a limit: sizes of axes, a colon, and bytes; bytes alone are at the sizes that `time` would take.
+
+    >>> parse_memory_limit("batch=8: 6GiB").nbytes
+    6442450944
+
+    Raises:
+        UsageError: it says no bytes, or its sizes are malformed.
+    """
+    sizes, _, amount = text.rpartition(":")
+    try:
+        nbytes = parse_amount(amount.strip(), Unit.BYTES)
+    except ValueError as error:
+        raise UsageError(
+            f"{_FLAG} {shown(text)}: {error}; write it as 'batch=8,sequence=512: 6GiB'"
+        ) from error
+    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
+    if shapes.sweep is not None:
+        raise UsageError(f"{_FLAG} {shown(text)}: a limit is of one size of each axis; give it once for each")
+    return MemoryLimit(text, shapes, nbytes)
+
+
+def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
+    """Hold what a run takes against a limit; what nobody can say is never within it.
+
+    Args:
+        limit: of `parse_memory_limit`.
+        path: the model, as it was named.
+        ledger: the account of it.
+    """
+    try:
+        answer = answer_memory(ledger, Asked(limit.shapes))
+    except OnnxLedgerError as error:
+        return _untold(limit, path, str(error))
+    needed = answer.needed
+    if needed.total is None:
+        why = next((line.note for line in needed.lines if line.line == "activations"), "")
+        return _untold(limit, path, f"{why}; what a run takes cannot be told")
+    known = sorted((line for line in needed.lines if line.value), key=lambda line: -(line.value or 0))
+    exceeded = needed.total - limit.nbytes
+    untold = ", ".join(line.line for line in needed.lines if line.value is None)
+    has_failed = exceeded > 0
+    at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
+    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, without what is not modelled: {untold}"
+    return Verdict(
+        limit.rule,
+        path,
+        Status.FAIL if has_failed else Status.PASS,
+        Unit.BYTES,
+        observed=needed.total,
+        limit=limit.nbytes,
+        exceeded_by=exceeded if has_failed else None,
+        contributors=tuple(Contributor(line.line, line.value or 0, None) for line in known)
+        if has_failed
+        else (),
+        message=said,
+    )
+
+
+def _named(axes: tuple[Axis, ...]) -> list[Axis]:
+    """Each axis that has a name, once."""
+    return list({axis.name: axis for axis in axes if axis.name is not None}.values())
+
+
+def _untold(limit: MemoryLimit, path: str, why: str) -> Verdict:
+    return Verdict(
+        limit.rule,
+        path,
+        Status.SKIP,
+        Unit.BYTES,
+        limit=limit.nbytes,
+        skipped=Skipped.NOT_EVALUATED,
+        message=why,
+    )

@@ -1,0 +1,45 @@
+"""A file -> the account of its memory: as it stands, or as onnxruntime would run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from analyzer.cost.memory.account import Account
+from analyzer.cost.memory.inference import open_inference, open_optimized
+from analyzer.cost.memory.inplace import NEWEST, reuses_of
+from analyzer.cost.memory.order import default_order, priority_order
+from analyzer.cost.memory.planner import plan_buffers
+from analyzer.cost.memory.prepared import as_it_stands, as_loaded
+
+LEVELS: Mapping[str, str] = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""Levels of optimization, and what onnxruntime calls them."""
+
+
+@contextmanager
+def open_account(
+    path: Path, *, level: str | None = None, version: str = NEWEST, by_priority: bool = False
+) -> Iterator[Account]:
+    """Plan the memory of a file, of which any number of sizes may be asked for as long as the context lasts.
+
+    Args:
+        path: of the main file.
+        level: of the optimizations with which onnxruntime makes the graph that it would run, which takes its loading;
+            without, the file as it stands, of which onnxruntime is asked nothing.
+        version: of onnxruntime, whose kernels' table is taken.
+        by_priority: whether it runs what is ready by priority, which is not its default.
+
+    Raises:
+        CostError: inference ends its process, or takes more time or memory than it may.
+    """
+    _, reuses = reuses_of(version)
+    order = priority_order if by_priority else default_order
+    with open_inference(path) if level is None else open_optimized(path, LEVELS[level]) as inference:
+        program = (as_loaded if level is None else as_it_stands)(inference.described)
+        yield Account(inference, program, plan_buffers(program, order(program.steps), reuses))

@@ -1,0 +1,60 @@
+"""The steps of a program -> the order in which onnxruntime runs them."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from analyzer.cost.memory.steps import Step
+
+
+def default_order(steps: Sequence[Step]) -> tuple[int, ...]:
+    """Return the order of `ExecutionOrder::DEFAULT`: depth first from the steps whose outputs no step reads."""
+    sources, readers = _edges(steps)
+    stack = [(index, False) for index in range(len(steps)) if not readers[index]]
+    seen = [False] * len(steps)
+    order = []
+    while stack:
+        index, leave = stack.pop()
+        if leave:
+            order.append(index)
+        elif not seen[index]:
+            seen[index] = True
+            stack.append((index, True))
+            stack.extend((source, False) for source in sorted(sources[index]) if not seen[source])
+    return tuple(order)
+
+
+def priority_order(steps: Sequence[Step]) -> tuple[int, ...]:
+    """Return that of `ExecutionOrder::PRIORITY_BASED`: what is ready, Shape and Size first, else as in the file."""
+    sources, readers = _edges(steps)
+    missing = [len(each) for each in sources]
+    ready = [(_rank(steps[index]), index) for index in range(len(steps)) if not missing[index]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers[index]:
+            missing[reader] -= 1
+            if not missing[reader]:
+                heapq.heappush(ready, (_rank(steps[reader]), reader))
+    return tuple(order)
+
+
+def _rank(step: Step) -> bool:
+    return step.op_type not in ("Shape", "Size")
+
+
+def _edges(steps: Sequence[Step]) -> tuple[list[set[int]], list[set[int]]]:
+    """For each step the steps that it reads from, and those that read from it."""
+    maker = {name: index for index, step in enumerate(steps) for name in step.outputs if name}
+    sources: list[set[int]] = [set() for _ in steps]
+    readers: list[set[int]] = [set() for _ in steps]
+    for index, step in enumerate(steps):
+        for name in (*step.inputs, *step.implicit):
+            source = maker.get(name)
+            if name and source is not None:
+                sources[index].add(source)
+                readers[source].add(index)
+    return sources, readers

@@ -1,0 +1,184 @@
+"""A graph's steps in the order of their run -> the buffers that onnxruntime gives to their outputs, and their lives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.cost.memory.steps import Program, Reuses, Step, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory that is asked for once, for its first tenant, and is given back when nobody reads the last."""
+
+    tenants: tuple[str, ...]
+    first: int
+    """The position at which it is asked for, among the steps in their order."""
+
+    last: int | None
+    """The position after which it is given back; None if it lives on to the end of the run."""
+
+    @property
+    def owner(self) -> str:
+        """The value whose size it has."""
+        return self.tenants[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps in the order in which they run, and the buffers in the order in which they are asked for."""
+
+    order: tuple[int, ...]
+    """Positions in the program."""
+
+    buffers: tuple[Buffer, ...]
+
+    def live(self, position: int) -> tuple[Buffer, ...]:
+        """Return the buffers that are there when a step has run."""
+        return tuple(
+            buffer
+            for buffer in self.buffers
+            if buffer.first <= position and (buffer.last is None or position <= buffer.last)
+        )
+
+
+def live_nbytes(plan: Plan, nbytes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the bytes that are asked for and not given back when each step has run.
+
+    Args:
+        plan: of `plan_buffers`.
+        nbytes: of each owner of a buffer.
+    """
+    changes = [0] * (len(plan.order) + 1)
+    for buffer in plan.buffers:
+        size = nbytes[buffer.owner]
+        changes[buffer.first] += size
+        if buffer.last is not None:
+            changes[buffer.last + 1] -= size
+    lives, total = [], 0
+    for change in changes[:-1]:
+        total += change
+        lives.append(total)
+    return tuple(lives)
+
+
+def peak_at(lives: Sequence[int]) -> int | None:
+    """Return the first position with the most live bytes; None where nothing runs."""
+    return max(range(len(lives)), key=lives.__getitem__) if lives else None
+
+
+def plan_buffers(program: Program, order: Sequence[int], reuses: Reuses) -> Plan:
+    """Replay the planner of onnxruntime's sequential executor, `ComputeSingleStreamReusePlan`.
+
+    An output of the graph is always asked for. Any other takes over the memory of an input where its kernel can,
+    else the memory that died last and has elements of its size and its very shape, as far as shapes are known
+    without running; else it is asked for.
+    """
+    planner = _Planner(program, tuple(order), reuses)
+    planner.plan()
+    return Plan(planner.order, tuple(planner.buffers()))
+
+
+@dataclass(slots=True)
+class _Planner:
+    program: Program
+    order: tuple[int, ...]
+    reuses: Reuses
+    uses: Counter[str] = field(default_factory=Counter)
+    """How often a buffer will still be read or written, by its owner, after the step at hand."""
+
+    original: dict[str, str] = field(default_factory=dict)
+    """The owner of the buffer that a value is in."""
+
+    freed: list[str] = field(default_factory=list)
+    """Owners of buffers that nobody reads any more, the last freed last."""
+
+    asked: dict[str, int] = field(default_factory=dict)
+    """Where the buffers of owners are asked for."""
+
+    def plan(self) -> None:
+        self._count_uses()
+        outputs = frozenset(self.program.outputs)
+        for position, index in enumerate(self.order):
+            step = self.program.steps[index]
+            for number, name in enumerate(step.outputs):
+                if name:
+                    self._place(step, number, name, position, is_output=name in outputs)
+            for name in (*step.inputs, *step.implicit, *step.outputs):
+                if name:
+                    self._drop(name)
+
+    def _count_uses(self) -> None:
+        held = (*self.program.inputs, *self.program.initializers, *self.program.outputs)
+        self.uses.update(held)
+        for step in self.program.steps:
+            self.uses.update(name for name in (*step.inputs, *step.implicit, *step.outputs) if name)
+
+    def _place(self, step: Step, number: int, name: str, position: int, *, is_output: bool) -> None:
+        taken = None
+        if not is_output:
+            taken = self._of_an_input(step, number, name)
+            if taken is None and self._value(name).is_tensor and self.uses[name] > 1:  # somebody reads it
+                taken = self._of_the_dead(name)
+        if taken is None:
+            self.original[name] = name
+            self.asked[name] = position
+            return
+        owner = self._owner(taken)
+        self.original[name] = owner
+        self.uses[owner] += self.uses[name]
+
+    def _of_an_input(self, step: Step, number: int, name: str) -> str | None:
+        for source, target in self.reuses.aliases.get(step.kernel, ()):
+            if target == number and source < len(step.inputs) and step.inputs[source]:
+                return step.inputs[source]
+        for source, target in self.reuses.in_place.get(step.kernel, ()):
+            if target != number or source >= len(step.inputs) or not step.inputs[source]:
+                continue
+            taken = step.inputs[source]
+            if self.uses[self._owner(taken)] == 1 and self._value(taken).fits(self._value(name)):
+                return taken
+        return None
+
+    def _of_the_dead(self, name: str) -> str | None:
+        wanted = self._value(name)
+        if not wanted.shape:  # of no rank, or a scalar
+            return None
+        for place in range(len(self.freed) - 1, -1, -1):
+            if self._value(self.freed[place]).fits(wanted):
+                return self.freed.pop(place)
+        return None
+
+    def _drop(self, name: str) -> None:
+        owner = self._owner(name)
+        self.uses[owner] -= 1
+        if self.uses[owner] == 0:
+            self.freed.append(owner)
+
+    def _owner(self, name: str) -> str:
+        return self.original.get(name, name)
+
+    def _value(self, name: str) -> Value:
+        return self.program.values.get(name, _UNKNOWN)
+
+    def buffers(self) -> Iterator[Buffer]:
+        """What was asked for: given back after the last step that reads one of its tenants."""
+        tenants: dict[str, list[str]] = {owner: [] for owner in self.asked}
+        for name, owner in self.original.items():
+            if owner in tenants:
+                tenants[owner].append(name)
+        last = {
+            self._owner(name): position
+            for position, index in enumerate(self.order)
+            for name in (*self.program.steps[index].inputs, *self.program.steps[index].implicit)
+            if name
+        }
+        kept = frozenset(self.program.outputs)
+        for owner, first in self.asked.items():
+            yield Buffer(tuple(tenants[owner]), first, None if owner in kept else last.get(owner))
+
+
+_UNKNOWN = Value(0, None)
+"""What no inference says anything of, which fits nothing."""

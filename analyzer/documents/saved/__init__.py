@@ -1,0 +1,401 @@
+"""A saved `inspect` report -> Ledger, so that a model can be compared without its file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from analyzer import model as models
+from analyzer.account.ledger import Account, Blocks, Entry, Finding, Hides, Ledger, Member, Role, Run, Stages
+from analyzer.documents.base import Head
+from analyzer.documents.inspect import Component, InspectDocument, Tensor, Totals
+from analyzer.documents.shared import Group
+from analyzer.errors import UsageError
+from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
+from analyzer.model.dtypes import DType
+from analyzer.model.functions import Calls
+from analyzer.model.wiring import Wiring
+from analyzer.schemas import SCHEMAS, schema_name
+from analyzer.text import printable, printable_name, shorten, shown
+
+__all__ = [
+    "decode",
+    "is_report",
+    "is_saved_report",
+    "load_report",
+    "read_any_report",
+    "read_report",
+    "rebuild",
+    "to_typed",
+]
+
+
+_MOST_BITS = 512
+"""Of a number: no file has more of anything, and its ratios are still numbers."""
+
+
+def find_contradiction(told: InspectDocument) -> str | None:
+    """What is wrong with a report of `inspect` on one model; None where its totals are the sums of their parts."""
+    return next(_find_wrong(told), None)
+
+
+def _find_wrong(told: InspectDocument) -> Iterator[str]:
+    """What no report of ours has: values that nothing has first, then totals that are not the sums of their parts."""
+    yield from _find_misfits(told)
+    model, totals, tensors = told.model, told.totals, told.tensors
+    yield from _hold("stored_tensors", totals, len(tensors))
+    yield from _hold("parameters", totals, sum(tensor.parameters for tensor in tensors))
+    yield from _hold("stored_elements", totals, sum(tensor.stored_elements for tensor in tensors))
+    yield from _hold("stored_bytes", totals, sum(tensor.bytes for tensor in tensors))
+    yield from _hold("file_bytes", totals, sum(file.bytes for file in model.files))
+    yield from _hold("file_bytes", totals, sum(account.bytes for account in told.accounts))
+    if model.functions > totals.file_bytes:
+        yield f"model, functions: {shown(model.functions)}, in fewer bytes"
+
+
+def _hold(name: str, totals: Totals, found: int) -> Iterator[str]:
+    if getattr(totals, name) != found:
+        yield f"totals, {name}: {shown(getattr(totals, name))}, and its parts are {shown(found)}"
+
+
+def _find_misfits(told: InspectDocument) -> Iterator[str]:
+    model = told.model
+    numbers = [model.ir_version, *model.opsets.values(), model.functions, model.nodes]
+    numbers += [*(file.bytes for file in model.files), *(account.bytes for account in told.accounts)]
+    for tensor in told.tensors:
+        numbers += [*tensor.shape, tensor.uses, tensor.applications]
+        numbers += [tensor.parameters, tensor.stored_elements, tensor.bytes]
+        if tensor.dtype not in DType.__members__:
+            yield f"{shown(tensor.dtype)}: no element type"
+        if told.blocks is not None:
+            if tensor.block is None:
+                yield f"{shown(tensor.name)}: in no block"
+            if tensor.layer_role is None and tensor.role is Role.PARAMETER:
+                yield f"{shown(tensor.name)}: does nothing in its block"
+    yield from (f"{shown(number)}: too large" for number in numbers if number.bit_length() > _MOST_BITS)
+
+
+def is_saved_report(path: Path) -> bool:
+    """Whether a path names a saved report and no model."""
+    return path.suffix == ".json"
+
+
+def is_report(path: Path) -> bool:
+    """Whether a JSON file says which command wrote it, as reports do, and a manifest does not."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "command" in document
+
+
+def load_report(path: Path | str) -> Ledger:
+    """Rebuild the ledger that an `inspect --format json` report describes: all but its nodes and contents.
+
+    Raises:
+        UsageError: the file cannot be read, is no `inspect` report of this schema, or contradicts itself: gates rest
+            on it, so that its totals are held against their parts.
+    """
+    document = read_report(path, "inspect")
+    if "models" in document:
+        raise UsageError(
+            f"{path}: a report on many models; inspect the one that is meant, and take its report"
+        )
+    return rebuild(path, document)
+
+
+def rebuild(path: Path | str, document: Mapping[str, Any]) -> Ledger:
+    """The ledger that a document of `inspect` on one model describes.
+
+    Args:
+        path: what it is called in messages.
+        document: as its schema describes it, or as an older release wrote it.
+
+    Raises:
+        UsageError: it is not whole, or contradicts itself.
+    """
+    told = decode(path, _completed(path, document), InspectDocument)
+    wrong = find_contradiction(told)
+    if wrong is not None:
+        raise UsageError(f"{path}: not a whole report ({wrong}); make it again")
+    return _ledger(told, has_nodes="nodes" in document["model"])
+
+
+def to_typed(document: Mapping[str, Any]) -> Head:
+    """The typed document of any saved report; what an older release did not write is filled in.
+
+    Raises:
+        UsageError: a key is missing, or its value is another; the message has the path of the key.
+    """
+    from analyzer.documents.kinds import DOCUMENTS
+
+    kind = schema_name(document)
+    name = f"the saved report of {kind}"
+    check_numbers(name, document)
+    return decode(name, _filled(document) if kind == "inspect" else document, DOCUMENTS[kind])
+
+
+def check_numbers(path: Path | str, document: object) -> None:
+    """Refuse what no report has and Python's reader takes: numbers that are none, without end, or of 300 digits.
+
+    Raises:
+        UsageError: there is one.
+    """
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{path}: not a whole report ({value!r}: not a number); make it again")
+        if isinstance(value, int) and abs(value) >= _ENDLESS:
+            raise UsageError(f"{path}: not a whole report (a number of over 300 digits); make it again")
+        if isinstance(value, dict | list):
+            waiting.extend(value.values() if isinstance(value, dict) else value)
+
+
+_ENDLESS = 10**300
+
+
+def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
+    """The typed document of a report, each value of its type.
+
+    Raises:
+        UsageError: a key is missing, or its value is another; the message has the path of the key.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        reason = shorten(printable(str(error)), 300)
+        raise UsageError(f"{path}: not a whole report ({reason}); make it again") from error
+
+
+_D = TypeVar("_D")
+
+_ADDED: Mapping[str, Mapping[str, Any]] = {
+    "": {
+        "blocks": None,
+        "stages": None,
+        "components": [],
+        "content": "sampled",
+        "operators": [],
+        "quantization": [],
+    },
+    "model": {"calls": [], "remote": None, "nodes": 0, "inputs": [], "outputs": []},
+    "totals": {
+        "shared_bytes": 0,
+        "duplicated_bytes": 0,
+        "opaque_elements": 0,
+        "parameters_at_least": 0,
+        "parameters_at_most": None,
+        "parameters_unsettled": [],
+        "wasted_bytes": 0,
+    },
+    "tensors": {
+        "applications": 1,
+        "shared_with": [],
+        "opaque": False,
+        "hides": None,
+        "computed_by": "",
+        "stage": None,
+    },
+    "findings": {"bytes": None},
+}
+"""What releases of this schema version added, by the key of the object or of the list of objects, with what a report
+without it stands for."""
+
+_IN_BLOCKS = {"block": None, "part": None, "layer_role": None}
+"""What a tensor has where the report has blocks."""
+
+_MADE_ANEW: Mapping[str, Any] = {
+    "by": "scope",
+    "depth": None,
+    "match": None,
+    "groups_from": None,
+    "groups": [],
+    "tree": [],
+    "overlap": 0,
+    "ungrouped": 0,
+}
+"""What is not read: a ledger is grouped anew."""
+
+
+def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with what an older release of the same schema version did not write."""
+    whole = _filled({**document, **_MADE_ANEW})
+    nothing: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
+        "group": "",
+        "keys": [],
+        "share": None,
+        "applications": 1,
+    }
+    whole["group_balance"] = {"overlap": nothing, "ungrouped": nothing}
+    return whole
+
+
+def _filled(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, its groups as they are."""
+    whole = {**_ADDED[""], **document}
+    in_blocks = _IN_BLOCKS if whole["blocks"] is None else {}
+    for key, added in _ADDED.items():
+        part = whole.get(key)
+        if key and isinstance(part, dict):
+            whole[key] = {**added, **part}
+        elif key and isinstance(part, list):
+            more = {**added, **(in_blocks if key == "tensors" else {})}
+            whole[key] = [{**more, **row} if isinstance(row, dict) else row for row in part]
+    return whole
+
+
+def read_report(path: Path | str, command: str) -> dict[str, Any]:
+    """The JSON document that a command wrote.
+
+    Raises:
+        UsageError: the file cannot be read, or another command or version wrote it.
+    """
+    document = _parse(path)
+    found = (document.get("command"), document.get("schema_version")) if isinstance(document, dict) else ()
+    if found != (command, 1):
+        raise UsageError(f"{path}: not a report of `onnxledger {command} --format json` of schema version 1")
+    assert isinstance(document, dict)
+    return document
+
+
+def read_any_report(path: Path | str) -> dict[str, Any]:
+    """The JSON document that any command wrote, as its schema describes it.
+
+    Raises:
+        UsageError: the file cannot be read, or is no report of schema version 1.
+    """
+    document = _parse(path)
+    if not isinstance(document, dict) or (document.get("schema_version"), "command" in document) != (1, True):
+        raise UsageError(f"{path}: not a report of onnxledger in JSON, of schema version 1")
+    if schema_name(document) not in set(SCHEMAS) - _NO_REPORTS:
+        command = printable_name(str(document["command"]))
+        raise UsageError(f"{path}: what {command!r} wrote is no report that can stand beside another")
+    return document
+
+
+_NO_REPORTS = {"explain", "graph", "manifest"}
+"""What has a schema, and is no report on a model."""
+
+
+def _parse(path: Path | str) -> object:
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON ({error})") from error
+
+
+def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
+    model, totals = told.model, told.totals
+    entries = tuple(map(_entry, told.tensors))
+    keyed = list(zip((entry.tensor.key for entry in entries), told.tensors, strict=True))
+    return Ledger(
+        model=Model(
+            path=model.path,
+            files=tuple(File(file.path, file.bytes) for file in model.files),
+            ir_version=model.ir_version,
+            opsets=tuple(sorted(model.opsets.items())),
+            producer=model.producer,
+            graphs=(),
+            functions=(Function("", "", "", ()),) * model.functions,
+            components=tuple(map(_component, told.components)),
+        ),
+        entries=entries,
+        accounts=tuple(Account(account.account, account.bytes) for account in told.accounts),
+        findings=tuple(_findings(told)),
+        wiring=Wiring({}),
+        shared_nbytes=totals.shared_bytes,
+        content=told.content,
+        blocks=_blocks(told, keyed),
+        stages=_stages(told, keyed),
+        told_nodes=model.nodes if has_nodes else None,
+        calls=tuple(
+            Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
+            for call in model.calls
+        ),
+        hidden={
+            key: Hides(item.hides.at_least, item.hides.at_most, item.hides.why)
+            for key, item in keyed
+            if item.hides is not None
+        },
+        opaque=tuple(sorted(key for key, item in keyed if item.opaque)),
+    )
+
+
+def _component(item: Component) -> models.Component:
+    """One file of an artifact; which external files it refers to is not told."""
+    return models.Component(
+        name=item.component,
+        path=(item.component,),
+        files=(item.path,),
+        ir_version=item.ir_version,
+        opsets=tuple(sorted(item.opsets.items())),
+        producer=item.producer,
+    )
+
+
+def _findings(told: InspectDocument) -> Iterator[Finding]:
+    """Those of the model: what the report's groups have in common is found anew, of other groups."""
+    for item in told.findings:
+        if item.id != _OF_GROUPS:
+            yield Finding(item.id, item.severity, item.message, tuple(item.subjects), item.bytes)
+
+
+_OF_GROUPS = "overlapping-groups"
+
+
+def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Blocks | None:
+    """The blocks of a report, without nodes; None where it has none: an older version wrote it."""
+    if told.blocks is None:
+        return None
+    return Blocks(
+        runs=tuple(Run(run.first, run.count, tuple(run.modules), run.decided_by) for run in told.blocks),
+        entries={key: Member(item.block or "", item.part or "") for key, item in keyed},
+        nodes={},
+        roles={key: item.layer_role or "" for key, item in keyed if item.role is Role.PARAMETER},
+    )
+
+
+def _stages(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
+    """The stages of a report, without nodes; None where it has none."""
+    if told.stages is None:
+        return None
+    entries = {key: item.stage for key, item in keyed if item.stage is not None}
+    return Stages(tuple(told.stages), entries, {})
+
+
+def _entry(item: Tensor) -> Entry:
+    tensor = StoredTensor(
+        name=item.name,
+        graph_path=tuple(item.graph_path.split("/")) if item.graph_path else (),
+        carrier=item.carrier,
+        dtype=DType[item.dtype],
+        shape=tuple(item.shape),
+        numel=item.stored_elements,
+        nbytes=item.bytes,
+        payload=NoPayload(),
+    )
+    copied: Key | None = None if item.copy_of is None else ((), item.copy_of)
+    return Entry(
+        tensor=tensor,
+        role=item.role,
+        decided_by=item.decided_by,
+        scope=item.scope or "",
+        scoped_by=item.scoped_by,
+        sources=tuple(item.sources),
+        uses=item.uses,
+        read_by=item.read_by,
+        computed_by=item.computed_by,
+        parameters=item.parameters,
+        logical_numel=item.parameters or item.stored_elements,
+        applications=item.applications,
+        shared_with=tuple(item.shared_with),
+        copy_of=copied,
+    )

@@ -1,0 +1,186 @@
+"""A saved `time` report -> Timing, so that two can be compared without running anything."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+from msgspec import UNSET
+
+from analyzer.account.ledger import Group, Grouping
+from analyzer.documents.saved import check_numbers, decode, read_report
+from analyzer.documents.time import (
+    AxisSize,
+    InputFeed,
+    Kernel,
+    SweepDocument,
+    TimeDocument,
+    TimeGroup,
+)
+from analyzer.documents.time import Latency as LatencyRow
+from analyzer.documents.time import (
+    Point as PointRow,
+)
+from analyzer.timing.record import (
+    Axis,
+    Environment,
+    KernelTime,
+    Latency,
+    Point,
+    TimedGroup,
+    Timing,
+    TimingSettings,
+)
+from analyzer.timing.request import Feed, Schedule
+
+
+def is_saved_timing(path: Path | str) -> bool:
+    """Whether a path names a JSON report of `time`, whatever its version; one that cannot be read is none."""
+    if Path(path).suffix != ".json":
+        return False
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("command") == "time"
+
+
+def load_timing(path: Path | str) -> Timing:
+    """Rebuild the timing that a `time --format json` report describes; its ledger is None.
+
+    Raises:
+        UsageError: the file cannot be read, or is no whole report of this schema.
+    """
+    document = read_report(path, "time")
+    check_numbers(path, document)
+    if document.get("axis") is None:
+        return rebuild_timing(decode(path, document, TimeDocument))
+    return rebuild_timing(decode(path, document, SweepDocument))
+
+
+def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
+    """The timing that a document describes; its ledger is None."""
+    rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
+    points = tuple(_point(row, is_own=told.by == "group") for row in rows)
+    environment = told.environment
+    return Timing(
+        ledger=None,
+        path=told.model.path,
+        grouping=_grouping(told, rows[0], points),
+        settings=_settings(told),
+        environment=Environment(
+            device=told.device,
+            providers=tuple(environment.providers),
+            versions=tuple(environment.versions.items()),
+            threads=environment.threads,
+            cores=environment.cores,
+            precision=tuple(environment.precision.items()),
+            clocks=tuple(environment.clocks.items()),
+            load_ms=environment.load_ms,
+            peak_rss_nbytes=environment.peak_rss_bytes,
+            messages=tuple(environment.messages),
+            kernel_clock=environment.kernel_clock,
+            order=environment.order,
+        ),
+        points=points,
+        axis=told.axis if isinstance(told, SweepDocument) else None,
+        parameters=told.model.parameters,
+        file_nbytes=told.model.file_bytes,
+        stamp=None if told.generated_at is msgspec.UNSET else told.generated_at,
+    )
+
+
+def _grouping(
+    told: TimeDocument | SweepDocument, first: TimeDocument | PointRow, points: tuple[Point, ...]
+) -> Grouping:
+    """The groups, as the points have them, and what the user's own have in common and leave out."""
+    groups = {part.group.label: part.group for point in points for part in point.parts if not part.across}
+    return Grouping(
+        by=told.by,
+        depth=told.depth,
+        groups=tuple(groups.values()),
+        overlap=_part(first.group_balance.overlap).group,
+        ungrouped=_part(first.group_balance.ungrouped).group,
+        match=told.match,
+        origin=told.groups_from,
+    )
+
+
+def _settings(told: TimeDocument | SweepDocument) -> TimingSettings:
+    row = told.settings
+    return TimingSettings(
+        provider=told.provider,
+        provider_options=tuple(row.provider_options.items()),
+        threads=row.threads,
+        optimization=row.optimization,
+        seed=row.seed,
+        schedule=Schedule(
+            runs=row.runs,
+            warmup=row.warmup,
+            fewest=row.fewest,
+            most=row.most,
+            seconds=row.seconds,
+            precision=row.precision,
+        ),
+    )
+
+
+def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
+    return Point(
+        feeds=tuple(map(_feed, row.inputs)),
+        latency=_latency(row.latency_ms),
+        profiled=_latency(row.profiled_latency_ms),
+        parts=tuple(map(_part, row.groups)),
+        unattributed_ms=row.unattributed_ms,
+        overhead_ms=row.overhead_ms,
+        kernels=tuple(map(_kernel, row.kernels)),
+        value=row.value if isinstance(row, PointRow) else None,
+        overlap_ms=row.overlap_ms,
+        ungrouped=_part(row.group_balance.ungrouped) if is_own else None,
+        held_nbytes=row.held_bytes,
+        macs=None if row.macs is UNSET else row.macs,
+        axes=tuple(map(_axis, row.axes)),
+    )
+
+
+def _feed(row: InputFeed) -> Feed:
+    return Feed(row.name, row.dtype, tuple(row.shape), row.fill, row.low, row.high)
+
+
+def _axis(row: AxisSize) -> Axis:
+    return Axis(row.input, row.position, row.name, row.role, row.size, row.decided_by)
+
+
+def _latency(row: LatencyRow) -> Latency:
+    return Latency(
+        mean=row.mean,
+        median=row.median,
+        p90=row.p90,
+        p99=row.p99,
+        min=row.min,
+        runs=row.runs,
+        precision=row.precision,
+        settled=row.settled,
+    )
+
+
+def _part(row: TimeGroup) -> TimedGroup:
+    group = Group(
+        name=row.group,
+        label=tuple(row.keys),
+        parameters=row.parameters,
+        stored_elements=row.stored_elements,
+        nbytes=row.bytes,
+        tensors=row.tensors,
+        nodes=row.nodes,
+    )
+    macs = None if row.macs is UNSET else row.macs
+    return TimedGroup(group, row.ms, row.kernels, tuple(row.across), row.error_ms, macs)
+
+
+def _kernel(row: Kernel) -> KernelTime:
+    groups = tuple(row.groups)
+    return KernelTime(
+        row.name, row.op_type, row.provider, row.ms, groups, row.decided_by, row.nodes, row.across
+    )

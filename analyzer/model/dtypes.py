@@ -1,0 +1,198 @@
+"""ONNX element types: their names, their width in bits and their numpy equivalents."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+
+class DType(enum.IntEnum):
+    """`TensorProto.DataType` of the ONNX IR spec, by its own names and numbers.
+
+    A number that this list does not know is kept as `UNDEFINED`; its elements can be counted, not read.
+    """
+
+    UNDEFINED = 0
+    FLOAT = 1
+    UINT8 = 2
+    INT8 = 3
+    UINT16 = 4
+    INT16 = 5
+    INT32 = 6
+    INT64 = 7
+    STRING = 8
+    BOOL = 9
+    FLOAT16 = 10
+    DOUBLE = 11
+    UINT32 = 12
+    UINT64 = 13
+    COMPLEX64 = 14
+    COMPLEX128 = 15
+    BFLOAT16 = 16
+    FLOAT8E4M3FN = 17
+    FLOAT8E4M3FNUZ = 18
+    FLOAT8E5M2 = 19
+    FLOAT8E5M2FNUZ = 20
+    UINT4 = 21
+    INT4 = 22
+    FLOAT4E2M1 = 23
+    FLOAT8E8M0 = 24
+    UINT2 = 25
+    INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
+
+    @classmethod
+    def from_onnx(cls, number: int) -> DType:
+        """The type with this `TensorProto.DataType` number, `UNDEFINED` if there is none."""
+        try:
+            return cls(number)
+        except ValueError:
+            return cls.UNDEFINED
+
+    @property
+    def bits(self) -> int:
+        """Bits per element in `raw_data`; 0 for strings and unknown types, which have no fixed width."""
+        return _BITS[self]
+
+    @property
+    def is_floating(self) -> bool:
+        """A real or complex floating-point type, of any width."""
+        return self in _FLOATING
+
+    @property
+    def is_integer(self) -> bool:
+        """A signed or unsigned integer type, of any width; booleans are not."""
+        return self in _INTEGER
+
+    def nbytes(self, numel: int) -> int:
+        """Bytes of `numel` elements, packed types rounded up to a whole byte.
+
+        >>> DType.INT4.nbytes(3)
+        2
+        """
+        return (self.bits * numel + 7) // 8
+
+    def to_numpy(self) -> np.dtype | None:
+        """The numpy (or ml_dtypes) type with the same bytes; None where elements are packed or not numbers."""
+        if self in _NUMPY:
+            return np.dtype(_NUMPY[self]).newbyteorder("<")
+        if self in _ML_DTYPES:
+            import ml_dtypes  # 0.03 s, and few files need it
+
+            element: np.dtype = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self]))
+            return element
+        return None
+
+
+_BITS = {
+    DType.UNDEFINED: 0,
+    DType.STRING: 0,
+    DType.UINT2: 2,
+    DType.INT2: 2,
+    DType.UINT4: 4,
+    DType.INT4: 4,
+    DType.FLOAT4E2M1: 4,
+    DType.FLOAT6E2M3: 6,
+    DType.FLOAT6E3M2: 6,
+    DType.UINT8: 8,
+    DType.INT8: 8,
+    DType.BOOL: 8,
+    DType.FLOAT8E4M3FN: 8,
+    DType.FLOAT8E4M3FNUZ: 8,
+    DType.FLOAT8E5M2: 8,
+    DType.FLOAT8E5M2FNUZ: 8,
+    DType.FLOAT8E8M0: 8,
+    DType.UINT16: 16,
+    DType.INT16: 16,
+    DType.FLOAT16: 16,
+    DType.BFLOAT16: 16,
+    DType.FLOAT: 32,
+    DType.INT32: 32,
+    DType.UINT32: 32,
+    DType.DOUBLE: 64,
+    DType.INT64: 64,
+    DType.UINT64: 64,
+    DType.COMPLEX64: 64,
+    DType.COMPLEX128: 128,
+}
+
+_FLOATING = frozenset(
+    {
+        DType.FLOAT,
+        DType.FLOAT16,
+        DType.DOUBLE,
+        DType.BFLOAT16,
+        DType.COMPLEX64,
+        DType.COMPLEX128,
+        DType.FLOAT8E4M3FN,
+        DType.FLOAT8E4M3FNUZ,
+        DType.FLOAT8E5M2,
+        DType.FLOAT8E5M2FNUZ,
+        DType.FLOAT8E8M0,
+        DType.FLOAT4E2M1,
+        DType.FLOAT6E2M3,
+        DType.FLOAT6E3M2,
+    }
+)
+
+_INTEGER = frozenset(
+    {
+        DType.UINT8,
+        DType.INT8,
+        DType.UINT16,
+        DType.INT16,
+        DType.INT32,
+        DType.INT64,
+        DType.UINT32,
+        DType.UINT64,
+        DType.UINT4,
+        DType.INT4,
+        DType.UINT2,
+        DType.INT2,
+    }
+)
+
+_NUMPY = {
+    DType.FLOAT: "f4",
+    DType.UINT8: "u1",
+    DType.INT8: "i1",
+    DType.UINT16: "u2",
+    DType.INT16: "i2",
+    DType.INT32: "i4",
+    DType.INT64: "i8",
+    DType.BOOL: "?",
+    DType.FLOAT16: "f2",
+    DType.DOUBLE: "f8",
+    DType.UINT32: "u4",
+    DType.UINT64: "u8",
+    DType.COMPLEX64: "c8",
+    DType.COMPLEX128: "c16",
+}
+
+_ML_DTYPES = {
+    DType.BFLOAT16: "bfloat16",
+    DType.FLOAT8E4M3FN: "float8_e4m3fn",
+    DType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.FLOAT8E5M2: "float8_e5m2",
+    DType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.FLOAT8E8M0: "float8_e8m0fnu",
+}
+
+
+_FINER: dict[DType, frozenset[DType]] = {
+    DType.FLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.BFLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
+    DType.FLOAT: frozenset({DType.DOUBLE}),
+}
+"""Types that have every number of a type."""
+
+
+def is_exact(dtype: DType, stored: DType) -> bool:
+    """Whether a tensor of one type loses nothing when it is stored in the other.
+
+    >>> is_exact(DType.BFLOAT16, DType.FLOAT), is_exact(DType.FLOAT, DType.BFLOAT16)
+    (True, False)
+    """
+    return dtype is stored or stored in _FINER.get(dtype, ())

@@ -1,0 +1,653 @@
+"""A value that only stored ones lead to -> its numbers, by the operators that tables and conditions are made of.
+
+A few dozen of ONNX's operators on small arrays, as ONNX docs/Operators.md defines them. What it cannot do is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.model import GraphPath, Key, Model, Node, StoredTensor
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import Wiring
+
+_MOST = 1 << 22
+"""Elements of a value that is worked out."""
+_DEEPEST = 200
+"""Nodes after one another."""
+
+
+@dataclass
+class Evaluator:
+    """Works values out, each once. Reads nothing of a remote file."""
+
+    model: Model
+    wiring: Wiring
+    most: int = _MOST
+    by_default: bool = False
+    """Whether a caller may be taken to replace nothing: what has a default has that value."""
+    unrounded: bool = False
+    """Whether what a graph quantizes is taken as it was before: codes made at run time are the numbers themselves."""
+    tracked: Mapping[Key, Array] = field(default_factory=dict)
+    """What stands for the elements of some stored tensors: then nothing is cast or decoded, and other weights are 0."""
+    _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
+    _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
+    _given: set[Key] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if not self.by_default:
+            self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
+
+    def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
+        """The numbers of a value, seen from a graph; None where an input of the model has a part in it."""
+        if not name or self.model.traffic is not None or depth > _DEEPEST:
+            return None
+        place = self.wiring.place(path, name)
+        if place is None:
+            return None
+        key = (place, name)
+        if key not in self._known:
+            self._known[key] = None  # a circle has no value
+            self._known[key] = self._work_out(key, depth)
+        return self._known[key]
+
+    def number(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
+        """The one number that a value has throughout, of whatever shape it is; None where it has more, or may have.
+
+        An input may say how often the number stands there, and nothing else.
+        """
+        if not name or self.tracked or depth > _DEEPEST:
+            return None
+        place = self.wiring.place(path, name)
+        if place is None:
+            return None
+        key = (place, name)
+        if key not in self._numbers:
+            self._numbers[key] = None  # a circle has none
+            value = self.value(path, name)
+            if value is None:
+                self._numbers[key] = self._find_number(key, depth)
+            elif value.size and bool((value == value.flat[0]).all()):
+                self._numbers[key] = value.reshape(-1)[:1]
+        return self._numbers[key]
+
+    def _find_number(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
+        node = self.wiring.find(*key)
+        if not isinstance(node, Node) or node.place in self.wiring.calls or not node.is_standard:
+            return None
+        if node.op_type == "ConstantOfShape":
+            fill = self._fill(node)
+            return None if fill is None else fill.reshape(-1)[:1]
+        if node.op_type == "Concat":
+            slots = range(len(node.inputs))
+        elif node.op_type in _SPREADS:
+            slots = range(1)
+        elif node.op_type in _EACH:
+            slots = range(len(node.inputs))
+        else:
+            return None
+        found: list[Array | None] = []
+        for slot in slots:
+            given = self.number(node.graph_path, node.inputs[slot], depth + 1)
+            if given is None:
+                return None
+            found.append(given)
+        if node.op_type in _EACH:
+            try:
+                with np.errstate(all="ignore"):
+                    return _WAYS[node.op_type](_Call(node, found, None, self.most))
+            except (ArithmeticError, TypeError, ValueError):
+                return None
+        first = found[0]
+        is_one = all(each is not None and bool((each == first).all()) for each in found)
+        return first if is_one else None
+
+    def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
+        provider = self.wiring.find(*key)
+        if not isinstance(provider, StoredTensor):
+            provider = self.wiring.look_up(*key)  # of a node in a function it is not said which output
+        if isinstance(provider, StoredTensor) and self.tracked:
+            if provider.key in self.tracked:
+                return self.tracked[provider.key]
+            if provider.dtype not in _WHOLE:
+                return np.broadcast_to(np.int32(0), provider.shape)
+        if isinstance(provider, StoredTensor):
+            is_small = provider.key not in self._given and provider.numel <= self.most
+            return provider.payload.array() if is_small else None
+        if not isinstance(provider, Node) or provider.place in self.wiring.calls:
+            return None
+        way = self._way(provider)
+        index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
+        if way is None or (index and way is not _split):
+            return None
+        operands: list[Array | None] = []
+        for name in provider.inputs[: 1 if provider.op_type == "CastLike" else None]:
+            operand = self.value(provider.graph_path, name, depth + 1) if name else None
+            if name and operand is None:
+                return None
+            operands.append(operand)
+        try:
+            with np.errstate(all="ignore"):
+                found = way(_Call(provider, operands, self._fill(provider), self.most, index, self.unrounded))
+        except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
+            return None
+        return found if found.size <= self.most else None
+
+    def _way(self, node: Node) -> Callable[[_Call], Array] | None:
+        if node.domain in ("", "ai.onnx"):
+            return (_TRACKED if self.tracked else _WAYS).get(node.op_type)
+        return _CODED.get(node.op_type) if node.domain == "com.microsoft" and not self.tracked else None
+
+    def _fill(self, node: Node) -> Array | None:
+        """The tensor in a ConstantOfShape's `value`."""
+        if node.op_type != "ConstantOfShape":
+            return None
+        graph = self.wiring.graphs[node.graph_path]
+        carried = next((tensor for tensor in graph.tensors if tensor.node == node.position), None)
+        return np.zeros(1, np.float32) if carried is None else carried.payload.array()
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One node with its operands."""
+
+    node: Node
+    operands: Sequence[Array | None]
+    fill: Array | None
+    most: int
+    index: int = 0
+    """Which of its outputs is asked for."""
+    unrounded: bool = False
+    """Whether nothing is quantized."""
+
+    def array(self, slot: int) -> Array:
+        """An operand; it has to be there."""
+        found = self.operands[slot]
+        if found is None:
+            raise ValueError(slot)
+        return found
+
+    def optional(self, slot: int) -> Array | None:
+        return self.operands[slot] if slot < len(self.operands) else None
+
+    def ints(self, slot: int, setting: str) -> tuple[int, ...] | None:
+        """Axes and the like, from an input or, before it was one, from an attribute."""
+        given = self.optional(slot)
+        if given is not None:
+            return tuple(int(number) for number in given.reshape(-1))
+        found = self.node.settings.get(setting)
+        return tuple(int(number) for number in found) if isinstance(found, tuple) else None
+
+    def check(self, shape: Sequence[int]) -> tuple[int, ...]:
+        size = 1
+        for dim in shape:
+            size *= max(int(dim), 0)
+        if size > self.most:
+            raise MemoryError(size)
+        return tuple(int(dim) for dim in shape)
+
+
+def _both(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+    def apply(call: _Call) -> Array:
+        first, second = call.array(0), call.array(1)
+        call.check(np.broadcast_shapes(first.shape, second.shape))
+        return np.asarray(function(first, second))
+
+    return apply
+
+
+def _each(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+    return lambda call: np.asarray(function(call.array(0))).astype(call.array(0).dtype, copy=False)
+
+
+def _clip(call: _Call) -> Array:
+    found = call.array(0)
+    if {"min", "max"} & set(call.node.settings):
+        raise ValueError("bounds of before opset 11")
+    for slot, bound in ((1, np.maximum), (2, np.minimum)):
+        limit = call.optional(slot)
+        found = found if limit is None else bound(found, limit)
+    return np.asarray(found)
+
+
+def _truth(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+    return lambda call: np.asarray(function(call.array(0)))
+
+
+def _many(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+    def apply(call: _Call) -> Array:
+        found = call.array(0)
+        for slot in range(1, len(call.operands)):
+            call.check(np.broadcast_shapes(found.shape, call.array(slot).shape))
+            found = function(found, call.array(slot))
+        return np.asarray(found)
+
+    return apply
+
+
+def _cast(call: _Call) -> Array:
+    element = DType.from_onnx(call.node.integers.get("to", 1)).to_numpy()
+    if element is None:
+        raise ValueError("no number")
+    return call.array(0).astype(element)
+
+
+def _decode(call: _Call) -> Array:
+    if call.unrounded and call.array(0).dtype.kind == "f":
+        return call.array(0)
+    codes, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
+    shape = [1] * codes.ndim
+    if scale.size > 1:
+        shape[call.node.integers.get("axis", 1)] = scale.size
+    shift = np.zeros(1, np.float32) if zero is None else zero.astype(np.float32)
+    return (codes - shift.reshape(shape if shift.size > 1 else -1)) * scale.reshape(shape)
+
+
+def _quantize(call: _Call) -> Array:
+    if call.unrounded:
+        return call.array(0)
+    data, scale, zero = call.array(0).astype(np.float32), call.array(1).astype(np.float32), call.optional(2)
+    shape = [1] * data.ndim
+    if scale.size > 1:
+        shape[call.node.integers.get("axis", 1)] = scale.size
+    element = np.dtype(np.uint8) if zero is None else zero.dtype
+    codes = np.rint(data / scale.reshape(shape))
+    if zero is not None:
+        codes = codes + zero.astype(np.float32).reshape(shape if zero.size > 1 else [1] * data.ndim)
+    if element.kind in "iu":
+        bounds = np.iinfo(element.name)
+        codes = np.clip(codes, bounds.min, bounds.max)
+    return np.asarray(codes.astype(element))
+
+
+def _coded(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
+    """An operator on codes: each operand is followed by its scale and zero point.
+
+    Those of what it gives are from `results` on.
+    """
+
+    def apply(call: _Call) -> Array:
+        operands = list(call.operands)
+        told = operands[results : results + 2]
+        del operands[results : results + 2]
+        given = [
+            _decode(_Call(call.node, operands[place : place + 3], None, call.most, unrounded=call.unrounded))
+            for place in range(0, len(operands), 3)
+        ]
+        if results:
+            call.check(np.broadcast_shapes(*(each.shape for each in given)))
+        found = function(given, call.node)
+        return _quantize(_Call(call.node, [found, *told], None, call.most, unrounded=call.unrounded))
+
+    return apply
+
+
+def _divide(call: _Call) -> Array:
+    first = call.array(0)
+    found = _both(np.divide)(call)
+    return (np.trunc(found) if first.dtype.kind in "iu" else found).astype(first.dtype)
+
+
+def _power(call: _Call) -> Array:
+    first, second = call.array(0), call.array(1)
+    call.check(np.broadcast_shapes(first.shape, second.shape))
+    return np.asarray(np.power(first.astype(np.float64), second)).astype(first.dtype)
+
+
+def _modulo(call: _Call) -> Array:
+    way = np.fmod if call.node.integers.get("fmod") else np.mod
+    return np.asarray(way(call.array(0), call.array(1)))
+
+
+def _range(call: _Call) -> Array:
+    start, limit, delta = (call.array(slot).reshape(-1)[0] for slot in range(3))
+    call.check([max(0, int(np.ceil((limit - start) / delta)))])
+    return np.arange(start, limit, delta).astype(call.array(0).dtype)
+
+
+def _constant_of_shape(call: _Call) -> Array:
+    fill = call.fill if call.fill is not None else np.zeros(1, np.float32)
+    shape = call.check([int(dim) for dim in call.array(0).reshape(-1)])
+    return np.full(shape, fill.reshape(-1)[0], dtype=fill.dtype)
+
+
+def _eye(call: _Call) -> Array:
+    shape = call.check(call.array(0).shape)
+    element = DType.from_onnx(call.node.integers.get("dtype", 1)).to_numpy()
+    return np.eye(shape[0], shape[1], call.node.integers.get("k", 0)).astype(element or np.float32)
+
+
+def _reshape(call: _Call) -> Array:
+    data, wanted = call.array(0), call.ints(1, "shape") or ()
+    keep = not call.node.integers.get("allowzero", 0)
+    shape = [data.shape[axis] if dim == 0 and keep else dim for axis, dim in enumerate(wanted)]
+    return data.reshape(shape)
+
+
+def _expand(call: _Call) -> Array:
+    data = call.array(0)
+    shape = call.check(np.broadcast_shapes(data.shape, tuple(int(dim) for dim in call.array(1).reshape(-1))))
+    return np.broadcast_to(data, shape)
+
+
+def _tile(call: _Call) -> Array:
+    data, times = call.array(0), [int(number) for number in call.array(1).reshape(-1)]
+    call.check([dim * number for dim, number in zip(data.shape, times, strict=True)])
+    return np.tile(data, times)
+
+
+def _transpose(call: _Call) -> Array:
+    perm = call.node.settings.get("perm")
+    return call.array(0).transpose(tuple(int(axis) for axis in perm) if isinstance(perm, tuple) else None)
+
+
+def _unsqueeze(call: _Call) -> Array:
+    axes = call.ints(1, "axes") or ()
+    return np.expand_dims(call.array(0), tuple(axes))
+
+
+def _squeeze(call: _Call) -> Array:
+    axes = call.ints(1, "axes")
+    return np.squeeze(call.array(0), None if axes is None else tuple(axes))
+
+
+def _flatten(call: _Call) -> Array:
+    data, axis = call.array(0), call.node.integers.get("axis", 1)
+    rows = int(np.prod(data.shape[: axis if axis >= 0 else data.ndim + axis]))
+    return data.reshape(rows, -1)
+
+
+def _concat(call: _Call) -> Array:
+    parts = [call.array(slot) for slot in range(len(call.operands))]
+    return np.concatenate(parts, axis=call.node.integers.get("axis", 0))
+
+
+def _slice(call: _Call) -> Array:
+    data = call.array(0)
+    starts, ends = call.ints(1, "starts") or (), call.ints(2, "ends") or ()
+    axes = call.ints(3, "axes") or tuple(range(len(starts)))
+    steps = call.ints(4, "steps") or (1,) * len(starts)
+    cuts = [slice(None)] * data.ndim
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        stop = None if step < 0 and end < -data.shape[axis] else end
+        cuts[axis] = slice(start, stop, step)
+    return data[tuple(cuts)]
+
+
+def _split(call: _Call) -> Array:
+    data, sizes = call.array(0), call.ints(1, "split")
+    axis, count = call.node.integers.get("axis", 0), len(call.node.outputs)
+    if sizes is None:
+        each = -(-data.shape[axis] // count)
+        sizes = (*[each] * (count - 1), data.shape[axis] - each * (count - 1))
+    return np.split(data, np.cumsum(sizes)[:-1].tolist(), axis=axis)[call.index]
+
+
+def _pad(call: _Call) -> Array:
+    data, pads, axes = call.array(0), call.ints(1, "pads") or (), call.ints(3, "axes")
+    if call.node.settings.get("mode", "constant") != "constant" or axes is not None or min(pads) < 0:
+        raise ValueError("another padding")
+    filled = call.optional(2)
+    return np.pad(
+        data,
+        [*zip(pads[: data.ndim], pads[data.ndim :], strict=True)],
+        constant_values=0 if filled is None else filled.reshape(-1)[0],
+    )
+
+
+def _scatter(call: _Call) -> Array:
+    data, axis = call.array(0).copy(), call.node.integers.get("axis", 0)
+    index = np.moveaxis(call.array(1), axis, 0)
+    if call.node.settings.get("reduction", "none") != "none":
+        raise ValueError("a reduction")
+    others = np.indices(index.shape)
+    moved = np.moveaxis(data, axis, 0)
+    moved[(index, *others[1:])] = np.moveaxis(call.array(2), axis, 0)
+    return data
+
+
+def _scatter_nd(call: _Call) -> Array:
+    data, index = call.array(0).copy(), call.array(1)
+    if call.node.settings.get("reduction", "none") != "none":
+        raise ValueError("a reduction")
+    data[tuple(np.moveaxis(index, -1, 0))] = call.array(2)
+    return data
+
+
+def _gather(call: _Call) -> Array:
+    data, index = call.array(0), call.array(1)
+    axis = call.node.integers.get("axis", 0)
+    call.check(
+        [*data.shape, *index.shape] if data.ndim <= 1 else [index.size, data.size // max(1, data.shape[axis])]
+    )
+    return np.take(data, index.astype(np.int64), axis=axis)
+
+
+def _gather_elements(call: _Call) -> Array:
+    index = call.array(1).astype(np.int64)
+    return np.take_along_axis(call.array(0), index, call.node.integers.get("axis", 0))
+
+
+def _gather_places(call: _Call) -> Array:
+    """GatherND: the last axis of the indices are places in the data, after `batch_dims` axes that both have."""
+    data, index = call.array(0), call.array(1).astype(np.int64)
+    batch, depth = call.node.integers.get("batch_dims", 0), index.shape[-1]
+    call.check([*index.shape[:-1], *data.shape[batch + depth :]])
+    shape = [1] * (index.ndim - 1)
+    examples = [
+        np.arange(dim).reshape([*shape[:axis], dim, *shape[axis + 1 :]])
+        for axis, dim in enumerate(data.shape[:batch])
+    ]
+    return np.asarray(data[(*examples, *np.moveaxis(index, -1, 0))])
+
+
+def _where(call: _Call) -> Array:
+    call.check(np.broadcast_shapes(*(call.array(slot).shape for slot in range(3))))
+    return np.where(call.array(0), call.array(1), call.array(2))
+
+
+def _cumsum(call: _Call) -> Array:
+    data, axis = call.array(0), int(call.array(1).reshape(-1)[0])
+    if call.node.integers.get("reverse") or call.node.integers.get("exclusive"):
+        raise ValueError("another sum")
+    return np.cumsum(data, axis=axis).astype(data.dtype)
+
+
+def _resize(call: _Call) -> Array:
+    """Resize in mode `nearest`: along each axis the element that each place of the result is nearest to."""
+    data, settings = call.array(0), call.node.settings
+    scales, sizes = call.optional(2), call.optional(3)
+    if len(call.operands) < 3 or settings.get("mode", "nearest") != "nearest" or "axes" in settings:
+        raise ValueError("another way to resize")
+    if settings.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("another size than is told")
+    if sizes is not None and sizes.size:
+        shape = call.check([int(dim) for dim in sizes.reshape(-1)])
+        ratios = [new / old for new, old in zip(shape, data.shape, strict=True)]
+    elif scales is not None and scales.size == data.ndim:
+        ratios = [float(ratio) for ratio in scales.reshape(-1)]
+        shape = call.check([int(old * ratio) for old, ratio in zip(data.shape, ratios, strict=True)])
+    else:
+        raise ValueError("no size")
+    way = str(settings.get("coordinate_transformation_mode", "half_pixel"))
+    rounded = _NEAREST[str(settings.get("nearest_mode", "round_prefer_floor"))]
+    for axis, (new, old, ratio) in enumerate(zip(shape, data.shape, ratios, strict=True)):
+        if new != old:
+            places = rounded(_COORDINATES[way](np.arange(new, dtype=np.float64), new, old, ratio))
+            data = np.take(data, np.clip(places, 0, old - 1).astype(np.int64), axis=axis)
+    return data
+
+
+_NEAREST: Mapping[str, Callable[[Any], Any]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "round_prefer_ceil": lambda place: np.floor(place + 0.5),
+    "round_prefer_floor": lambda place: np.ceil(place - 0.5),
+}
+"""Which element a place between two is."""
+
+_COORDINATES: Mapping[str, Callable[[Any, int, int, float], Any]] = {
+    "align_corners": lambda place, new, old, _: place * (old - 1) / (new - 1) if new > 1 else 0 * place,
+    "asymmetric": lambda place, _new, _old, ratio: place / ratio,
+    "half_pixel": lambda place, _new, _old, ratio: (place + 0.5) / ratio - 0.5,
+    "pytorch_half_pixel": lambda place, new, _, ratio: (place + 0.5) / ratio - 0.5 if new > 1 else 0 * place,
+}
+"""Where in the old axis a place of the new one is (ONNX docs/Operators.md, Resize)."""
+
+
+def _trilu(call: _Call) -> Array:
+    shift = call.optional(1)
+    k = 0 if shift is None else int(shift.reshape(-1)[0])
+    return np.triu(call.array(0), k) if call.node.integers.get("upper", 1) else np.tril(call.array(0), k)
+
+
+def _matmul(call: _Call) -> Array:
+    first, second = call.array(0), call.array(1)
+    if first.ndim and second.ndim:
+        call.check([first.size, second.shape[-1]])
+    return np.asarray(np.matmul(first, second))
+
+
+def _shape(call: _Call) -> Array:
+    shape, settings = call.array(0).shape, call.node.integers
+    return np.asarray(shape[settings.get("start", 0) : settings.get("end", len(shape))], dtype=np.int64)
+
+
+def _reduce(function: Callable[..., Any]) -> Callable[[_Call], Array]:
+    def apply(call: _Call) -> Array:
+        data, axes = call.array(0), call.ints(1, "axes")
+        keep = bool(call.node.integers.get("keepdims", 1))
+        return np.asarray(function(data, axis=None if axes is None else tuple(axes), keepdims=keep)).astype(
+            data.dtype
+        )
+
+    return apply
+
+
+_WAYS: Mapping[str, Callable[[_Call], Array]] = {
+    "Abs": _each(np.abs),
+    "Add": _both(np.add),
+    "And": _both(np.logical_and),
+    "Cast": _cast,
+    "CastLike": lambda call: call.array(0),
+    "Ceil": _each(np.ceil),
+    "Clip": _clip,
+    "Concat": _concat,
+    "ConstantOfShape": _constant_of_shape,
+    "Cos": _each(np.cos),
+    "CumSum": _cumsum,
+    "DequantizeLinear": _decode,
+    "Div": _divide,
+    "Equal": _both(np.equal),
+    "Exp": _each(np.exp),
+    "Expand": _expand,
+    "EyeLike": _eye,
+    "Flatten": _flatten,
+    "Floor": _each(np.floor),
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_places,
+    "Greater": _both(np.greater),
+    "GreaterOrEqual": _both(np.greater_equal),
+    "Identity": lambda call: call.array(0),
+    "Less": _both(np.less),
+    "LessOrEqual": _both(np.less_equal),
+    "Log": _each(np.log),
+    "MatMul": _matmul,
+    "Max": _many(np.maximum),
+    "Min": _many(np.minimum),
+    "Mod": _modulo,
+    "Mul": _both(np.multiply),
+    "Neg": _each(np.negative),
+    "Not": _truth(np.logical_not),
+    "Or": _both(np.logical_or),
+    "Pad": _pad,
+    "Pow": _power,
+    "QuantizeLinear": _quantize,
+    "Range": _range,
+    "Reciprocal": _each(lambda value: 1 / value),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMean": _reduce(np.mean),
+    "ReduceMin": _reduce(np.min),
+    "ReduceSum": _reduce(np.sum),
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "Relu": _each(lambda value: np.maximum(value, 0)),
+    "Round": _each(np.round),
+    "ScatterElements": _scatter,
+    "ScatterND": _scatter_nd,
+    "Shape": _shape,
+    "Sigmoid": _each(lambda value: 1 / (1 + np.exp(-value))),
+    "Sign": _each(np.sign),
+    "Sin": _each(np.sin),
+    "Size": lambda call: np.asarray(call.array(0).size, dtype=np.int64),
+    "Slice": _slice,
+    "Softplus": _each(lambda value: np.logaddexp(0, value)),
+    "Split": _split,
+    "Sqrt": _each(np.sqrt),
+    "Squeeze": _squeeze,
+    "Sub": _both(np.subtract),
+    "Tanh": _each(np.tanh),
+    "Tile": _tile,
+    "Transpose": _transpose,
+    "Trilu": _trilu,
+    "Unsqueeze": _unsqueeze,
+    "Where": _where,
+    "Xor": _both(np.logical_xor),
+}
+"""What each operator gives."""
+
+_SPREADS = frozenset(
+    {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Split"}
+    | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""Operators that give the elements of their first input and no others, wherever and how often."""
+
+_EACH = frozenset(
+    {"Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
+    | {"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu"}
+    | {"Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Where", "Xor"}
+)
+"""Operators that give each element of the elements that stand in its place."""
+
+_CODED: Mapping[str, Callable[[_Call], Array]] = {
+    "QLinearAdd": _coded(lambda given, _: np.asarray(np.add(given[0], given[1])), 6),
+    "QLinearConcat": _coded(
+        lambda given, node: np.concatenate(list(given), axis=node.integers.get("axis", 0)), 0
+    ),
+    "QLinearMul": _coded(lambda given, _: np.asarray(np.multiply(given[0], given[1])), 6),
+    "QLinearSigmoid": _coded(lambda given, _: np.asarray(1 / (1 + np.exp(np.negative(given[0])))), 3),
+}
+"""What operators on codes give (onnxruntime docs/ContribOperators.md)."""
+
+_TRACKED: Mapping[str, Callable[[_Call], Array]] = {
+    **_WAYS,
+    **dict.fromkeys(
+        ("Cast", "CastLike", "DequantizeLinear", "Dropout", "QuantizeLinear"), lambda call: call.array(0)
+    ),
+}
+"""The same of numbers that say where an element comes from."""
+
+_WHOLE = frozenset({DType.BOOL, DType.INT32, DType.INT64})
+"""Types of indices, shapes and conditions."""
+
+_MOST_TRACKED = 1 << 26
+"""Elements of a tensor that is tracked."""
+
+
+def track(model: Model, wiring: Wiring, tensor: StoredTensor, path: GraphPath, name: str) -> Array | None:
+    """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from anywhere else.
+
+    None where the value is computed, and not only moved, or depends on an input, or nobody can follow.
+    """
+    if tensor.numel > _MOST_TRACKED:
+        return None
+    places = np.arange(1, tensor.numel + 1, dtype=np.int32).reshape(tensor.shape)
+    return Evaluator(model, wiring, _MOST_TRACKED, by_default=True, tracked={tensor.key: places}).value(
+        path, name
+    )

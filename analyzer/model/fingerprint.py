@@ -1,0 +1,264 @@
+"""Model + names of its weights -> a digest of what it computes with them, as a whole and module by module.
+
+Each value has a digest: an input's of its name and type; a weight's of its PyTorch name and layout, not of its numbers;
+any other stored tensor's of type, shape and elements; a node's result of operator, attributes and the digests of what
+it reads. So names of values and nodes, the order of nodes, notes, opsets, wrapped functions, and where a tensor is
+carried change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.liveness import Live
+from analyzer.model.wiring import NAMED, Wiring
+
+_SIZE = 16
+"""Bytes of a digest."""
+_DEEPEST = 64
+"""Bodies and calls inside one another that are followed."""
+_MOST_VISITS = 16
+"""How often a node is looked at, on average, because its body is called with other data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a model computes with its weights."""
+
+    outputs: str
+    """Of all outputs, by their names."""
+    scopes: tuple[tuple[str, str], ...]
+    """Of the nodes of each module, in the order in which the modules are first computed."""
+
+    def first_difference(self, other: Fingerprint) -> str | None:
+        """The first module of this one that is another there, or is not there; None where all are alike."""
+        theirs = dict(other.scopes)
+        return next((scope for scope, digest in self.scopes if theirs.get(scope) != digest), None)
+
+
+def take_fingerprint(
+    model: Model, wiring: Wiring, live: Live, weights: Mapping[Key, str], scopes: Mapping[Place, str]
+) -> Fingerprint | None:
+    """Return the digests of the outputs and of each module.
+
+    Args:
+        model: the model, read from this machine: stored constants are read whole.
+        wiring: who provides what.
+        live: what the outputs depend on; all else is passed over.
+        weights: of each stored tensor that holds weights, the words that stand for them.
+        scopes: the module of each node that tells one.
+
+    Returns:
+        None where the graph is no order of nodes, or calls too much for one look.
+    """
+    walk = _Walk(model, wiring, live, weights, scopes)
+    hasher = hashlib.blake2b(digest_size=_SIZE)
+    for part in model.parts:
+        graph = wiring.graphs.get(part.path)
+        if graph is None:
+            continue
+        types = {known.name: f"{known.kind}:{known.dtype.name}" for known in graph.signature}
+        given = {name: _digest("input", name, types.get(name, "")) for name in graph.inputs}
+        for name, digest in sorted(zip(graph.outputs, walk.follow(graph, given, NOTHING, 0), strict=True)):
+            hasher.update(f"{part.name}\0{name}\0".encode())
+            hasher.update(digest)
+    if walk.is_lost:
+        return None
+    return Fingerprint(
+        hasher.hexdigest(), tuple((scope, _join(found)) for scope, found in walk.found.items())
+    )
+
+
+def _digest(*parts: object) -> bytes:
+    hasher = hashlib.blake2b(digest_size=_SIZE)
+    for part in parts:
+        content = part if isinstance(part, bytes) else str(part).encode("utf-8", "backslashreplace")
+        hasher.update(len(content).to_bytes(8, "little"))
+        hasher.update(content)
+    return hasher.digest()
+
+
+def _join(digests: Iterable[bytes]) -> str:
+    return _digest(*sorted(digests)).hex()
+
+
+@dataclass
+class _Walk:
+    """Each graph in an order in which values are there before they are read."""
+
+    model: Model
+    wiring: Wiring
+    live: Live
+    weights: Mapping[Key, str]
+    scopes: Mapping[Place, str]
+    found: dict[str, set[bytes]] = field(default_factory=dict)
+    """Digests of what the nodes of each module compute."""
+    is_lost: bool = False
+    _values: dict[GraphPath, dict[str, bytes]] = field(default_factory=dict)
+    _orders: dict[GraphPath, list[Node]] = field(default_factory=dict)
+    _answers: dict[tuple[GraphPath, bytes], list[bytes]] = field(default_factory=dict)
+    _contents: dict[Key, bytes] = field(default_factory=dict)
+    _left: int = 0
+
+    def __post_init__(self) -> None:
+        self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
+
+    def follow(
+        self, graph: Graph, given: Mapping[str, bytes], settings: Mapping[str, object], depth: int
+    ) -> list[bytes]:
+        """The digests of a graph's outputs, with those of its inputs; `settings` are a call's attributes."""
+        values = self._values[graph.path] = dict(given)
+        for tensor in graph.tensors:
+            if tensor.carrier in NAMED and tensor.occurrence == 1:
+                values[tensor.name] = self._of(tensor)
+        for node in self._order(graph):
+            if node.place in self.live.nodes and not _is_constant(node):
+                self._left -= 1
+                if self._left < 0:
+                    self.is_lost = True
+                    break
+                self._follow_node(node, values, settings, depth)
+        return [self._find(graph.path, name) for name in graph.outputs]
+
+    def _of(self, tensor: StoredTensor) -> bytes:
+        if tensor.key not in self._contents:
+            words = self.weights.get(tensor.key)
+            self._contents[tensor.key] = _digest("weight", words) if words is not None else _content(tensor)
+        return self._contents[tensor.key]
+
+    def _find(self, path: GraphPath, name: str) -> bytes:
+        place = self.wiring.place(path, name) if name else None
+        return b"" if place is None else self._values.get(place, {}).get(name, b"?")
+
+    def _follow_node(
+        self, node: Node, values: dict[str, bytes], settings: Mapping[str, object], depth: int
+    ) -> None:
+        operands = [
+            values[name] if name in values else self._find(node.graph_path, name) for name in node.inputs
+        ]
+        while operands and not operands[-1]:
+            operands.pop()
+        body = self.wiring.calls.get(node.place)
+        if body is not None:
+            outputs = self._call(node, self.wiring.graphs[body], operands, settings, depth)
+        elif node.op_type == "Identity" and node.domain in ("", "ai.onnx") and operands:
+            outputs = [operands[0]]
+        else:
+            digest = self._compute(node, operands, settings, depth)
+            outputs = [_digest(digest, index) for index in range(len(node.outputs))]
+            scope = self.scopes.get(node.place)
+            if scope is not None:
+                self.found.setdefault(scope, set()).add(digest)
+        values.update(zip(node.outputs, outputs, strict=False))
+
+    def _call(
+        self, node: Node, body: Graph, operands: Sequence[bytes], settings: Mapping[str, object], depth: int
+    ) -> list[bytes]:
+        if depth >= _DEEPEST:
+            self.is_lost = True
+            return []
+        told = {
+            name: _resolve(value, settings)
+            for name, value in (*node.integers.items(), *node.settings.items())
+        }
+        given = dict(zip(body.inputs, [*operands, *[b""] * len(body.inputs)], strict=False))
+        key = (body.path, _digest(*given.values(), *(f"{name}={told[name]!r}" for name in sorted(told))))
+        if key not in self._answers:
+            self._answers[key] = self.follow(body, given, told, depth + 1)
+        return self._answers[key]
+
+    def _compute(
+        self, node: Node, operands: Sequence[bytes], settings: Mapping[str, object], depth: int
+    ) -> bytes:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        told = {
+            name: _resolve(value, settings)
+            for name, value in (*node.integers.items(), *node.settings.items())
+        }
+        words: list[object] = [domain, node.op_type, *(f"{name}={told[name]!r}" for name in sorted(told))]
+        for tensor in self.wiring.carried.get(node.place, ()):
+            words += [tensor.name.rpartition(".")[2], self._of(tensor)]
+        for body in self.wiring.nested.get(node.place, ()):
+            if depth >= _DEEPEST:
+                self.is_lost = True
+                break
+            given = {name: _digest("body", depth, index) for index, name in enumerate(body.inputs)}
+            words += [body.path[-1].rpartition(".")[2], *self.follow(body, given, settings, depth + 1)]
+        return _digest(*words, "reads", *operands)
+
+    def _order(self, graph: Graph) -> list[Node]:
+        """The nodes, each after those that it reads; of several that may come next the first in the file."""
+        if graph.path not in self._orders:
+            self._orders[graph.path] = self._sort(graph)
+        return self._orders[graph.path]
+
+    def _sort(self, graph: Graph) -> list[Node]:
+        seen: set[str] = {*graph.inputs, *(tensor.name for tensor in graph.tensors)}
+        makers = {name: node.position for node in graph.nodes for name in node.outputs if name}
+        for node in graph.nodes:
+            if any(name in makers and name not in seen for name in self._reads(node)):
+                return self._sort_anew(graph, makers)
+            seen.update(node.outputs)
+        return list(graph.nodes)
+
+    def _sort_anew(self, graph: Graph, makers: Mapping[str, int]) -> list[Node]:
+        waits = {
+            node.position: {makers[name] for name in self._reads(node) if name in makers}
+            for node in graph.nodes
+        }
+        followers: dict[int, list[int]] = defaultdict(list)
+        for position, sources in waits.items():
+            for source in sources:
+                followers[source].append(position)
+        counts = {position: len(sources) for position, sources in waits.items()}
+        ready = [position for position, count in counts.items() if not count]
+        heapq.heapify(ready)
+        ordered: list[Node] = []
+        while ready:
+            position = heapq.heappop(ready)
+            ordered.append(graph.nodes[position])
+            for follower in followers[position]:
+                counts[follower] -= 1
+                if not counts[follower]:
+                    heapq.heappush(ready, follower)
+        if len(ordered) < len(graph.nodes):
+            self.is_lost = True
+        return ordered
+
+    def _reads(self, node: Node) -> set[str]:
+        """What a node reads, and the bodies that it holds read from around them."""
+        names = set(node.inputs)
+        for body in self.wiring.nested.get(node.place, ()):
+            names.update(body.outputs)
+            for inner in body.nodes:
+                names |= self._reads(inner)
+        return names
+
+
+def _resolve(value: object, settings: Mapping[str, object]) -> object:
+    """An attribute's value; of one that a function takes from its caller the caller's."""
+    if isinstance(value, str) and value.startswith("@"):
+        return settings.get(value[1:], value)
+    return value
+
+
+def _is_constant(node: Node) -> bool:
+    return node.op_type == "Constant" and node.domain in ("", "ai.onnx")
+
+
+def _content(tensor: StoredTensor) -> bytes:
+    """Of type, shape and elements."""
+    hasher = hashlib.blake2b(digest_size=_SIZE)
+    hasher.update(f"{tensor.dtype.name}{tensor.shape}{tensor.numel}".encode())
+    read = 0
+    for part in tensor.payload.parts():
+        read += part.size
+        hasher.update(part.tobytes())
+    if not read and tensor.numel:
+        hasher.update(repr(tensor.extent).encode())
+    return hasher.digest()

@@ -1,0 +1,265 @@
+"""Model + wiring -> what its outputs depend on: one backward slice, from the outputs to the stored tensors.
+
+A value is live if an output can change with it. The slice follows calls into local functions and the bodies of If, Loop
+and Scan; of an If whose condition is stored it follows the branch that is taken; of a Where whose condition is stored
+the operand that is chosen; past a product with zeros that are nobody's parameter, nothing. Shape and Size take the size
+of a value: what only they read is needed to run the model, and is not live. What functions that nobody calls hold, and
+`training_info`, is neither.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.evaluation import Evaluator
+from analyzer.model.operators import MEASURES
+from analyzer.model.wiring import GraphInput, Wiring
+
+_MOST_FOLDED = 1 << 20
+"""Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
+_DEEPEST = 12
+"""Nodes between a factor and the stored values that it is computed from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """What some output depends on."""
+
+    nodes: frozenset[Place]
+    tensors: frozenset[Key]
+    """Stored tensors whose values reach an output, wherever they are carried."""
+    needed: frozenset[Key]
+    """Those, and the ones without which the model would not run: of which a size is taken, or which a factor of zeros
+    or a stored condition shuts out."""
+
+
+def find_live(
+    model: Model, wiring: Wiring, is_learned: Callable[[StoredTensor], bool] = lambda tensor: True
+) -> Live:
+    """The backward slice from the outputs of the main graph, or of each component's.
+
+    Args:
+        model: the model.
+        wiring: who provides what.
+        is_learned: whether a stored tensor is a parameter, which may be zeros before it is trained. Zeros that are
+            none shut out what they are multiplied with.
+    """
+    live, needed = (_Slice(model, wiring, is_learned, is_needed) for is_needed in (False, True))
+    for slice_ in (live, needed):
+        for part in model.parts:
+            graph = wiring.graphs.get(part.path)
+            for name in graph.outputs if graph is not None else ():
+                slice_.want(part.path, name)
+        slice_.run()
+        slice_.tensors.update(
+            tensor.key
+            for graph in model.graphs
+            for tensor in graph.tensors
+            if tensor.node is not None and (graph.path, tensor.node) in slice_.nodes
+        )
+    return Live(frozenset(live.nodes), frozenset(live.tensors), frozenset(needed.tensors))
+
+
+@dataclass
+class _Slice:
+    """Values that are wanted and not looked at yet, and what has been found."""
+
+    model: Model
+    wiring: Wiring
+    is_learned: Callable[[StoredTensor], bool]
+    is_needed: bool
+    """Whether sizes count too, and what is shut out."""
+    nodes: set[Place] = field(default_factory=set)
+    tensors: set[Key] = field(default_factory=set)
+    _waiting: list[tuple[GraphPath, str]] = field(default_factory=list)
+    _wanted: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _sites: dict[GraphPath, dict[Place, Node]] = field(default_factory=lambda: defaultdict(dict))
+    """Live calls of each function's body."""
+    _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
+    """Inputs of function bodies and nested graphs that are wanted."""
+
+    @functools.cached_property
+    def _evaluator(self) -> Evaluator:
+        return Evaluator(self.model, self.wiring, _MOST_FOLDED)
+
+    def want(self, path: GraphPath, name: str) -> None:
+        """Ask for a value, as seen from a graph."""
+        if not name or name in self._wanted[path]:
+            return
+        self._wanted[path].add(name)
+        self._waiting.append((path, name))
+
+    def run(self) -> None:
+        while self._waiting:
+            path, name = self._waiting.pop()
+            place = self.wiring.place(path, name)
+            if place is None:
+                continue
+            if place != path:
+                self.want(place, name)
+                continue
+            provider = self.wiring.providers[place][name]
+            if isinstance(provider, StoredTensor):
+                self.tensors.add(provider.key)
+                if provider.node is not None:
+                    self.nodes.add((path, provider.node))
+            elif isinstance(provider, GraphInput):
+                self._follow_input(path, name)
+            else:
+                self._follow_node(provider, name)
+
+    def _follow_node(self, node: Node, name: str) -> None:
+        self.nodes.add(node.place)
+        body = self.wiring.calls.get(node.place)
+        nested = self.wiring.nested.get(node.place, ())
+        index = node.outputs.index(name)
+        if body is not None:
+            self._follow_call(node, body, index)
+        elif nested:
+            self._follow_nested(node, nested, index)
+        elif self.is_needed or node.op_type not in MEASURES or not node.is_standard:
+            for slot in self._slots(node):
+                self.want(node.graph_path, node.inputs[slot])
+
+    def _slots(self, node: Node) -> Iterable[int]:
+        """The inputs that a node's values depend on."""
+        every = range(len(node.inputs))
+        if self.is_needed or not node.is_standard or len(node.inputs) < 2:
+            return every
+        if node.op_type == "Where" and len(node.inputs) == 3:
+            chosen = self._condition(node.graph_path, node.inputs[0])
+            return every if chosen is None else (1,) if chosen else (2,)
+        if node.op_type == "Mul":
+            zero = next((slot for slot in every if self._is_zero(node.graph_path, node.inputs[slot])), None)
+            return every if zero is None else (zero,)
+        if node.op_type in ("MatMul", "Gemm") and len(node.inputs) >= 2:
+            zero = next((slot for slot in (0, 1) if self._is_zero(node.graph_path, node.inputs[slot])), None)
+            return every if zero is None else (zero, *every[2:])
+        return every
+
+    def _follow_call(self, node: Node, body: GraphPath, index: int) -> None:
+        graph = self.wiring.graphs[body]
+        if node.place not in self._sites[body]:
+            self._sites[body][node.place] = node
+            for name in self._given[body]:
+                self._want_argument(node, graph, name)
+        if index < len(graph.outputs):
+            self.want(body, graph.outputs[index])
+
+    def _want_argument(self, node: Node, body: Graph, name: str) -> None:
+        slot = body.inputs.index(name) if name in body.inputs else len(node.inputs)
+        if slot < len(node.inputs):
+            self.want(node.graph_path, node.inputs[slot])
+
+    def _follow_input(self, path: GraphPath, name: str) -> None:
+        """A graph's own input: of a main graph the caller's; of a function each live call's; of a body its holder's."""
+        self._given[path].add(name)
+        for node in self._sites.get(path, {}).values():
+            self._want_argument(node, self.wiring.graphs[path], name)
+        graph = self.wiring.graphs.get(path)
+        if graph is None or graph.parent is None:
+            return
+        holder = self._node(graph.parent)
+        if holder is None or name not in graph.inputs:
+            return
+        slot = graph.inputs.index(name)
+        if holder.op_type == "Loop":
+            # (trip count, condition, states); its body: (iteration, condition, states) -> (condition, states)
+            if slot >= 2:
+                self._want_slot(holder, slot)
+                self._want_output(graph, slot - 1)
+        elif holder.op_type == "Scan":
+            shift = max(0, len(holder.inputs) - len(graph.inputs))  # before opset 9: sequence_lens goes first
+            states = len(graph.inputs) - holder.integers.get("num_scan_inputs", 0)
+            self._want_slot(holder, slot + shift)
+            if slot < states:
+                self._want_output(graph, slot)
+        elif holder.op_type == "If":
+            self.want(
+                holder.graph_path, name
+            )  # a branch takes nothing: what it declares is the value around it
+        else:
+            for other in range(len(holder.inputs)):
+                self._want_slot(holder, other)
+
+    def _follow_nested(self, node: Node, nested: Iterable[Graph], index: int) -> None:
+        bodies = list(nested)
+        if node.op_type == "If":
+            is_folded = bool(node.inputs) and not self.is_needed
+            taken = self._condition(node.graph_path, node.inputs[0]) if is_folded else None
+            if taken is not None:
+                wanted = "then_branch" if taken else "else_branch"
+                bodies = [body for body in bodies if body.path[-1].endswith(f".{wanted}")] or bodies
+            self._want_slot(node, 0)
+            for body in bodies:
+                self._want_output(body, index)
+            return
+        for body in bodies:
+            if node.op_type == "Loop":
+                self._want_slot(node, 0)
+                self._want_slot(node, 1)
+                self._want_output(body, 0)
+                self._want_output(body, index + 1)
+                if index + 2 < len(node.inputs):
+                    self._want_slot(node, index + 2)  # what comes out if it never runs
+            elif node.op_type == "Scan":
+                self._want_output(body, index)
+            else:
+                for output in body.outputs:
+                    self.want(body.path, output)
+        if node.op_type not in ("Loop", "Scan"):
+            for slot in range(len(node.inputs)):
+                self._want_slot(node, slot)
+
+    def _want_slot(self, node: Node, slot: int) -> None:
+        if slot < len(node.inputs):
+            self.want(node.graph_path, node.inputs[slot])
+
+    def _want_output(self, graph: Graph, index: int) -> None:
+        if index < len(graph.outputs):
+            self.want(graph.path, graph.outputs[index])
+
+    def _node(self, place: Place) -> Node | None:
+        graph = self.wiring.graphs.get(place[0])
+        return graph.nodes[place[1]] if graph is not None and place[1] < len(graph.nodes) else None
+
+    def _condition(self, path: GraphPath, name: str) -> bool | None:
+        """A condition that is one value throughout and depends on nothing but what is stored; None for any other."""
+        value = self._evaluator.value(path, name)
+        if value is None or not value.size or value.dtype.kind not in "biuf":
+            return None
+        truths = value.astype(bool)
+        return bool(truths.flat[0]) if bool((truths == truths.flat[0]).all()) else None
+
+    def _is_zero(self, path: GraphPath, name: str) -> bool:
+        """Whether a factor is zeros, and depends on nothing but what is stored."""
+        provider = self.wiring.find(path, name) if name else None
+        if isinstance(provider, StoredTensor) and provider.numel and self.model.traffic is None:
+            first = provider.payload.at(np.zeros(1, dtype=np.int64))
+            if first is None or first.dtype.kind not in "biufV" or bool(first.astype(bool)[0]):
+                return False
+        value = self._evaluator.value(path, name)
+        return (
+            value is not None
+            and not self._is_trained(path, name, _DEEPEST)
+            and value.size > 0
+            and value.dtype.kind in "biufV"
+            and not value.astype(bool).any()
+        )
+
+    def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
+        """Whether a parameter has a part in a value that only stored ones lead to."""
+        provider = self.wiring.find(path, name) if name else None
+        if isinstance(provider, StoredTensor):
+            return self.is_learned(provider)
+        if not isinstance(provider, Node):
+            return False
+        return not depth or any(
+            self._is_trained(provider.graph_path, each, depth - 1) for each in provider.inputs
+        )

@@ -1,0 +1,123 @@
+"""A file of which ranges can be read, wherever it is: what the reader and payloads know of it."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.errors import ExternalDataError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """What reading a remote model took."""
+
+    requests: int
+    """Of the web; of other filesystems the ranges and listings asked for."""
+    nbytes: int
+    """Bytes received."""
+    redirected_to: str | None = None
+    """Where the model file is in the end, if not where it was asked for."""
+
+
+class Source(Protocol):
+    """One file of an artifact.
+
+    Implementations: `analyzer.read.source.LocalFile` and `analyzer.read.remote.RemoteFile`.
+    """
+
+    @property
+    def name(self) -> str:
+        """As messages show it."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """What it resolves to: two sources with one key are one file."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Its size when it was first looked at."""
+        ...
+
+    @property
+    def mark(self) -> str:
+        """What tells this version of it from the next; "" where nothing does."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Bytes that are worth reading at once where only a few are needed."""
+        ...
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether each read is a request to somebody else."""
+        ...
+
+    @property
+    def traffic(self) -> Traffic | None:
+        """What reading it and its siblings has taken so far; None where it is not remote."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """`length` bytes from `offset`; fewer only where the file ends.
+
+        Raises:
+            ModelReadError: they cannot be had, or the file is no longer what it was.
+        """
+        ...
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each (offset, length), as `read` would give them."""
+        ...
+
+    def view(self, offset: int, length: int) -> Bytes:
+        """The same bytes as an array, mapped and not copied where that is possible."""
+        ...
+
+    def sibling(self, location: str) -> Source:
+        """The file that an external-data `location` names, seen from this one.
+
+        Raises:
+            ExternalDataError: it is not there, or the policy refuses it. The message starts with the finding's id in
+                brackets.
+        """
+        ...
+
+    def check(self) -> None:
+        """Raises ModelReadError if the file has changed since it was first looked at."""
+        ...
+
+
+def is_url(location: str) -> bool:
+    """Whether a name is a URL and not a path.
+
+    >>> is_url("https://host/model.onnx"), is_url("models/model.onnx")
+    (True, False)
+    """
+    scheme, separator, _ = location.partition("://")
+    return bool(separator) and scheme.replace("+", "").isalnum()
+
+
+def check_location(location: str) -> None:
+    """Refuse an external-data location that no safe path can come of, whatever the folder.
+
+    Raises:
+        ExternalDataError: it is empty, absolute, or no plain relative path on some system.
+    """
+    is_drive = location[1:2] == ":"
+    refused = not location or "\0" in location or "\\" in location or "://" in location
+    if refused or is_drive or PurePath(location).is_absolute():
+        raise ExternalDataError(f"[external-escapes] location {location!r} is no relative path")
+    if posixpath.normpath(location).split("/")[0] == "..":  # said without a look at what is there
+        raise ExternalDataError(f"[external-escapes] location {location!r} leads outside the model's folder")

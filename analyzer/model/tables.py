@@ -1,0 +1,425 @@
+"""Numbers -> whether they are a table that needs no learning: one value, a count, a mask, sines and cosines.
+
+A table is known by its values alone, and only if few numbers say all of it: a carrier of weights cannot have its form.
+Sources: Vaswani et al. 2017 (arXiv:1706.03762, section 3.5, sinusoids), Su et al. 2021 (arXiv:2104.09864, equation 15,
+rotary frequencies), Press et al. 2021 (arXiv:2108.12409, section 3, slopes), Liu et al. 2021 (arXiv:2103.14030, shifted
+windows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.model.content import Array
+from analyzer.model.waves import are_solved_waves, grids, may_be_waves
+
+Reals = npt.NDArray[np.float64]
+
+_MASKED = -50.0
+"""At most what a mask adds to a score: Swin's is -100, others -1e4, the type's least number, or minus infinity."""
+
+
+def count_free(array: Array, step: float = 0.0) -> int:
+    """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements.
+
+    What stands again, for each example or each head, is said once. `step` is the largest of a quantizer's, within half
+    of which each element is known.
+    """
+    if array.size <= 1:
+        return int(array.size)
+    if array.dtype.kind in "OSU":
+        return int(array.size)
+    flat = array.reshape(-1)
+    if bool((flat == flat[0]).all()):
+        return 1
+    if is_known_table(array, step):
+        return 0
+    once = _say_once(array)
+    return 0 if once.size > _LEAST and is_known_table(once, step) else int(array.size)
+
+
+_LEAST = 3
+"""Elements that are a table by themselves, whatever they are."""
+
+
+def _say_once(array: Array) -> Array:
+    """An array without what stands again along an axis, whole, one after another."""
+    for axis, length in enumerate(array.shape):
+        rows = np.moveaxis(array, axis, 0).reshape(length, -1)
+        again = np.flatnonzero((rows[1:] == rows[:1]).all(axis=1)) + 1 if length > 1 else ()
+        for period in (int(start) for start in again[:_MOST_PERIODS]):
+            if length % period == 0 and bool((rows[period:] == rows[:-period]).all()):
+                array = np.take(array, np.arange(period), axis=axis)
+                break
+    return array
+
+
+_MOST_PERIODS = 64
+"""Rows like the first that may be where an axis begins again."""
+
+
+def is_known_table(array: Array, step: float = 0.0) -> bool:
+    """Whether a table is counts, a mask, frequencies, slopes, sines or cosines, up to the order of its axes."""
+    if array.dtype.kind not in "biufV" or array.size < 2:
+        return False
+    with np.errstate(all="ignore"):
+        values = np.squeeze(array.astype(np.float64))
+        if not values.ndim:
+            return False
+        slack = slack_of(array)
+        slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
+        if values.size > _LARGE:  # a corner of a known table is one too
+            corner = values[(slice(0, 8),) * values.ndim]
+            is_varied = bool((corner != corner.flat[0]).any())
+            if is_varied and not (_is_known(corner, step, slack) or _may_go_on(corner, slack)):
+                return False
+        return _is_known(values, step, slack)
+
+
+def _may_go_on(corner: Reals, slack: float) -> bool:
+    """Whether a corner may be that of waves whose first position is elsewhere."""
+    return any(
+        length > 2 and may_be_waves(np.moveaxis(corner, axis, 0).reshape(length, -1), slack)
+        for axis, length in enumerate(corner.shape)
+    )
+
+
+def slack_of(array: Array) -> float:
+    """What an element of a table may be off in its type, in proportion."""
+    return 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
+
+
+_LARGE = 1 << 14
+"""Elements from which a corner is looked at first."""
+
+
+def _is_known(values: Reals, step: float, slack: float) -> bool:
+    return (
+        is_affine(values, 0.51 * step)
+        or is_coordinates(values)
+        or is_mask(values)
+        or _are_speeds(values, slack)
+        or is_sloped(values, slack, step)
+        or are_slopes(values, slack)
+        or is_sinusoidal(values, slack)
+    )
+
+
+def _are_speeds(values: Reals, slack: float) -> bool:
+    """Whether a vector is a positive geometric series; one that falls, as frequencies do, starts at 1 at most."""
+    if not bool((values > 0).all()) or not is_geometric(values, slack):
+        return False
+    return bool(values[0] <= 1 + slack) or bool(values[0] <= values[-1])
+
+
+def is_affine(values: Reals, error: float = 0.0) -> bool:
+    """Whether each element is a constant plus a step for each axis: a count, a grid, distances with a sign."""
+    if not bool(np.isfinite(values).all()):
+        return False
+    origin = values[(0,) * values.ndim]
+    expected = np.full((1,) * values.ndim, origin)
+    for axis, length in enumerate(values.shape):
+        if length > 1:
+            index = [0] * values.ndim
+            index[axis] = length - 1
+            step = (values[tuple(index)] - origin) / (length - 1)
+            shape = [1] * values.ndim
+            shape[axis] = length
+            expected = expected + step * np.arange(length).reshape(shape)
+    room = 1e-6 * float(np.abs(values).max()) + 3 * error
+    return bool((np.abs(values - expected) <= room).all())
+
+
+def is_coordinates(values: Reals) -> bool:
+    """Whether whole numbers say of each place where it is: along one axis stand its coordinates.
+
+    Each of these counts by ones along one other axis, or is one number: what `GatherND` reads where a loop over all
+    places was made an index. A different step, or a place out of its turn, is none of it.
+    """
+    if not 2 <= values.ndim <= 8 or not bool((values == np.rint(values)).all()):
+        return False
+    return any(
+        count <= _MOST_COORDINATES and all(_counts_one_axis(one) for one in np.moveaxis(values, axis, 0))
+        for axis, count in enumerate(values.shape)
+    )
+
+
+_MOST_COORDINATES = 8
+"""As many axes as a tensor has in practice."""
+
+
+def _counts_one_axis(values: Reals) -> bool:
+    """Whether elements are one number, or count up by ones along one axis."""
+    rest = values - values.flat[0]
+    if not rest.any():
+        return True
+    return any(
+        bool(
+            (
+                rest == np.arange(length).reshape([-1 if one == axis else 1 for one in range(values.ndim)])
+            ).all()
+        )
+        for axis, length in enumerate(values.shape)
+    )
+
+
+def is_mask(values: Reals) -> bool:
+    """Whether there are two values, one of them 0, that stand in a band, in a triangle, in a box, or in blocks.
+
+    The other is 1, or so low that a softmax gives nothing; a band depends on the distance from the diagonal alone, and
+    blocks are those of positions that belong together.
+    """
+    zeros = values == 0
+    others = values[~zeros]
+    if not others.size or not zeros.any() or values.ndim < 1:
+        return False
+    low = others.max() <= _MASKED
+    same = bool((others == others[0]).all())
+    if not (same and (low or others[0] in (1.0, -1.0))):
+        return False
+    if values.ndim == 1:
+        return _changes(zeros[None, :]) <= 2
+    planes = zeros.reshape(-1, *zeros.shape[-2:])  # (planes, rows, columns)
+    if len(planes) > 4096:
+        return False
+    return all(
+        _is_band(plane) or _is_grouping(plane) or _is_stripe(plane) or _is_box(plane) or _is_box(~plane)
+        for plane in planes
+    )
+
+
+def _changes(rows: npt.NDArray[np.bool_]) -> int:
+    return int((rows[:, 1:] != rows[:, :-1]).sum(axis=1).max(initial=0))
+
+
+def _is_band(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether each element depends on column minus row alone, and changes twice at most along that."""
+    rows, columns = plane.shape
+    by_distance = np.concatenate([plane[::-1, 0], plane[0, 1:]])  # (rows + columns - 1,)
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None] + rows - 1
+    return bool((by_distance[distance] == plane).all()) and _changes(by_distance[None, :]) <= 2
+
+
+def _is_grouping(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether rows and columns are the same positions, and those see each other that belong to one of a few groups."""
+    rows, columns = plane.shape
+    if rows != columns or not bool((plane == plane.T).all()) or not bool(plane.diagonal().all()):
+        return False
+    groups = np.unique(plane, axis=0)
+    return len(groups) <= max(9, rows // 8) and bool((groups.sum(axis=0) == 1).all())
+
+
+def _is_stripe(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether all rows, or all columns, are alike, and change twice at most."""
+    return (bool((plane == plane[:1]).all()) and _changes(plane[:1]) <= 2) or (
+        bool((plane == plane[:, :1]).all()) and _changes(plane[:, :1].T) <= 2
+    )
+
+
+def _is_box(plane: npt.NDArray[np.bool_]) -> bool:
+    """Whether all that is marked stands in rows and columns that follow on one another, and nothing else does."""
+    rows: npt.NDArray[np.bool_] = np.any(plane, axis=1)
+    columns: npt.NDArray[np.bool_] = np.any(plane, axis=0)
+    is_whole = bool((plane == (rows[:, None] & columns)).all())
+    return is_whole and _changes(rows[None, :]) <= 2 and _changes(columns[None, :]) <= 2
+
+
+def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether a vector's elements have one ratio, perhaps each twice, or all again; most of them where it was scaled.
+
+    Long contexts scale the low frequencies (Llama 3, YaRN): then half of the ratios are the same, and none is above 1.
+    """
+    if values.ndim != 1 or values.size < 3 or not bool(np.isfinite(values).all()):
+        return False
+    if bool((values < 0).all()):
+        values = -values
+    if not bool((values > 0).all()):
+        return False
+    half = values.size // 2
+    for candidate in (values, values[:half], values[::2]):
+        again = (candidate, np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
+        is_whole = any(
+            one.size == values.size and bool(np.isclose(one, values, rtol=slack).all()) for one in again
+        )
+        if is_whole and candidate.size >= 3 and _has_one_ratio(candidate, slack):
+            return True
+    return False
+
+
+def _has_one_ratio(values: Reals, slack: float) -> bool:
+    ratios = values[1:] / values[:-1]
+    usual = float(np.median(ratios))
+    near = np.abs(ratios - usual) <= slack * abs(usual)
+    if bool(near.all()):
+        return True
+    falls = bool((ratios <= 1 + slack).all())
+    return falls and values.size >= 8 and 2 * int(near.sum()) >= near.size
+
+
+def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
+    """Whether it is slopes times distances: along one axis a factor, along the others counts (ALiBi's bias).
+
+    Each element is compared in proportion to itself: beside a mask's lowest number any other would be nothing.
+    """
+    if values.ndim < 2 or values.size > 1 << 22:
+        return False
+    for axis in range(values.ndim):
+        table = np.moveaxis(values, axis, 0)
+        rows = table.reshape(len(table), -1)  # (factors, the rest)
+        sizes = np.abs(rows).max(axis=1)
+        if not bool((sizes > 0).all()) or not bool(np.isfinite(sizes).all()):
+            continue
+        base = rows[0] / sizes[0]
+        signs = np.sign((rows * base).sum(axis=1))
+        factors = sizes * signs
+        expected = factors[:, None] * base
+        if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
+            continue
+        if (is_affine(table[0] / sizes[0]) or is_mask(table[0])) and _is_series(factors, slack):
+            return True
+    return False
+
+
+def _is_series(factors: Reals, slack: float) -> bool:
+    """Whether factors are one, a count or a geometric series, or two of these after another (heads beyond 2^n)."""
+    if factors.size <= 2 or is_affine(factors) or is_geometric(factors, slack):
+        return True
+    if (
+        factors.size == 4
+        and (  # two frequencies, again or each twice
+            bool((factors[:2] == factors[2:]).all()) or bool((factors[::2] == factors[1::2]).all())
+        )
+    ):
+        return True
+    power = 1 << (int(factors.size).bit_length() - 1)
+    parts = (factors[:power], factors[power:])
+    return all(part.size <= 2 or is_geometric(part, slack) for part in parts)
+
+
+def are_slopes(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether a vector is ALiBi's slopes of as many heads: beyond 2^n those in between follow, in any sign."""
+    if values.ndim != 1 or values.size < 3:
+        return False
+    power = 1 << (int(values.size).bit_length() - 1)
+    first = 2.0 ** (-8 / power * np.arange(1, power + 1))
+    between = 2.0 ** (-4 / power * np.arange(1, 2 * (values.size - power), 2))
+    return bool((np.abs(np.abs(values) / np.concatenate([first, between]) - 1) <= slack).all()) and (
+        bool((values > 0).all()) or bool((values < 0).all())
+    )
+
+
+def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
+    """Whether along one axis, of positions, stand the sines and cosines of these times a geometric series.
+
+    All of one amplitude, which may be any: all else is fixed but the first frequency and the ratio of the series. A
+    table of waves of any frequencies, amplitudes or phases would carry whatever numbers its first row is to have.
+    """
+    if values.ndim < 2 or not bool(np.isfinite(values).all()):
+        return False
+    for axis in range(values.ndim)[::-1]:  # what is repeated for each example or head
+        first = np.take(values, [0], axis)
+        if values.ndim > 2 and bool((values == first).all()):
+            values = first.squeeze(axis)
+    tables = [
+        np.moveaxis(values, axis, 0).reshape(length, -1)
+        for axis, length in enumerate(values.shape)
+        if length > 1
+    ]
+    return any(
+        _are_waves(table, slack)
+        or are_solved_waves(table, slack)
+        or any(all(_are_waves(part, slack) for part in parts) for parts in grids(table))
+        for table in tables
+    )
+
+
+_BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
+"""Rotary bases that published configs state (`rope_theta`)."""
+
+_SCALED = (8.0, 32.0)
+"""Factors of Llama 3.1 and 3.2 (`rope_scaling`): of waves longer than 8192 positions, and of those up to a quarter of
+that in part."""
+
+_STARTS = range(3)
+"""The first position: 0, or 1 or 2 where those before are for padding."""
+
+_LOOKED_AT = 16
+"""Positions of a first look."""
+
+_PEEKED = 4
+"""Positions by which a table is told from most others."""
+
+_ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
+"""Which of sine and cosine the columns are: all alike, or in so many blocks of the same frequencies, or in turns."""
+
+
+def _are_waves(waves: Reals, slack: float) -> bool:
+    """Whether a table (positions, columns) is the sines and cosines of a series of frequencies, in a usual order."""
+    positions, columns = waves.shape
+    if not may_be_waves(waves[:_LOOKED_AT], slack):
+        return False
+    speeds = _speeds(waves)
+    for order in _ORDERS:
+        count, rest = divmod(columns, len(order))
+        if rest or not count:
+            continue
+        is_cosine = np.array([kind == "c" for kind in order])
+        for index, cosines in {
+            "blocks": (np.tile(np.arange(count), len(order)), np.repeat(is_cosine, count)),
+            "turns": (np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)),
+        }.values():
+            for series in _series(count, index, speeds):
+                for start in _STARTS:
+                    if all(
+                        _is_wave_table(waves[:length], series[index], cosines, start, slack)
+                        for length in (min(_PEEKED, positions), positions)
+                    ):
+                        return True
+            if len(order) == 1:
+                break  # both are the same
+    return False
+
+
+def _speeds(waves: Reals) -> Reals:
+    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; nan of slow ones."""
+    middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    speeds: Reals = np.arccos(np.clip(twice / 2, -1, 1))
+    return np.where(speeds > 0.05, speeds, np.nan)
+
+
+def _series(count: int, index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
+    """Frequencies that a table may have: those of usual bases, and the series through its own first and last."""
+    steps = np.arange(count)
+    for base in _BASES:
+        for whole in {count, max(count - 1, 1)}:
+            yield base ** (-steps / whole)
+    frequencies = 5e5 ** (-steps / count)
+    length = 2 * np.pi / frequencies
+    part = np.clip((8192 / length - 1) / 3, 0, 1)
+    for factor in _SCALED:
+        yield frequencies * (part + (1 - part) / factor)
+    first = speeds[index == 0]
+    known = np.flatnonzero(np.isfinite(speeds))
+    if known.size and bool(np.isfinite(first).any()):
+        start = float(np.nanmedian(first))
+        last = known[np.argmax(index[known])]
+        ratio = (float(speeds[last]) / start) ** (1 / max(int(index[last]), 1))
+        yield start * ratio**steps
+
+
+def _is_wave_table(
+    waves: Reals, frequencies: Reals, cosines: npt.NDArray[np.bool_], start: int, slack: float
+) -> bool:
+    rows = np.arange(len(waves))[:, None]
+    angles = (rows + start) * frequencies
+    expected = np.where(cosines, np.cos(angles), np.sin(angles))
+    size = float((expected * expected).sum())
+    amplitude = float((expected * waves).sum()) / size if size else 0.0
+    # Angles are rounded before their sine is taken, and large ones more than small ones.
+    room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * float(np.abs(amplitude * expected).max())
+    return amplitude > 0 and bool((np.abs(waves - amplitude * expected) <= room).all())

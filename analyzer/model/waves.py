@@ -1,0 +1,333 @@
+"""A table (positions, columns) -> whether each column is a sine or cosine of its own frequency, and these are a series.
+
+Rotary embeddings scale their frequencies in ways that configs name (Su et al. 2021, arXiv:2104.09864; Peng et al. 2023,
+arXiv:2309.00071, YaRN; Llama 3), by bases of any size. So no base is looked up: the frequencies are solved from the
+numbers, and have to be the falling series that a rotary embedding has. A table of other frequencies carries them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Reals = npt.NDArray[np.float64]
+Truths = npt.NDArray[np.bool_]
+
+_LEAST_POSITIONS = 4
+"""Fewer say of a column's frequency no more than that there is one."""
+
+_LOOKED_AT = 16
+"""Positions of a first look."""
+
+_ROUNDED = 1.2e-7
+"""What float32 rounds off, in proportion."""
+
+_EXACT = 1e-3
+"""Slack up to which numbers are of such a type; what others round off is half of theirs."""
+
+_VAGUE = 0.05
+"""Relative error above which a frequency is not known: the cosine of a small angle is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Solved:
+    """Columns that are waves of one amplitude: the frequency of each, with what it may be off."""
+
+    frequencies: Reals
+    errors: Reals
+    is_cosine: Truths
+    amplitude: float
+
+    def __getitem__(self, picked: Truths | slice) -> _Solved:
+        return _Solved(self.frequencies[picked], self.errors[picked], self.is_cosine[picked], self.amplitude)
+
+    def rest(self, given: Reals, rows: Reals) -> Reals:
+        """What numbers are off at the positions `rows`."""
+        angles = rows[:, None] * self.frequencies
+        return np.abs(given - self.amplitude * np.where(self.is_cosine, np.cos(angles), np.sin(angles)))
+
+
+def are_solved_waves(waves: Reals, slack: float) -> bool:
+    """Whether a table is sines and cosines of positions, of one amplitude and a series of frequencies.
+
+    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the places of a grid, of which each column
+    counts one axis. One row may be zero: that of padding.
+    """
+    if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
+        return False
+    return _are_of_a_line(waves, slack) or any(
+        all(part.shape[1] and _are_of_a_line(part, slack) for part in parts) for parts in grids(waves)
+    )
+
+
+def _are_of_a_line(waves: Reals, slack: float) -> bool:
+    if len(waves) < _LEAST_POSITIONS:
+        return False
+    few = waves[:_LOOKED_AT]
+    if len(waves) > _LOOKED_AT and not may_be_waves(few, slack) and _solve(few, slack) is None:
+        return False
+    zero = _zero(waves, slack)
+    if zero and _SIDES * (len(waves) - 1 - zero) < zero:
+        return False  # from last to first
+    found = None if zero is None else _solve(waves[zero::-1] if zero else waves, slack)
+    if found is None or (zero and not _goes_on(waves[zero:], found, slack)):
+        return False
+    return _are_one_series(found, slack)
+
+
+_SIDES = 8
+"""How many times as many distances there may be on the first side of position 0 as on the other."""
+
+
+def begin_at_zero(waves: Reals, slack: float) -> bool:
+    """Whether the first row of waves (positions, columns) is position 0."""
+    return _zero(waves, slack) == 0
+
+
+def _zero(waves: Reals, slack: float) -> int | None:
+    """The row of position 0: there sines are 0, and cosines the amplitude."""
+    sizes = np.abs(waves)
+    size = float(sizes.max())
+    is_zero: Truths = np.asarray(((sizes <= slack * size) | (sizes >= (1 - slack) * size)).all(axis=1))
+    if bool(is_zero[0]):
+        return 0
+    is_zero &= waves.any(axis=1)
+    return int(is_zero.argmax()) if bool(is_zero.any()) else None
+
+
+def _goes_on(waves: Reals, found: _Solved, slack: float) -> bool:
+    """Whether distances count down from 0 as they counted down to it: cosines are mirrored, sines change sides."""
+    rows = np.arange(len(waves), dtype=np.float64)
+    mirrored = np.where(found.is_cosine, waves, -waves)
+    return bool((found.rest(mirrored, rows) <= _room(rows, slack) * found.amplitude).all())
+
+
+def _room(rows: Reals, slack: float) -> Reals:
+    """What a wave may be off, (positions, 1): large angles are rounded more before their sine is taken."""
+    return np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05))
+
+
+def may_be_waves(waves: Reals, slack: float) -> bool:
+    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look."""
+    middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
+
+
+def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
+    """The columns that count rows of a grid, and those that count its columns, as (positions, columns) each."""
+    still = (waves[0] == waves[1]).nonzero()[0]
+    if not still.size or still.size == waves.shape[1]:
+        return
+    changed = waves[:, still] != waves[0, still]  # (positions, columns)
+    for width in sorted({int(first) for first in changed.argmax(axis=0) if first})[:_MOST_GRIDS]:
+        if len(waves) % width:
+            continue
+        grid = waves.reshape(-1, width, waves.shape[1])  # (rows of the grid, its columns, columns)
+        by_column = (grid == grid[:1]).all(axis=(0, 1))
+        by_row = (grid == grid[:, :1]).all(axis=(0, 1))
+        if bool((by_column | by_row).all()) and bool((by_column & ~by_row).any()):
+            is_row = _beside(by_row & ~by_column, by_row & by_column)
+            yield grid[:, 0][:, is_row], grid[0][:, ~is_row]
+
+
+def _beside(marked: Truths, open_: Truths) -> Truths:
+    """The marks of columns, each open one as the last that is not: a cosine too slow to change stands beside others."""
+    settled = np.flatnonzero(~open_)
+    last = np.searchsorted(settled, np.arange(marked.size), side="right") - 1
+    found: Truths = marked[settled[np.maximum(last, 0)]]
+    return found
+
+
+_MOST_GRIDS = 8
+"""Widths of a grid that are tried."""
+
+
+def _solve(waves: Reals, slack: float) -> _Solved | None:
+    """Columns as waves of positions from 0 on; None where one is none."""
+    rows = np.arange(len(waves), dtype=np.float64)
+    empty: Truths = np.logical_not(waves.any(axis=1))
+    empty[0] = False
+    if int(empty.sum()) > 1:
+        return None
+    rows, given = rows[~empty], waves[~empty]  # (positions,), (positions, columns)
+    if len(rows) < _LEAST_POSITIONS:
+        return None
+    size = float(np.abs(given).max())
+    is_cosine = np.abs(given[0]) > slack * size
+    speeds = _speeds(waves, empty)
+    amplitude = _amplitude(given, rows, is_cosine, speeds, slack)
+    if amplitude is None or size > amplitude * (1 + 2 * slack):
+        return None
+    frequencies = _start(given, rows, amplitude, is_cosine, speeds)
+    length = _LEAST_POSITIONS
+    while True:
+        frequencies, precision = _refine(given[:length], rows[:length], amplitude, is_cosine, frequencies)
+        if length >= len(rows):
+            break
+        length *= 2
+    found = _Solved(frequencies, np.zeros_like(frequencies), is_cosine, amplitude)
+    rest = found.rest(given, rows)
+    if not bool((rest <= _room(rows, slack) * amplitude).all()):
+        return None
+    rounded = _ROUNDED if slack <= _EXACT else slack / 2
+    noise = rest.max(axis=0) + rounded * np.abs(given).max(axis=0)
+    with np.errstate(divide="ignore"):
+        errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
+    # A cosine that is still 1 at the last position says how slow it is at least.
+    errors = np.minimum(errors, np.where(is_cosine, np.sqrt(6 * noise / amplitude) / rows[-1], np.inf))
+    return replace(found, errors=errors)
+
+
+def _speeds(waves: Reals, empty: Truths) -> Reals:
+    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; little of slow ones."""
+    whole = ~(empty[:-2] | empty[1:-1] | empty[2:])
+    middle, around = waves[1:-1][whole], (waves[2:] + waves[:-2])[whole]
+    power = (middle * middle).sum(axis=0)
+    twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
+    speeds: Reals = np.arccos(np.clip(twice / 2, -1, 1))
+    return speeds
+
+
+_FAST = 0.3
+"""Radians a position from which the angle between positions is known better than by its sine."""
+
+
+def _amplitude(given: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slack: float) -> float | None:
+    """What all waves are multiplied by, which is positive: a cosine begins with it, a fast sine tells it."""
+    if bool(is_cosine.any()):
+        first = given[0][is_cosine]
+        amplitude = float(np.median(first))
+        return amplitude if amplitude > 0 and bool(np.isclose(first, amplitude, rtol=slack).all()) else None
+    fastest = int(speeds.argmax())
+    waves = np.sin(rows * speeds[fastest])
+    power = float(waves @ waves)
+    if speeds[fastest] < _FAST or not power:
+        return None
+    amplitude = float(waves @ given[:, fastest]) / power
+    return amplitude if amplitude > 0 else None
+
+
+def _start(given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, speeds: Reals) -> Reals:
+    first = np.clip(given[1] / amplitude, -1, 1)
+    slow = np.where(is_cosine, np.arccos(first), np.arcsin(first)) / rows[1]
+    return np.where(speeds > _FAST, speeds, slow)
+
+
+_SLOW = 0.1
+"""Radians up to the last position of a cosine that is no more than a parabola."""
+
+
+def _refine(
+    given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, frequencies: Reals
+) -> tuple[Reals, Reals]:
+    """A few steps of Newton's method of least squares; and how sharply the numbers tell each frequency."""
+    precision = np.zeros_like(frequencies)
+    squares = rows * rows
+    bent = 2 * (squares @ (1 - given / amplitude)) / float(squares @ squares)  # 1 - cos(f p) is (f p)^2 / 2
+    is_slow = is_cosine & (frequencies * rows[-1] < _SLOW)
+    frequencies = np.where(is_slow, np.sqrt(np.maximum(bent, 0)), frequencies)
+    for _ in range(4):
+        angles = rows[:, None] * frequencies
+        sines, cosines = np.sin(angles), np.cos(angles)
+        slopes = amplitude * rows[:, None] * np.where(is_cosine, -sines, cosines)
+        rest = given - amplitude * np.where(is_cosine, cosines, sines)
+        precision = (slopes * slopes).sum(axis=0)
+        change = np.where(
+            precision > 0, (slopes * rest).sum(axis=0) / np.where(precision > 0, precision, 1), 0
+        )
+        frequencies = np.abs(frequencies + np.clip(change, -0.5 / rows[-1], 0.5 / rows[-1]))
+    return frequencies, precision
+
+
+def _are_one_series(solved: _Solved, slack: float) -> bool:
+    """Whether sines and cosines have the same frequencies, in the same order, and these are a series."""
+    one, *others = (
+        _once(solved[kind], slack) for kind in (solved.is_cosine, ~solved.is_cosine) if bool(kind.any())
+    )
+    frequencies, errors = one.frequencies, one.errors
+    for other in others:
+        if not _are_equal(one, other, slack):
+            return False
+        is_first = errors <= other.errors
+        frequencies = np.where(is_first, frequencies, other.frequencies)
+        errors = np.where(is_first, errors, other.errors)
+    return are_frequencies(frequencies, slack, errors)
+
+
+def _once(solved: _Solved, slack: float) -> _Solved:
+    """Frequencies once, that stand again after the last one, or each twice."""
+    count = solved.frequencies.size
+    if count % 2:
+        return solved
+    for one, other in (
+        (solved[: count // 2], solved[count // 2 :]),
+        (solved[::2], solved[1::2]),
+    ):
+        if _are_equal(one, other, slack) and bool(
+            (_are_known(one.frequencies, one.errors) == _are_known(other.frequencies, other.errors)).all()
+        ):
+            return _once(one, slack)
+    return solved
+
+
+def _are_known(frequencies: Reals, errors: Reals) -> Truths:
+    known: Truths = errors <= _VAGUE * frequencies
+    return known
+
+
+def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
+    if one.frequencies.shape != other.frequencies.shape:
+        return False
+    room = slack * one.frequencies + one.errors + other.errors
+    return bool((np.abs(one.frequencies - other.frequencies) <= room).all())
+
+
+def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) -> bool:
+    """Whether numbers are a rotary embedding's frequencies: positive, falling, the first at most 1, of one ratio.
+
+    Long contexts divide the low ones (Llama 3, YaRN), by a factor that grows: then half of the ratios are the same, and
+    those between are less. One or two of them may have
+    any ratio. What the slowest are may not be known; `errors` says how far each may be off.
+    """
+    if values.ndim != 1 or not values.size:
+        return False
+    if errors is None:
+        if not bool((values > 0).all()):
+            return False
+        errors = np.zeros_like(values)
+    is_known = _are_known(values, errors)
+    count = int(is_known.argmin()) if not bool(is_known.all()) else values.size
+    known = values[:count]
+    if bool(is_known[count:].any()) or not count or not bool((known > 0).all()):
+        return False
+    off = errors[:count] / known
+    if known[0] > 1 + slack + off[0]:
+        return False
+    ratios, room = known[1:] / known[:-1], slack + off[1:] + off[:-1]
+    if not bool((ratios <= 1 + room).all()):
+        return False
+    if ratios.size < 2:
+        return True
+    usual = _usual(ratios, room)
+    near = np.abs(ratios - usual) <= 2 * room * usual
+    if bool(near.all()):
+        return True
+    # Where the factor grows, one after another, each frequency falls by more than the usual ratio.
+    scaled = np.flatnonzero(~near)
+    is_one_run = int(scaled[-1] - scaled[0]) + 1 == scaled.size and bool((ratios[scaled] < usual).all())
+    return is_one_run and values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3
+
+
+_LEAST_SCALED = 8
+"""Frequencies of which some may have been scaled."""
+
+
+def _usual(ratios: Reals, room: Reals) -> float:
+    """The ratio that most others are near to, as far as these are told."""
+    counts = [(int((np.abs(ratios - ratio) <= 2 * room * ratio).sum()), float(ratio)) for ratio in ratios]
+    return max(counts)[1]

@@ -1,0 +1,360 @@
+"""Model -> who provides each value and who reads it: the index that rules ask (`analyzer.graph` draws it)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model.functions import called_bodies
+from analyzer.model.operators import DECODES, MEASURES, MOVES, Slot, operator_of
+
+CARRIED = -1
+"""The slot of a tensor in one of its reader's own attributes."""
+
+_INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
+_CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
+NAMED = _INITIALIZERS | _CONSTANTS
+"""Carriers whose tensor has a value's name. Of a Constant node it is the tensor that provides the value."""
+
+
+class Reader(NamedTuple):
+    """A node that reads a value, and at which input."""
+
+    node: Node
+    slot: int
+
+
+class GraphInput(NamedTuple):
+    """What a graph is given: by a caller, or by the node that holds the graph."""
+
+    path: GraphPath
+    name: str
+
+
+Provider = StoredTensor | Node | GraphInput
+
+
+class _Value(NamedTuple):
+    """A value on the way to its readers."""
+
+    path: GraphPath
+    """The graph that it belongs to."""
+    name: str
+    via: Place | None
+    """The call through which its graph, the body of a function, was entered."""
+
+
+_NOWHERE: GraphPath = ("",)
+"""No graph's path: what is looked up for a node that calls nothing."""
+
+_DEEPEST = 1_000
+"""Calls within calls that are followed back."""
+
+_OPERANDS = frozenset({Slot.DATA, Slot.CODES, Slot.TABLE, Slot.LEARNED})
+
+
+def is_passed(reader: Reader, past: Collection[str]) -> bool:
+    """Whether a reader is one of these operators, and hands on what it reads at that input.
+
+    That is: it moves, decodes or looks up the value, and does not take it for a shape, a scale or an index.
+    """
+    node, slot = reader
+    if node.op_type not in past or slot < 0 or not node.is_standard:
+        return False
+    known = operator_of(node)
+    if known is None:
+        return False
+    return known.hands_on(slot) if known.moved != frozenset() else known.slot(slot) in _OPERANDS
+
+
+def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
+    """The first of them that looks at an element, as Shape and Size do not; else the first."""
+    looking = (reader for reader in readers if reader.node.op_type not in MEASURES)
+    return next(looking, next(iter(readers), None))
+
+
+@dataclass(slots=True)
+class Wiring:
+    """Names of values belong to one graph; nested graphs also see those of the graphs around them."""
+
+    parents: dict[GraphPath, GraphPath]
+    """The graph around each nested graph. A function body and a training graph have none."""
+    providers: dict[GraphPath, dict[str, Provider]] = field(default_factory=dict)
+    undefined: list[Key] = field(default_factory=list)
+    """Values that are read and nothing provides."""
+    unsorted: list[Key] = field(default_factory=list)
+    """Values that a node reads before they are computed."""
+    repeated: list[Key] = field(default_factory=list)
+    """Values that are computed more than once, or computed and given besides."""
+    _nodes: dict[GraphPath, tuple[Node, ...]] = field(default_factory=dict)
+    _order: dict[GraphPath, int] = field(default_factory=dict)
+    """The graphs' places in the file."""
+    _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
+    """By the graph that provides a value, and its name; in file order."""
+
+    graphs: dict[GraphPath, Graph] = field(default_factory=dict)
+    """By path; of several under one path the first."""
+    nested: dict[Place, list[Graph]] = field(default_factory=dict)
+    """The bodies that a node holds (If, Loop, Scan), of those that hold one."""
+    carried: dict[Place, list[StoredTensor]] = field(default_factory=dict)
+    """The tensors in a node's own attributes, of those that have one and give it no value's name."""
+    calls: dict[Place, GraphPath] = field(default_factory=dict)
+    """The function that each node calls, of those that call one (`analyzer.model.functions.called_bodies`)."""
+    _bodies: dict[GraphPath, Graph] = field(default_factory=dict)
+    """The bodies of functions that somebody calls."""
+    _sites: dict[GraphPath, list[Node]] = field(default_factory=dict)
+    """The nodes that call each of them, in file order."""
+
+    def find(self, path: GraphPath, name: str) -> Provider | None:
+        """What provides a name, seen from a graph; None where nothing does, and the file is invalid.
+
+        Calls are followed: what a call gives out is provided by the node of the body that computes it, and what a body
+        is given by what the one call of it is given. Where several nodes call a function, its inputs are its own.
+        """
+        found = self.look_up(path, name)
+        if not self.calls or found is None or isinstance(found, StoredTensor):
+            return found
+        return self._follow_back(found, name)
+
+    def look_up(self, path: GraphPath, name: str) -> Provider | None:
+        """What provides a name in a graph or those around it, as it stands: a call, or an input of a body."""
+        place = self.place(path, name)
+        return None if place is None else self.providers[place][name]
+
+    def place(self, path: GraphPath, name: str) -> GraphPath | None:
+        """The graph that a name belongs to, seen from a graph: its own names first, then those around it."""
+        around: GraphPath | None = path
+        while around is not None:
+            if name in self.providers[around]:
+                return around
+            around = self.parents.get(around)
+        return None
+
+    def node_at(self, place: Place) -> Node:
+        """The node of a place.
+
+        Raises:
+            KeyError: no graph has this path.
+            IndexError: it has fewer nodes.
+        """
+        return self._nodes[place[0]][place[1]]
+
+    def given(self, declared: GraphInput) -> list[Provider | None]:
+        """What the calls of a function give one of its inputs, in file order; nothing for an input of another graph."""
+        body = self._bodies.get(declared.path)
+        if body is None:
+            return []
+        index = body.inputs.index(declared.name)
+        return [
+            self.find(site.graph_path, site.inputs[index]) if index < len(site.inputs) else None
+            for site in self._sites[declared.path]
+        ]
+
+    def _follow_back(self, found: Provider, name: str) -> Provider | None:
+        """Into the functions that are called for a value, and out again to what these calls are given."""
+        entered: list[Node] = []
+        seen: set[tuple[GraphPath, str, int]] = set()
+        while True:
+            path = found.path if isinstance(found, GraphInput) else found.graph_path
+            state = (path, name, len(entered))
+            if state in seen or len(entered) > _DEEPEST:
+                return found  # functions that call each other in a circle
+            seen.add(state)
+            following: Provider | None
+            if isinstance(found, Node) and (body := self._bodies.get(self.calls.get(found.place, _NOWHERE))):
+                index = found.outputs.index(name)
+                if index >= len(body.outputs):
+                    return found
+                entered.append(found)
+                path, name = body.path, body.outputs[index]
+            elif isinstance(found, GraphInput) and path in self._bodies:
+                sites = self._sites[path]
+                is_back = bool(entered) and self.calls[entered[-1].place] == path
+                site = entered.pop() if is_back else sites[0] if len(sites) == 1 else None
+                index = self._bodies[path].inputs.index(name)
+                if site is None:
+                    return found
+                path, name = site.graph_path, site.inputs[index] if index < len(site.inputs) else ""
+            else:
+                return found
+            following = self.look_up(path, name) if name else None
+            if following is None or isinstance(following, StoredTensor):
+                return following
+            found = following
+
+    def readers(
+        self, provider: StoredTensor | Node, past: Collection[str] = (), *, inlined: bool = True
+    ) -> list[Reader]:
+        """The nodes that read what a tensor or a node provides, in file order, one item for each input that does.
+
+        A call of a function is followed: the nodes of the body that read what they are given there are the readers,
+        and what the body gives out is read where it is called.
+
+        Args:
+            provider: a stored tensor, or a node with all of its outputs.
+            past: names of operators that are passed where they hand the value on (or decode it): who reads their
+                output is told in their place. None that computes with the value is passed.
+            inlined: whether calls are followed. Otherwise a call is a reader, and a body ends at its outputs.
+        """
+        found = self._direct(provider)
+        if not past and not (inlined and self.calls):
+            return found
+        return self._follow(provider, found, frozenset(past), inlined=inlined)
+
+    def computing(self, tensor: StoredTensor) -> Reader | None:
+        """The first reader that computes with a tensor, in file order; of one that is only moved, what moves it.
+
+        What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
+        where it is a scale what decodes with it. What takes only its shape comes last.
+        """
+        past = MOVES | DECODES
+        found = _first_that_looks(self.readers(tensor, past=past) or self.readers(tensor))
+        if found is not None and found.node.op_type in DECODES:
+            return _first_that_looks(self.readers(found.node, past=past)) or found
+        return found
+
+    def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
+        if isinstance(provider, Node):
+            found = [self._readers_of(provider, name) for name in provider.outputs]
+            return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=self._file_order)
+        if provider.node is not None and provider.carrier not in _CONSTANTS:
+            return [Reader(self._nodes[provider.graph_path][provider.node], CARRIED)]
+        return self._readers_of(provider, provider.name)
+
+    def _file_order(self, reader: Reader) -> tuple[int, int, int]:
+        return self._order[reader.node.graph_path], reader.node.position, reader.slot
+
+    def _readers_of(self, provider: StoredTensor | Node, name: str) -> list[Reader]:
+        path = provider.graph_path
+        if self.providers[path].get(name) is not provider:
+            return []  # another provides the name
+        return self._readers[path].get(name, [])
+
+    def _follow(
+        self, provider: StoredTensor | Node, direct: list[Reader], past: frozenset[str], *, inlined: bool
+    ) -> list[Reader]:
+        """From value to value: into functions, out of them, and past operators that hand on what they read."""
+        is_called = provider.graph_path in self._bodies or any(
+            reader.node.place in self.calls for reader in direct
+        )
+        if not past and not is_called:
+            return direct
+        outputs = provider.outputs if isinstance(provider, Node) else (provider.name,)
+        if isinstance(provider, StoredTensor) and provider.carrier not in NAMED:
+            return direct
+        own = self.providers[provider.graph_path]
+        waiting = [_Value(provider.graph_path, name, None) for name in outputs if own.get(name) is provider]
+        seen, found = set(waiting), dict[tuple[Place, int], Reader]()
+        while waiting:
+            value = waiting.pop()
+            onwards: list[_Value] = []
+            for reader in self._readers[value.path].get(value.name, ()):
+                called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE)) if inlined else None
+                if called is not None and 0 <= reader.slot < len(called.inputs):
+                    given = called.inputs[reader.slot]
+                    if isinstance(self.providers[called.path].get(given), GraphInput):
+                        onwards.append(_Value(called.path, given, reader.node.place))
+                elif past and is_passed(reader, past):
+                    node = reader.node
+                    onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
+                else:
+                    found[reader.node.place, reader.slot] = reader
+            if inlined and value.path in self._bodies and value.name in self._bodies[value.path].outputs:
+                onwards += self._given_out(value)
+            onwards = [following for following in onwards if following not in seen]
+            seen.update(onwards)
+            waiting += onwards
+        return sorted(found.values(), key=self._file_order)
+
+    def _given_out(self, value: _Value) -> Iterator[_Value]:
+        """What a body's output is where it is called: by the call through which it was entered, or by any."""
+        path, position = value.via or ((), -1)
+        sites = self._sites[value.path] if value.via is None else [self._nodes[path][position]]
+        for site in sites:
+            for name, inner in zip(site.outputs, self._bodies[value.path].outputs, strict=False):
+                if inner == value.name and name and self.providers[site.graph_path].get(name) is site:
+                    yield _Value(site.graph_path, name, None)
+
+    def producers(self, node: Node) -> Iterator[StoredTensor | Node]:
+        """The tensors and nodes that provide what a node reads, in the order of its inputs."""
+        for name in node.inputs:
+            provider = self.find(node.graph_path, name) if name else None
+            if provider is not None and not isinstance(provider, GraphInput):
+                yield provider
+
+
+def connect(model: Model) -> Wiring:
+    """Look up every name that a node reads.
+
+    A name that nothing defines connects nothing: the file is invalid there, and counting it needs none.
+    """
+    wiring = Wiring({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
+    for part in model.graphs:
+        _provide(wiring, part)
+    bodies = {part.path for part in model.parts} | {function.path for function in model.functions}
+    closed: set[GraphPath] = set()
+    for part in model.graphs:
+        # A training graph also reads what is trained, by rules of its own (onnx.proto, TrainingInfoProto).
+        if part.path in bodies or (part.parent is not None and part.parent[0] in closed):
+            closed.add(part.path)
+        _read(wiring, part, is_closed=part.path in closed)
+    if model.functions:
+        _call(wiring, model)
+    return wiring
+
+
+def _call(wiring: Wiring, model: Model) -> None:
+    wiring.calls = called_bodies(model)
+    called = set(wiring.calls.values())
+    wiring._bodies = {graph.path: graph for graph in model.graphs if graph.path in called}
+    for path, position in wiring.calls:
+        wiring._sites.setdefault(wiring.calls[path, position], []).append(wiring._nodes[path][position])
+
+
+def _provide(wiring: Wiring, part: Graph) -> None:
+    path = part.path
+    wiring.graphs.setdefault(path, part)
+    if part.parent is not None:
+        wiring.nested.setdefault(part.parent, []).append(part)
+    for tensor in part.tensors:
+        if tensor.carrier not in NAMED and tensor.node is not None:
+            wiring.carried.setdefault((path, tensor.node), []).append(tensor)
+    provided: dict[str, Provider] = {name: GraphInput(path, name) for name in part.inputs}
+    stored = {t.name: t for t in part.tensors if t.occurrence == 1 and t.carrier in NAMED}
+    provided.update((name, tensor) for name, tensor in stored.items() if tensor.carrier in _INITIALIZERS)
+    for node in part.nodes:
+        for name in node.outputs:
+            if name:
+                if name in provided:
+                    wiring.repeated.append((path, name))
+                provided[name] = node
+    provided.update(
+        stored
+    )  # where a node computes the same name, which is invalid, what is stored goes first
+    wiring.providers[path] = provided
+    wiring._nodes[path] = part.nodes
+    wiring._order[path] = len(wiring._order)
+    wiring._readers[path] = {}
+
+
+def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
+    path, provided, readers = part.path, wiring.providers[part.path], wiring._readers[part.path]
+    for node in part.nodes:
+        for slot, name in enumerate(node.inputs):
+            if name in provided:
+                provider, found = provided[name], readers
+                if isinstance(provider, Node) and provider.position >= node.position:
+                    wiring.unsorted.append((path, name))
+            elif name and (place := wiring.place(path, name)) is not None:
+                found = wiring._readers[place]
+            else:
+                if name and is_closed:
+                    wiring.undefined.append((path, name))
+                continue
+            if name in found:
+                found[name].append(Reader(node, slot))
+            else:
+                found[name] = [Reader(node, slot)]
