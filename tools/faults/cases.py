@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tools.faults.causes import is_named
+from tools.faults.quantizing import FAULTS
 from tools.faults.truth import find_modules, is_right
 from tools.matrix.isolated import first_line
 from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
-from tools.tamper.catalog import KINDS
 
 Status = Literal[
     "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
@@ -29,6 +29,8 @@ CLEAN = "clean"
 CHANGED = 1e-4
 """Of the largest output: what is less is rounding."""
 _SECONDS = 300.0
+_EACH = 40.0
+"""Seconds of a case, all in all, before its process is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,13 @@ class Case:
 def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
     """The same as `run_cases`, in a process of its own; what kills it costs one case."""
     return answer_apart(
-        run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "failed", why)
+        run_cases,
+        kinds,
+        folder,
+        base,
+        seed,
+        killed=lambda kind, why: Case(base, kind, "failed", why),
+        each=_EACH,
     )
 
 
@@ -135,7 +143,7 @@ def _run(
         random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{kind}".encode())])
         surgery = Surgery(faulty, seen, random)
         try:
-            KINDS[kind].make(surgery)
+            FAULTS[kind].make(surgery)
             faulty = surgery.finish()
             change = distance(before, runner.run(faulty))
         except NoPlaceError as error:

@@ -34,6 +34,7 @@ _WORDS: Sequence[tuple[str, str]] = (
     (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
 )
 _GROUPS = {
+    "quantizers": r"is rounded to codes",
     "planted": r"which PyTorch does not have|nothing of PyTorch",
     "content": _WEIGHT,
     "orientation": _WEIGHT + r"|turned|flipped",
