@@ -12,7 +12,7 @@ import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
-from analyzer.model import Graph, Node, Place
+from analyzer.model import Graph, GraphPath, Node, Place
 from analyzer.model.content import Array
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
@@ -494,10 +494,13 @@ class _Bench:
         return None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
-        """The module of a node: that of the call whose value it reads, else as the file's notes and names say."""
+        """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
+        own = self.ledger.node_scopes.get(node.place)
         made = {each.found.name: each.call for each in passed.seen if each.found is not None}
         found = next((_path(made[name].module) for name in node.inputs if name in made), None)
-        return found or self.ledger.node_scopes.get(node.place)
+        is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}
+        is_within = found is not None and found.startswith(f"{own}.")
+        return own if is_known and not is_within else found or own
 
     def _taint(self) -> None:
         """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""
@@ -505,12 +508,17 @@ class _Bench:
         self.carriers = dict[Place, str]()
         stored = {}
         for entry in self.ledger.entries:
-            if entry.tensor.name in self.known.strangers and entry.tensor.graph_path == self.graph.path:
-                tensor = entry.tensor
-                if tensor.node is not None and tensor.carrier not in NAMED:
-                    self.carriers[tensor.graph_path, tensor.node] = tensor.name
-                else:
-                    stored[tensor.name] = tensor.name
+            tensor = entry.tensor
+            if tensor.name not in self.known.strangers:
+                continue
+            if tensor.graph_path != self.graph.path:  # the node whose body has it
+                holder = self._holder(tensor.graph_path)
+                if holder is not None:
+                    self.carriers[holder] = tensor.name
+            elif tensor.node is not None and tensor.carrier not in NAMED:
+                self.carriers[tensor.graph_path, tensor.node] = tensor.name
+            else:
+                stored[tensor.name] = tensor.name
         self.tainted |= stored
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
@@ -523,6 +531,15 @@ class _Bench:
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+
+    def _holder(self, path: GraphPath) -> Place | None:
+        """The node of the main graph in whose bodies a graph is; None of a function's."""
+        parents = {graph.path: graph.parent for graph in self.ledger.model.graphs}
+        while (place := parents.get(path)) is not None:
+            path = place[0]
+            if path == self.graph.path:
+                return place
+        return None
 
     def _tell_outputs(
         self, passed: Pass, known: Mapping[str, Print]

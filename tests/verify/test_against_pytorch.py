@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -341,6 +343,53 @@ def test_a_quantizer_that_does_not_fit_its_values_differs(
     first = document["first"]
     assert isinstance(first, dict)
     assert first["module"] == "encoder.layer.0.intermediate.dense"
+
+
+def check(*arguments: object) -> tuple[int, dict[str, Any]]:
+    result = run_here("check", *arguments, "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("check"))
+    (rule,) = document["rules"]
+    return result.returncode, rule
+
+
+def test_a_drift_beyond_the_limit_fails_and_the_dearest_modules_are_told(
+    exported: Path, tmp_path: Path
+) -> None:
+    shutil.copy(exported / "manifest.json", tmp_path)
+    dynamic(exported / "model.onnx", tmp_path / "model.onnx")
+
+    passed = check(tmp_path / "model.onnx", "--max-drift", "20dB")
+    observed = passed[1]["observed"]
+    failed = check(tmp_path / "model.onnx", "--max-drift", f"{observed + 5} dB")
+
+    assert (passed[0], passed[1]["status"]) == (0, "PASS")
+    assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 5)
+    _, document = verify(tmp_path / "model.onnx", "--seed", 1, "--seed", 2)
+    assert document["drift_db"] == pytest.approx(observed, abs=4)
+    parts = [each["value"] for each in failed[1]["contributors"]]
+    assert parts == sorted(parts)
+    assert parts
+
+
+def test_a_drift_that_nobody_can_measure_is_no_pass(exported: Path, tmp_path: Path) -> None:
+    shutil.copy(exported / "model.onnx", tmp_path)
+    alone = check(tmp_path / "model.onnx", "--max-drift", "40dB")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    weightless = check(tmp_path / "model.onnx", "--max-drift", "40dB")
+
+    for code, rule in (alone, weightless):
+        assert (code, rule["status"], rule["skipped"]) == (2, "SKIP", "not-evaluated")
+    assert "manifest.json" in alone[1]["message"]
+    assert "weights" in weightless[1]["message"]
+
+
+@pytest.mark.parametrize("text", ["", "forty", "-3dB", "40%", "4e3"])
+def test_a_limit_that_is_no_number_of_decibels_is_refused(exported: Path, text: str) -> None:
+    result = run_here("check", exported / "model.onnx", f"--max-drift={text}")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "write it as 40dB" in result.stderr
 
 
 FACTORY = """

@@ -40,7 +40,7 @@ _GROUPS = {
     "orientation": _WEIGHT + r"|turned|flipped",
     "hollow": _WEIGHT + r"|which PyTorch does not have",
     "folded-factor": _WEIGHT + r"|scale|times",
-    "tables": _WEIGHT + r"|ids|output|rows",
+    "tables": _WEIGHT + r"|ids|output|rows|which PyTorch does not have",
     "forged": _WEIGHT + r"|which PyTorch does not have",
 }
 
