@@ -500,7 +500,7 @@ class _Bench:
         found = next((_path(made[name].module) for name in node.inputs if name in made), None)
         is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}
         is_within = found is not None and found.startswith(f"{own}.")
-        return own if is_known and not is_within else found or own
+        return own if is_known and not is_within else found
 
     def _taint(self) -> None:
         """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""

@@ -13,7 +13,8 @@ _MOST = 6
 def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     """The scopes of nodes that were changed, added or taken out, or that read what was changed.
 
-    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now.
+    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now. Where a node reads
+    something else than before, what it read is meant too: that may be left out, and nothing else be wrong.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
@@ -24,6 +25,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     }
     readers = _readers([*before.values(), *after.values()])
     makers = {name: key for key, node in after.items() for name in node.output}
+    old_makers = {name: key for key, node in before.items() for name in node.output}
     stored = _changed_tensors(honest, faulty)
     changed = [
         key
@@ -36,10 +38,15 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     for name in stored:
         found |= _scopes_of(name, readers, scopes)
     for key in changed:
+        node: Any = after.get(key, before.get(key))
+        old: Any = before.get(key, node)
+        for name in {*old.input} - {*node.input}:  # what is read no longer is left out
+            maker = old_makers.get(name)
+            if maker in scopes:
+                found.add(scopes[maker])
         if key in scopes:
             found.add(scopes[key])
             continue
-        node: Any = after.get(key, before.get(key))
         for name in node.input:
             maker = makers.get(name)
             if maker in scopes:
