@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from analyzer.errors import ExportError, UsageError
@@ -288,12 +289,9 @@ class RunningModule:
             ExportError: forward fails.
         """
         model = self._at(precision)
-        handles = [] if precision != "single" else [*self._watch_tables(feeds)]
-        try:
+        watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
+        with watched:
             given = self._call(model, feeds)
-        finally:
-            for handle in handles:
-                handle.remove()
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
@@ -301,25 +299,24 @@ class RunningModule:
             for name, value in _tensors(given)
         ]
 
-    def _watch_tables(self, feeds: Mapping[str, Array]) -> Iterator[Any]:
-        """Note which rows of tables are looked up, and of which input."""
-
-        def hook(path: str, module: nn.Embedding) -> Any:
-            def begun(_: nn.Module, args: tuple[Any, ...]) -> None:
-                if not args or not isinstance(args[0], torch.Tensor):
-                    return
-                ids = args[0].detach().numpy().reshape(-1)
-                rows = self._reached.setdefault(path, np.zeros(module.num_embeddings, bool))
-                rows[ids[(ids >= 0) & (ids < rows.size)]] = True
-                for leaf, name in self._names_of.items():
-                    if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), ids):
-                        self._looked[leaf] = path
-
-            return module.register_forward_pre_hook(begun)
-
-        for path, module in self._model.named_modules():
-            if isinstance(module, nn.Embedding):
-                yield hook(path, module)
+    def note_lookup(self, ids: torch.Tensor, table: torch.Tensor, feeds: Mapping[str, Array]) -> None:
+        """Keep which rows of a table were looked up, and of which input."""
+        path = next(
+            (
+                path
+                for path, module in self._model.named_modules()
+                if isinstance(module, nn.Embedding) and module.weight is table
+            ),
+            None,
+        )
+        if path is None or ids.is_floating_point():
+            return
+        wanted = ids.detach().numpy().reshape(-1)
+        rows = self._reached.setdefault(path, np.zeros(table.shape[0], bool))
+        rows[wanted[(wanted >= 0) & (wanted < rows.size)]] = True
+        for leaf, name in self._names_of.items():
+            if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), wanted):
+                self._looked[leaf] = path
 
     def record(
         self,
@@ -514,6 +511,19 @@ class RunningModule:
             raise
         except Exception as error:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
+
+
+class _Lookups(TorchFunctionMode):
+    """Tells what is looked up in tables, whatever a module's own forward is given."""
+
+    def __init__(self, side: RunningModule, feeds: Mapping[str, Array]) -> None:
+        super().__init__()
+        self._side, self._feeds = side, feeds
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.embedding and len(args) > 1:
+            self._side.note_lookup(args[0], args[1], self._feeds)
+        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -555,6 +555,17 @@ class _Bench:
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
                     told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
                     return First(module, name, said), told
+        for name in self.graph.outputs:
+            held = known.get(name)
+            if held is None or not held.is_telling:
+                continue
+            for seen in reversed(passed.seen):
+                factor = next((f for one in seen.prints if (f := scale_between(one, held))), None)
+                if factor is not None:
+                    module = _path(seen.call.module)
+                    said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
+                    told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
+                    return First(module, name, said), told
         name = self.graph.outputs[0] if self.graph.outputs else ""
         said = "all that PyTorch computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
