@@ -423,3 +423,35 @@ def test_what_is_no_tensor_is_given_to_forward_as_it_was(
     code, document = verify(tmp_path / "out" / "model.onnx")
 
     assert (code, document["same"]) == (0, True)
+
+
+POSITIONS = """
+import torch
+class Positions(torch.nn.Embedding):
+    def forward(self, values):
+        return super().forward(torch.arange(values.shape[1]).expand(values.shape[:2]))
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = torch.nn.Embedding(30, 8), Positions(40, 8)
+        self.last = torch.nn.Linear(8, 5)
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.last(x + self.positions(x))
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randint(0, 30, (2, 7)),)
+"""
+
+
+def test_a_table_whose_module_is_given_no_ids_is_watched_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "positions.py").write_text(POSITIONS)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "positions:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+
+    code, document = verify(tmp_path / "out" / "model.onnx")
+
+    assert (code, document["same"]) == (0, True)
+    assert any("33 of 40 rows of positions" in each for each in document["uncovered"])
