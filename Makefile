@@ -22,7 +22,6 @@ PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test whole check format golden net screenshots bench matrix matrix-wide memory-matrix cost-matrix tamper faults rewrites subgraphs formulas hostile packages fuzz coverage mutants sizes files map dev clean
->>>>>>> main
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

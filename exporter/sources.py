@@ -7,6 +7,7 @@ dtype asked for, so that no exporter merges two of them.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 import re
@@ -20,6 +21,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import listed
@@ -452,7 +454,7 @@ def _build(
         return model, sorted(info["missing_keys"])
     construct = found.from_config if found.__name__.startswith("AutoModel") else found._from_config
     if weights == "meta":
-        with torch.device("meta"):
+        with torch.device("meta"), _bounded():
             return construct(config, dtype=dtype, **trust), []
     # In float32 first: initialisation and noise round differently in half precision.
     model = construct(config, dtype=torch.float32, **trust)
@@ -460,6 +462,29 @@ def _build(
         randomize(model, options.seed, dtype)
     cast(model, dtype)
     return model, []
+
+
+MOST_PARAMETERS = 100_000
+"""Tensors of a model without weights: modules cost time and memory even on the meta device; no model has as many."""
+
+
+@contextmanager
+def _bounded() -> Iterator[None]:
+    """Stop building where a config asks for more than any model has."""
+    built = itertools.count(1)
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        if next(built) > MOST_PARAMETERS:
+            raise SourceError(
+                f"the config asks for more than {MOST_PARAMETERS:,} parameter tensors, more than any model has; "
+                "are its numbers of layers and experts meant?"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def _build_from_file(

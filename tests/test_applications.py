@@ -258,6 +258,7 @@ def fan(number: int) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("made", "number"), [(cuts, 4000), (fan, 1000)])
 def test_file_made_to_take_long_does_not(
     tmp_path: Path, made: Callable[[int], onnx.ModelProto], number: int

@@ -894,6 +894,7 @@ def test_an_output_may_not_replace_what_names_the_components(whisper):
 # whatever the components are
 
 
+@pytest.mark.slow
 @settings(
     derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
 )

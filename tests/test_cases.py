@@ -113,6 +113,7 @@ def test_accounts_sum_to_the_sizes_on_disk(models: Path, case: Case, ledger: Led
     assert sum(account.nbytes for account in ledger.accounts) == sum(file.stat().st_size for file in on_disk)
 
 
+@pytest.mark.slow
 @every_case
 def test_each_account_is_what_protobuf_says_its_fields_take(models: Path, case: Case, ledger: Ledger) -> None:
     """These files are written as protobuf writes them, but for fields in another order."""

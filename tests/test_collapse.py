@@ -227,6 +227,7 @@ def cases(shared: Path) -> list[Ledger]:
     return [audit_model(path) for path in paths if path.parent.name != "corrupt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"fold": True}, {"learned": True}, {"fold": True, "learned": True}])
 @pytest.mark.parametrize(("by", "depth"), [("scope", 1), ("scope", 3), ("op", None), ("block", 1)])
 def test_groups_add_up_for_every_external_case(by, depth, options, cases):

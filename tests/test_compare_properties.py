@@ -30,6 +30,8 @@ from analyzer.formats.json import render_json
 from analyzer.model.content import ContentMode
 from analyzer.reports import Inspection
 
+pytestmark = pytest.mark.slow  # models drawn at random
+
 steady = settings(
     derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
 )

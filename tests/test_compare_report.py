@@ -100,10 +100,10 @@ def test_tensors_that_differ_say_in_what(sides):
     text = render_text(compared(*sides), RenderOptions(width=120))
 
     assert list(rows_of(text, "tensors that differ").values()) == [
-        "cast.weight changed FLOAT -> FLOAT16 128 B -128 B name",
+        "cast.weight changed FLOAT -> FLOAT16 128 B -128 B",
         "fresh.weight added FLOAT 3x3 36 B +36 B",
         "gone.weight removed FLOAT 2x2 0 B -16 B",
-        "twin changed 10 -> 0 parameters; copy of same.weight in the new one 40 B 0 B name",
+        "twin changed 10 -> 0 parameters; copy of same.weight in the new one 40 B 0 B",
     ]
 
 
@@ -150,7 +150,7 @@ def test_other_values_are_said(tmp_path):
 
     text = show(compared(a, b, content="full"))
 
-    assert rows_of(text, "tensors that differ")["w"] == "w changed other values 16 B 0 B name"
+    assert rows_of(text, "tensors that differ")["w"] == "w changed other values 16 B 0 B"
     assert "1 tensor, 1 differ" in text
 
 

@@ -90,6 +90,44 @@ def test_layers_are_one_row_in_the_order_of_the_computation(tmp_path):
     assert lines[at + 2].startswith("pooler")
 
 
+def branched(folder: Path) -> Ledger:
+    """A table, an encoder of six layers and a matrix of its own, and a head."""
+    names = ["table", *(f"encoder.layer.{i}.query" for i in range(6)), "encoder.last", "head"]
+    nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}.weight")' for i, name in enumerate(names))
+    weights = {f"{name}.weight": ramp(6, 6, start=40 * i) for i, name in enumerate(names)}
+    body = f"{nodes} y = Relu(h{len(names)})"
+    return audit(folder, text_model(f"g (float[2,6] h0) => (float[2,6] y) {{ {body} }}", weights))
+
+
+def test_a_group_that_is_mostly_layers_is_opened_and_what_it_has_besides_stands_under_it(tmp_path):
+    ledger = branched(tmp_path)
+    grouping = group_by(ledger)
+
+    lines = screen(ledger)
+
+    at = next(number for number, line in enumerate(lines) if line.startswith("scope "))
+    assert [line.split("  ")[0] for line in lines[at : at + 4]] == ["scope", "table", "encoder", ""]
+    assert any(line.split()[:4] == ["layer.0-5", "6", "x", "36"] for line in lines)
+    assert any(re.match(r"  \(own\) +36 ", line) for line in lines)
+    assert [group.name for group in grouping.groups if group.parameters] == ["encoder", "table", "head"]
+    assert sum(group.parameters for group in grouping.layers) == ledger.parameters
+
+
+def test_a_depth_that_is_asked_for_opens_nothing(tmp_path):
+    ledger = branched(tmp_path)
+
+    assert not group_by(ledger, "scope", 1).layers
+
+
+def test_a_long_name_of_a_file_is_broken_at_its_folders(tmp_path):
+    folder = tmp_path / ("folder" * 12 + "abc")
+    folder.mkdir()
+
+    lines = screen(network(folder))
+
+    assert any(line.startswith("model.onnx") for line in lines)
+
+
 def test_stages_stand_in_the_order_of_the_computation(tmp_path):
     lines = screen(network(tmp_path))
 

@@ -7,8 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import run_here
 from exports import CONFIGS, Exports
 from formulas.answers import alone, answer, differing
+
+pytest.importorskip("torch")
+
+from exporter import sources
 
 pytestmark = pytest.mark.export
 
@@ -128,3 +133,18 @@ def test_a_changed_field_is_counted_anew_where_terms_are_found(config: Any) -> N
     report, code = answer(config("resnet"), "--set", "num_channels=1")
     assert code == 0
     assert report["total"] - before["total"] == -2 * 16 * 7 * 7
+
+
+def test_a_census_of_more_than_any_model_has_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sources, "MOST_PARAMETERS", 40)
+    path = tmp_path / "config.json"
+    path.write_text(
+        json.dumps({"architectures": ["BertModel"], "model_type": "bert", "num_hidden_layers": 20_000})
+    )
+
+    done = run_here("formula", path, "--census")
+
+    assert done.returncode == 2
+    assert "more than 40 parameter tensors" in done.stderr

@@ -234,6 +234,7 @@ def test_graph_of_many_inputs_counts_as_many_nodes(tmp_path, number):
 # work that grows with the square
 
 
+@pytest.mark.slow
 def test_equal_zero_biases_are_not_compared_with_each_other(tmp_path):
     nodes = [node("Conv", ["x", "k", f"b{index}"], [f"y{index}"]) for index in range(10_000)]
     biases = [tensor(f"b{index}", [16], bytes(64)) for index in range(10_000)]

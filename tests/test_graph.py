@@ -280,6 +280,7 @@ def test_graph_without_a_ledger_has_the_parents_too(tmp_path):
     assert "parent" not in graph.nodes["node", (), 0]
 
 
+@pytest.mark.slow
 def test_the_graph_adds_up_to_the_ledger_for_every_external_case(shared):
     for path in sorted((shared / "models").glob("*/*.onnx")):
         if path.parent.name == "corrupt":

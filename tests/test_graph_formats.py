@@ -129,6 +129,7 @@ def test_empty_model_has_every_format(style, tmp_path):
     assert made.startswith(b"\x89PNG") if isinstance(made, bytes) else made.endswith("\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [model, nasty])
 def test_png_is_the_same_picture_on_a_second_run(make, tmp_path):
     first, second = (FORMATS["png"](groups(make(tmp_path))) for _ in range(2))

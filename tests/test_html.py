@@ -180,6 +180,7 @@ def test_it_asks_for_nothing_and_no_attribute_holds_code(
     assert page.open == []
 
 
+@pytest.mark.slow
 @everyone
 def test_it_is_the_same_twice(make: Callable[[Path], Report], tmp_path: Path) -> None:
     report = make(tmp_path)
@@ -464,6 +465,7 @@ def _spoil_all(document: dict[str, Any]) -> tuple[str, set[tuple[str, ...]]]:
             kept.add(refused)
 
 
+@pytest.mark.slow
 @everyone
 def test_a_report_that_lacks_a_key_or_has_another_value_there_is_refused(
     make: Callable[[Path], Report], tmp_path: Path
@@ -513,3 +515,28 @@ def test_files_of_the_page_end_no_element_that_holds_them() -> None:
         text = folder.joinpath(path).read_text(encoding="utf-8")
 
         assert not re.search(r"</(script|style)|<!--", text, re.IGNORECASE), path
+
+
+def test_a_comparison_is_called_by_both_files_and_says_its_question_once(tmp_path: Path) -> None:
+    text = render_html(reports.comparison(tmp_path))
+
+    (title,) = re.findall(r"<h1>(.*?)</h1>", text)
+    assert re.fullmatch(r"\S+\.onnx -&gt; \S+\.onnx", title)
+    assert text.count(">What changed<") == 1
+
+
+def test_layers_and_changes_are_written_as_in_text(tmp_path: Path) -> None:
+    names = [f"encoder.layer.{i}.weight" for i in range(3)]
+    nodes = " ".join(f'h{i + 1} = MatMul(h{i}, "{name}")' for i, name in enumerate(names))
+    weights = {name: models.ramp(4, 4, start=i) for i, name in enumerate(names)}
+    ledger = models.audit(
+        tmp_path, models.text_model(f"g (float[2,4] h0) => (float[2,4] h3) {{ {nodes} }}", weights)
+    )
+
+    layered, compared = (
+        [island for island in Page(render_html(report)).islands.values() if "said" in island]
+        for report in (Inspection(ledger, group_by(ledger, "scope")), reports.comparison(tmp_path))
+    )
+
+    assert "3 x 16" in [text for grid in layered for _, _, text in grid["said"]]
+    assert any(signed for grid in compared for *_, signed in grid["columns"])

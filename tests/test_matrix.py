@@ -189,6 +189,7 @@ def test_a_cell_that_fails_is_made_again_only_when_asked(
 # What goes wrong in another process; the functions are those of the standard library, which any process can import.
 
 
+@pytest.mark.slow
 def test_an_isolated_call_returns_what_it_computes() -> None:
     assert call_isolated(divmod, 17, 5, seconds=60) == (3, 2)
 

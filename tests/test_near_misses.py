@@ -30,6 +30,26 @@ def said(*arguments) -> str:
     return " ".join(result.stderr.split())
 
 
+def test_a_unit_apart_from_its_limit_is_no_model(folder):
+    told = said("check", folder / "model.onnx", "--max-bytes", "2", "MB")
+
+    assert told.endswith("MB: there is no such model; a limit is one word, as --max-bytes 2MB")
+
+
+def test_a_flag_in_a_budget_file_names_the_metric(folder):
+    (folder / "onnxledger.toml").write_text('[[rules]]\nmax-bytes = "2MiB"\n')
+
+    told = said("check", folder / "model.onnx", "--config", folder / "onnxledger.toml")
+
+    assert "'max-bytes' is a flag; the key of a rule is metric = 'bytes', beside its limit" in told
+
+
+def test_a_model_is_no_saved_report(folder):
+    told = said("show", folder / "model.onnx.data")
+
+    assert told.endswith("not JSON, as a saved report is; of a model `onnxledger inspect` makes one")
+
+
 def test_a_misspelt_path_names_the_one_beside_it(folder):
     assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "models.onnx")
     against = said("reconcile", folder / "model.onnx", "--against", folder / "manifesto.json")

@@ -269,6 +269,7 @@ def chain(count: int) -> onnx.ModelProto:
     )
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_nodes_and_not_with_their_square(tmp_path: Path) -> None:
     seconds = []
     for count in (1000, 8000):

@@ -28,6 +28,8 @@ from analyzer.formats.json import render_json
 from analyzer.reconciliation import UNBALANCED, ContentMode, Reconciliation, reconcile_ledger
 from analyzer.reports import Inspection
 
+pytestmark = pytest.mark.slow  # models drawn at random
+
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 DTYPES = [
     "f4",

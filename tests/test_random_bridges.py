@@ -22,6 +22,8 @@ from analyzer.manifest import Manifest
 from analyzer.model.content import Array
 from analyzer.reconciliation import ContentMode, Line, Reconciliation, reconcile_ledger
 
+pytestmark = pytest.mark.slow  # models drawn at random
+
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])

@@ -146,6 +146,7 @@ def test_what_differs_in_place_or_subject_has_a_fingerprint_of_its_own():
     assert found[2].endswith(":2")
 
 
+@pytest.mark.slow
 def test_no_more_results_are_written_than_github_takes():
     many = [Finding("old-opset", Severity.NOTE, f"{n}", (str(n),)) for n in range(25_001)]
 

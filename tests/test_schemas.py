@@ -607,6 +607,7 @@ def test_an_unknown_key_is_refused_wherever_the_keys_are_ours(tmp_path: Path) ->
             assert is_refused(changed, name), (name, path)
 
 
+@pytest.mark.slow
 def test_a_missing_key_is_refused_unless_it_is_optional(tmp_path: Path) -> None:
     for name, document in documents(tmp_path):
         for path in objects(document):
@@ -666,6 +667,7 @@ TIMES = frozenset(
 )
 
 
+@pytest.mark.slow
 def test_a_float_is_refused_where_an_integer_is_promised(tmp_path: Path) -> None:
     for name, document in documents(tmp_path):
         for path in numbers(document):

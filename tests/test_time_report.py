@@ -171,6 +171,17 @@ def test_why_the_runs_ended_is_told(tmp_path: Path) -> None:
     assert "median ±0.40 % (target 1.00 %, NOT reached)" in flat(loose)
     assert "WARN the median is less sure than asked for: ±1.00 % was not reached within 10 s" in flat(loose)
     assert "±0.40 % of 7 runs, as asked for" in flat(asked)
+    assert "WARN" not in flat(asked)
+
+
+def test_a_median_of_too_few_runs_is_a_warning(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    noisy = replace(timings.latency(8.0), precision=6.1)
+    asked = replace(timing, settings=replace(timing.settings, schedule=Schedule(runs=7)))
+
+    assert "WARN the median of 7 runs may be off by 610.00 %: leave --runs out" in flat(
+        with_point(asked, latency=noisy)
+    )
 
 
 def flat(timing: Timing, *, verbose: bool = False) -> str:

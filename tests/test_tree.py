@@ -710,6 +710,7 @@ def case(file: str) -> Ledger:
     return audit_model(FOLDER / file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file", cases() or [pytest.param("", marks=pytest.mark.skip(f"no cases at {FOLDER}"))]
 )

@@ -94,7 +94,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
-    computing = {entry.tensor.key: wiring.computing(entry.tensor) for entry in entries}
+    computing = wiring.computing(entry.tensor for entry in entries)
     entries = tuple(_computed(entry, computing[entry.tensor.key]) for entry in entries)
     booked = book_bytes(model, entries)
     values = look_at_values(entries, content, progress, salt)

@@ -204,6 +204,8 @@ class Grouping:
     """Where the user's groups come from, such as `--group`, `onnxledger.toml` or `preset bert`."""
     members: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
     """The user's groups of each entry, in the ledger's order; nothing where the groups are not the user's."""
+    layers: tuple[Group, ...] = field(default=(), compare=False, repr=False)
+    """The groups with the layers apart that most of one repeats; nothing where none does, or a depth was asked for."""
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each group, for `pandas.DataFrame` and its kin, with the keys of `inspect --format json`.

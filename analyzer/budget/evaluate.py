@@ -27,7 +27,7 @@ from analyzer.budget.record import (
     Unit,
     Verdict,
 )
-from analyzer.budget.selecting import Endless, Selection, Unknown, select
+from analyzer.budget.selecting import Endless, Selection, Unknown, Whole, select
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.text import format_count, format_many, printable_name
 
@@ -89,7 +89,7 @@ class Baselines:
         self, default: str | None, read: Callable[[str], Ledger], *, is_any_allowed: bool = False
     ) -> None:
         self._default, self._read, self._is_any_allowed = default, read, is_any_allowed
-        self._known: dict[str, Ledger | Unknown] = {}
+        self._known: dict[str, Whole | Unknown] = {}
 
     def name(self, limit: Over, path: str) -> str | None:
         """As `name_baseline`."""
@@ -106,9 +106,10 @@ class Baselines:
     ) -> tuple[Selection, ...] | Unknown:
         """The parts of the baseline that are called as a rule calls those of the model."""
         name = self.name(limit, path)
-        ledger = self._load(name)
-        if isinstance(ledger, Unknown):
-            return ledger
+        whole = self._load(name)
+        if isinstance(whole, Unknown):
+            return whole
+        ledger = whole.ledger
         differs = "" if self._is_any_allowed else _find_difference(model, path, ledger)
         if differs:
             way = "give one of this model, or take it all the same with --baseline-any"
@@ -116,19 +117,19 @@ class Baselines:
         if metric.name in CONTENT_MATTERS and (ledger.content == "none") != (model.content == "none"):
             which = "the baseline" if ledger.content == "none" else "the model"
             return Unknown(f"contents of {which} were not looked at; --content sampled makes both comparable")
-        found = select(ledger, group, groups)
+        found = select(whole, group, groups)
         if isinstance(found, Unknown):
             return Unknown(f"the baseline {name} lacks it: {found.reason}")
         return found
 
-    def _load(self, name: str | None) -> Ledger | Unknown:
+    def _load(self, name: str | None) -> Whole | Unknown:
         if name is None:
             return Unknown(
                 "a growth, and no baseline: write 'over FILE' in the limit, or give --baseline FILE"
             )
         if name not in self._known:
             try:
-                self._known[name] = self._read(name)
+                self._known[name] = Whole(self._read(name))
             except OnnxLedgerError as error:
                 self._known[name] = Unknown(f"the baseline cannot be read: {error}")
         return self._known[name]
@@ -254,6 +255,7 @@ class _Judge:
 
     def __init__(self, baselines: Baselines, groups: Mapping[str, Searcher]) -> None:
         self._baselines, self._groups = baselines, groups
+        self._wholes: dict[str, Whole] = {}
 
     def ask(self, rule: Rule, models: Mapping[str, Ledger]) -> Iterable[Verdict]:
         metric = METRICS.get(rule.metric)
@@ -274,7 +276,9 @@ class _Judge:
 
     def _judge(self, rule: Rule, metric: Metric, path: str, ledger: Ledger) -> Verdict:
         misfit = _find_misfit(rule, metric)
-        parts = Unknown(misfit) if misfit else select(ledger, rule.group, self._groups)
+        if path not in self._wholes:
+            self._wholes[path] = Whole(ledger)
+        parts = Unknown(misfit) if misfit else select(self._wholes[path], rule.group, self._groups)
         if isinstance(parts, Unknown):
             return skip(rule, metric.unit, path, Skipped.NOT_EVALUATED, parts.reason)
         found = self._hold(rule, metric, path, ledger, parts)

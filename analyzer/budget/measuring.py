@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from analyzer.account.doubt import LOOK, Range, say_unread
-from analyzer.account.findings import ABSENT, UNCOUNTED, UNREAD
+from analyzer.account.findings import ABSENT, HIGHEST_VERSION, UNCOUNTED, UNREAD
 from analyzer.account.group.keys import are_modules, choose_key, label_members
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
@@ -436,15 +436,27 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
             lacking = f"{component.name or ledger.model.path} imports no opset"
         elif versions and (low := min(versions)) != max(versions):
             lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
+        elif versions and not 0 < low < HIGHEST_VERSION:
+            lacking = (
+                f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is no version"
+            )
         elif versions:
-            found[component.name or DEFAULT_DOMAIN] = versions[0]
+            found[component.name or DEFAULT_DOMAIN] = low
     return found, lacking or ("" if found else f"the model imports no opset of {DEFAULT_DOMAIN}")
 
 
 def _list_ir_versions(ledger: Ledger) -> tuple[Parts, str]:
-    parts = {each.name or "IR version": each.ir_version for each in ledger.model.parts if each.ir_version > 0}
-    mute = next((each for each in ledger.model.parts if each.ir_version <= 0), None)
-    return parts, "" if mute is None else f"{mute.name or ledger.model.path} does not say its IR version"
+    parts: dict[str, int] = {}
+    lacking = ""
+    for each in ledger.model.parts:
+        name, version = each.name or ledger.model.path, each.ir_version
+        if version <= 0:
+            lacking = f"{name} does not say its IR version"
+        elif version >= HIGHEST_VERSION:
+            lacking = f"{name} says IR version {version}, which is none"
+        else:
+            parts[each.name or "IR version"] = version
+    return parts, lacking
 
 
 _VERSIONS: Mapping[str, Callable[[Ledger], tuple[Parts, str]]] = {

@@ -6,9 +6,10 @@ import difflib
 import fnmatch
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, Literal
 
 from analyzer.account.doubt import Doubt, find_doubt
 from analyzer.account.group.keys import ROOT, UNSCOPED
@@ -38,31 +39,91 @@ class Endless(Unknown):
     """Why there is more than any number: no most holds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Members:
+    """Entries and nodes by their numbers in file order."""
+
+    entries: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
+
+
 class Whole:  # no slots: what is found once is kept
     """What all parts of a model are asked of it: found once, for there may be thousands of them."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+        self.ledger = ledger
+
+    @functools.cached_property
+    def nodes(self) -> tuple[Node, ...] | None:
+        """All nodes in file order; None where the graph is not known: a saved report has none."""
+        return tuple(self.ledger.model.nodes()) if self.ledger.model.graphs else None
+
+    @functools.cached_property
+    def by_scope(self) -> Mapping[str | None, Members]:
+        """What each scope has itself; None has what has no scope."""
+        ledger = self.ledger
+        found: dict[str | None, Members] = defaultdict(Members)
+        for number, entry in enumerate(ledger.entries):
+            found[entry.scope if entry.has_scope else None].entries.append(number)
+        for number, node in enumerate(self.nodes or ()):
+            found[ledger.node_scopes.get(node.place)].nodes.append(number)
+        return found
+
+    @functools.cached_property
+    def by_block(self) -> Mapping[str, Members] | None:
+        """What each block has, and each of its parts; None where nobody knows of blocks."""
+        ledger, blocks = self.ledger, self.ledger.blocks
+        if blocks is None:
+            return None
+        found: dict[str, Members] = defaultdict(Members)
+        for number, entry in enumerate(ledger.entries):
+            member = blocks.entries[entry.tensor.key]
+            for label in {member.label(1), member.label(2)}:
+                found[label].entries.append(number)
+        for number, node in enumerate(self.nodes or ()):
+            held = blocks.nodes.get(node.place)
+            for label in {held.label(1), held.label(2)} if held is not None else ():
+                found[label].nodes.append(number)
+        return found
+
+    def select(self, kind: Kind, name: str, parts: Iterable[Members]) -> Selection:
+        """What several members have, in file order."""
+        entries, nodes = self.ledger.entries, self.nodes
+        chosen = [*parts]
+        return Selection(
+            self.ledger,
+            kind,
+            name,
+            tuple(
+                entries[number] for number in sorted({*chain.from_iterable(each.entries for each in chosen)})
+            ),
+            None
+            if nodes is None
+            else tuple(
+                nodes[number] for number in sorted({*chain.from_iterable(each.nodes for each in chosen)})
+            ),
+            self,
+        )
 
     @functools.cached_property
     def extents(self) -> Mapping[Key, object]:
         """Where the bytes of each tensor are."""
-        return {entry.tensor.key: entry.tensor.extent for entry in self._ledger.entries}
+        return {entry.tensor.key: entry.tensor.extent for entry in self.ledger.entries}
 
     @functools.cached_property
     def opaque(self) -> frozenset[Key]:
         """The tensors whose data is opaque."""
-        return frozenset(self._ledger.opaque)
+        return frozenset(self.ledger.opaque)
 
     @functools.cached_property
     def findings(self) -> tuple[tuple[Finding, frozenset[str]], ...]:
         """The findings, each with its subjects."""
-        return tuple((finding, frozenset(finding.subjects)) for finding in self._ledger.findings)
+        return tuple((finding, frozenset(finding.subjects)) for finding in self.ledger.findings)
 
     @functools.cached_property
     def doubt(self) -> Doubt:
         """The parameters that may yet turn out to be copies, and what may turn out to be parameters."""
-        return find_doubt(self._ledger)
+        return find_doubt(self.ledger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,53 +142,49 @@ class Selection:
 
 
 def select(
-    ledger: Ledger, group: str | None, groups: Mapping[str, Searcher]
+    of: Ledger | Whole, group: str | None, groups: Mapping[str, Searcher]
 ) -> tuple[Selection, ...] | Unknown:
     """What a rule's group is: one of the project's own, else a scope with all below it, else a block, else a glob.
 
     A glob is held against the leading parts of scopes, or where none fits of blocks, as many as it has parts itself:
     `encoder.layer.*` is each layer, as a whole. There may be several, in natural order.
+
+    Args:
+        of: a model; or what was made of one before, so that what many groups ask for is found once.
+        group: its name; None is all of the model.
+        groups: the project's own groups.
     """
+    whole = of if isinstance(of, Whole) else Whole(of)
+    ledger = whole.ledger
     if group is None:
-        return (_pick(ledger, "all", "", lambda _: True, lambda _: True),)
+        return (Selection(ledger, "all", "", ledger.entries, whole.nodes, whole),)
     if group in groups:
-        pattern = groups[group]
-        found = _pick(
-            ledger,
-            "group",
-            group,
-            lambda entry: any(map(pattern.search, list_names(entry))),
-            lambda node: _searches(pattern, ledger.node_scopes.get(node.place)),
-        )
+        found = _search(whole, group, groups[group])
         return (
             (found,) if _has_any(found) else Unknown(f"nothing in the model is in the group {_show(group)}")
         )
-    for exact in (_scope(ledger, group), _block(ledger, group)):
-        if exact is not None and _has_any(exact):
+    for exact in (_scope(whole, group), _block(whole, group)):
+        if _has_any(exact):
             return (exact,)
-    globbed = _glob(ledger, group)
+    globbed = _glob(whole, group)
     return globbed or Unknown(_nothing(ledger, group, groups))
 
 
-def _searches(pattern: Searcher, scope: str | None) -> bool:
-    return scope is not None and bool(pattern.search(scope))
+def _search(whole: Whole, name: str, pattern: Searcher) -> Selection:
+    ledger = whole.ledger
 
+    def searches(scope: str | None) -> bool:
+        return scope is not None and bool(pattern.search(scope))
 
-def _pick(
-    ledger: Ledger,
-    kind: Kind,
-    name: str,
-    has_entry: Callable[[Entry], bool],
-    has_node: Callable[[Node], bool],
-) -> Selection:
-    is_known = bool(ledger.model.graphs)
     return Selection(
         ledger,
-        kind,
+        "group",
         name,
-        tuple(entry for entry in ledger.entries if has_entry(entry)),
-        tuple(node for node in ledger.model.nodes() if has_node(node)) if is_known else None,
-        Whole(ledger),
+        tuple(entry for entry in ledger.entries if any(map(pattern.search, list_names(entry)))),
+        None
+        if whole.nodes is None
+        else tuple(node for node in whole.nodes if searches(ledger.node_scopes.get(node.place))),
+        whole,
     )
 
 
@@ -135,66 +192,36 @@ def _has_any(selection: Selection) -> bool:
     return bool(selection.entries or selection.nodes)
 
 
-def _scope(ledger: Ledger, name: str) -> Selection:
-    below = f"{name}."
-
-    def holds(scope: str | None) -> bool:
-        if scope is None or name == UNSCOPED:
-            return scope is None and name == UNSCOPED
-        return scope == ("" if name == ROOT else name) or scope.startswith(below)
-
-    return _pick(
-        ledger,
-        "scope",
-        name,
-        lambda entry: holds(entry.scope if entry.has_scope else None),
-        lambda node: holds(ledger.node_scopes.get(node.place)),
+def _scope(whole: Whole, name: str) -> Selection:
+    below, own = f"{name}.", {UNSCOPED: None, ROOT: ""}.get(name, name)
+    parts = (
+        members
+        for scope, members in whole.by_scope.items()
+        if scope == own or (scope is not None and name != UNSCOPED and scope.startswith(below))
     )
+    return whole.select("scope", name, parts)
 
 
-def _block(ledger: Ledger, name: str) -> Selection | None:
-    blocks = ledger.blocks
-    if blocks is None:
-        return None
-    members = {*blocks.entries.values(), *blocks.nodes.values()}
-    held = {member for member in members if name in (member.label(1), member.label(2))}
-    return _pick(
-        ledger,
-        "block",
-        name,
-        lambda entry: blocks.entries[entry.tensor.key] in held,
-        lambda node: blocks.nodes.get(node.place) in held,
-    )
+def _block(whole: Whole, name: str) -> Selection:
+    members = (whole.by_block or {}).get(name)
+    return whole.select("block", name, () if members is None else (members,))
 
 
-def _glob(ledger: Ledger, pattern: str) -> tuple[Selection, ...]:
+def _glob(whole: Whole, pattern: str) -> tuple[Selection, ...]:
     parts = pattern.split(".")
-    scopes: dict[str, str | None] = {}
-
-    def name(scope: str | None) -> str | None:
-        if scope is None:
-            return None
-        if scope not in scopes:
-            scopes[scope] = _leading(scope, parts)
-        return scopes[scope]
-
-    found = _collect(
-        ledger,
-        "scope",
-        ((entry, name(entry.scope if entry.has_scope else None)) for entry in ledger.entries),
-        ((node, name(ledger.node_scopes.get(node.place))) for node in ledger.model.nodes()),
+    kinds: tuple[tuple[Kind, Mapping[Any, Members]], ...] = (
+        ("scope", whole.by_scope),
+        ("block", whole.by_block or {}),
     )
-    blocks = ledger.blocks
-    if found or blocks is None:
-        return found
-    labels = {member: _leading(member.label(2), parts) for member in blocks.entries.values()}
-    labels |= {member: _leading(member.label(2), parts) for member in blocks.nodes.values()}
-    return _collect(
-        ledger,
-        "block",
-        ((entry, labels[blocks.entries[entry.tensor.key]]) for entry in ledger.entries),
-        ((node, labels[blocks.nodes[node.place]]) for node in ledger.model.nodes()),
-    )
+    for kind, members in kinds:
+        found: dict[str, list[Members]] = defaultdict(list)
+        for name, held in members.items():
+            leading = None if name is None else _leading(name, parts)
+            if leading is not None:
+                found[leading].append(held)
+        if found:
+            return tuple(whole.select(kind, name, found[name]) for name in sorted(found, key=natural_order))
+    return ()
 
 
 def _leading(name: str, pattern: list[str]) -> str | None:
@@ -203,34 +230,6 @@ def _leading(name: str, pattern: list[str]) -> str | None:
     if len(parts) < len(pattern) or not all(map(fnmatch.fnmatchcase, parts, pattern)):
         return None
     return ".".join(parts)
-
-
-def _collect(
-    ledger: Ledger,
-    kind: Kind,
-    entries: Iterable[tuple[Entry, str | None]],
-    nodes: Iterable[tuple[Node, str | None]],
-) -> tuple[Selection, ...]:
-    entries_of: dict[str, list[Entry]] = defaultdict(list)
-    nodes_of: dict[str, list[Node]] = defaultdict(list)
-    for entry, name in entries:
-        if name is not None:
-            entries_of[name].append(entry)
-    for node, name in nodes:
-        if name is not None:
-            nodes_of[name].append(node)
-    is_known, whole = bool(ledger.model.graphs), Whole(ledger)
-    return tuple(
-        Selection(
-            ledger,
-            kind,
-            name,
-            tuple(entries_of.get(name, ())),
-            tuple(nodes_of.get(name, ())) if is_known else None,
-            whole,
-        )
-        for name in sorted(entries_of.keys() | nodes_of.keys(), key=natural_order)
-    )
 
 
 def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:

@@ -203,6 +203,7 @@ def check(
     baseline = settled.baseline or config.baseline
     _check_baselines(rules, baseline, settled)
     names, lost = _find_models(models, bounded)
+    _refuse_units(models)
     _check_named(rules, names, baseline)
     inputs = [
         *models,
@@ -222,6 +223,20 @@ def check(
     if drift is not None:
         more += tuple(_judge_drift(drift, ledgers, lost, run))
     _leave(dataclasses.replace(report, verdicts=(*report.verdicts, *more)), judged, run)
+
+
+def _refuse_units(models: Iterable[str]) -> None:
+    """`--max-bytes 2 MB` names a model MB.
+
+    Raises:
+        UsageError: one of the models that are not there is the unit of a limit.
+    """
+    for name in models:
+        if name.casefold() in _UNITS and not Path(name).exists():
+            raise UsageError(f"{name}: there is no such model; a limit is one word, as --max-bytes 2{name}")
+
+
+_UNITS = {*"bkmgt", *(f"{each}{unit}" for each in "kmgt" for unit in ("b", "ib")), "%"}
 
 
 def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:

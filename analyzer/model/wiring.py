@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -204,14 +204,31 @@ class Wiring:
             return found
         return self._follow(provider, found, frozenset(past), inlined=inlined)
 
-    def computing(self, tensor: StoredTensor) -> Reader | None:
-        """The first reader that computes with a tensor, in file order; of one that is only moved, what moves it.
+    def computing(self, tensors: Iterable[StoredTensor]) -> dict[Key, Reader | None]:
+        """For each tensor the first reader that computes with it, in file order; for one that is only moved, the mover.
 
         What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
         where it is a scale what decodes with it. What takes only its shape comes last.
         """
-        past = MOVES | DECODES
-        found = _first_that_looks(self.readers(tensor, past=past) or self.readers(tensor))
+        past = frozenset(MOVES | DECODES)
+        handed_on: dict[Place, list[Reader]] = {}  # thousands of tensors may go into one Concat
+
+        def read(tensor: StoredTensor) -> list[Reader]:
+            direct = self._direct(tensor)
+            is_named = tensor.carrier in NAMED and len(direct) == 1
+            if not is_named or direct[0].node.place in self.calls or not is_passed(direct[0], past):
+                return self.readers(tensor, past=past) or self.readers(tensor)
+            node = direct[0].node
+            if node.place not in handed_on:
+                found = self.readers(node, past=past)
+                first = _first_that_looks(found)
+                handed_on[node.place] = [] if first is None else [first]
+            return handed_on[node.place] or self.readers(tensor)
+
+        return {tensor.key: self._computing(read(tensor), past) for tensor in tensors}
+
+    def _computing(self, readers: list[Reader], past: frozenset[str]) -> Reader | None:
+        found = _first_that_looks(readers)
         if found is not None and found.node.op_type in DECODES:
             return _first_that_looks(self.readers(found.node, past=past)) or found
         return found

@@ -114,7 +114,7 @@ def _wrong(document: CheckDocument) -> Iterator[Problem]:
             unknown[rule.name, f"not evaluated: {rule.message}"].append(rule)
     yield from _shared(failed, document)
     for model, error in lost.items():
-        rules = f"; {format_many(asked[model], 'rule')} not evaluated" if asked[model] else ""
+        rules = f" ({format_many(asked[model], 'rule')} not evaluated)" if asked[model] else ""
         yield Problem(
             "unreadable", "error", f"{error}{rules}", model=model if len(document.models) > 1 else ""
         )
@@ -257,7 +257,10 @@ def _room(rule: Verdict) -> Cell:
     if rule.exceeded_by is not None:
         if not isinstance(rule.observed, int):
             return Said(-rule.exceeded_by, f"{format_count(rule.exceeded_by)} not allowed")
-        return Said(-rule.exceeded_by, f"exceeded by {_number(rule, rule.exceeded_by)}")
+        is_short = isinstance(rule.limit, int) and rule.observed < rule.limit
+        return Said(
+            -rule.exceeded_by, f"{_number(rule, rule.exceeded_by)} {'too low' if is_short else 'over'}"
+        )
     if rule.skipped is not None:
         return Said(None, _SKIPPED[rule.skipped])
     if (

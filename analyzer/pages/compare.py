@@ -21,6 +21,7 @@ from analyzer.pages.page import (
     Row,
     Said,
     Table,
+    Tone,
 )
 from analyzer.pages.shared import tell_rule, title_groups
 from analyzer.text import (
@@ -46,10 +47,12 @@ def describe_comparison(document: CompareDocument) -> Page:
         answer=_answer(document),
         figures=tuple(_figures(document)),
         blocks=(sides, *_blocks(document)),
+        title=f"{document.a} -> {document.b}" if document.a != document.b else document.a,
     )
 
 
 def _blocks(document: CompareDocument) -> Iterator[Block]:
+    yield Notes(tuple(_absent(document)), detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes(tuple(_remarks(document)), detail=Detail.FIRST)
     yield Notes(tuple(tell_rule(document.match, document.groups_from.a, document.groups_from.b)))
     groups = _groups(document)
@@ -178,6 +181,14 @@ def _figures(document: CompareDocument) -> Iterator[Figure]:
     )
 
 
+def _absent(document: CompareDocument) -> Iterator[str]:
+    """Which side lacks the data of its tensors, so that bytes and values say little."""
+    for word, sides in (("old", [p.a for p in document.tensors]), ("new", [p.b for p in document.tensors])):
+        absent = sum(1 for side in sides if side is not None and side.stored_elements > 0 and not side.bytes)
+        if absent:
+            yield f"the data of {format_many(absent, 'tensor')} of the {word} one are not here, nor in its bytes"
+
+
 def _remarks(document: CompareDocument) -> Iterator[str]:
     """How much came, went and changed, and how far the two were compared."""
     if document.a != document.b:
@@ -203,7 +214,11 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         how = "" if document.followed.content == "full" else ", at some positions"
         told = format_many(document.followed.tensors, "learned tensor")
         rest = "" if document.followed.whole else "; the others by name, or not at all"
-        yield f"{told} followed by content in any orientation, type and code{how}{rest}"
+        how = f"in any orientation, type and code{how}"
+        if document.followed.tensors:
+            yield f"{told} followed by content {how}{rest}"
+        else:
+            yield f"no learned tensor of one has the content of one of the other {how}"
     elif document.changes.tensors.unchanged and document.a != document.b and not document.same_file:
         yield "values were not compared (--content full): unchanged is the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
@@ -315,12 +330,16 @@ def _tensors(document: CompareDocument) -> Table:
                 pair.bytes.b,
                 pair.bytes.change,
                 _old_name(pair),
-                str(pair.matched_by or ""),
+                "" if pair.matched_by == "name" else str(pair.matched_by or ""),
             )
         )
         for pair in differing
     )
-    return Table(columns, rows, title="tensors that differ", is_long=True, key=TENSORS)
+    return Table(columns, rows, title="tensors that differ", is_long=True, brief=_BRIEF, key=TENSORS)
+
+
+_BRIEF = 5
+"""Tensors that are named first: groups say where the change is."""
 
 
 def _notes(pair: TensorPair) -> Iterator[str]:

@@ -113,8 +113,11 @@ def _blocks(document: FormulaDocument, symbols: Symbols) -> Iterator[Block]:
     yield Notes(tuple(_uses(document)))
     yield from _what_if(document)
     # of what a file holds, the formula's own bytes say little
-    detail = Detail.MORE if document.model is not None and symbols.tokens is None else Detail.SHOWN
-    yield from _memory(document, detail)
+    is_asked = symbols.tokens is not None
+    detail = Detail.SHOWN if is_asked or document.model is None else Detail.MORE
+    if document.cache is None or document.cache.bytes is None:
+        yield Notes(tuple(_weights(document)), detail=detail)
+    yield from _memory(document, Detail.SHOWN if is_asked else Detail.MORE)
     title = "key-value cache" if detail is Detail.MORE else ""
     yield Notes(tuple(_cache(document, symbols)), title, detail)
     yield from _more(document, symbols, legend)
@@ -459,7 +462,13 @@ def _terms(document: FormulaDocument, symbols: Symbols) -> Table:
         *(Column(title, Kind.COUNT, room=9) for title in ("value", "active")[:width]),
     )
     total = ("total", _cell(symbols.total), *(document.total, document.active)[:width])
-    return Table(columns, tuple(rows), title="terms", total=total, is_whole=_is_short(document))
+    is_short = _is_short(document)
+    brief = (_FEW_TERMS if _sides(document) else _TERMS) if is_short else 0
+    return Table(columns, tuple(rows), title="terms", total=total, is_whole=is_short, brief=brief)
+
+
+_TERMS, _FEW_TERMS = 12, 5
+"""Rows within which the parts of terms are shown first; fewer where the same terms stand beside PyTorch or a file."""
 
 
 def _cell(prose: Prose) -> Cell:
@@ -495,6 +504,12 @@ def _what_if(document: FormulaDocument) -> Iterator[Block]:
     yield Table(columns, tuple(rows), title="what if", total=total, is_whole=_is_short(document))
     if all(term.before == term.after for term in terms):
         yield Notes(("nothing that is stored changes",))
+
+
+def _weights(document: FormulaDocument) -> Iterator[str]:
+    if document.memory is not None:
+        told = (f"{format_bytes(each.bytes)} at {each.precision}" for each in document.memory.precisions)
+        yield f"weights alone: {', '.join(told)}"
 
 
 def _memory(document: FormulaDocument, detail: Detail) -> Iterator[Block]:

@@ -58,13 +58,12 @@ def describe_inspection(document: InspectDocument) -> Page:
     blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document), is_short=True)]
     if wasted := _wasted(document):
         blocks.append(Notes((wasted,), detail=Detail.FIRST))
-    blocks.append(_chart(document))
     blocks += [_components(document)] if document.components else []
-    title = title_groups(document.by, document.depth)
+    title = title_groups(document.by, document.depth, document.tree)
     groups = table_groups(
         document.tree, document.groups, document.group_balance, document.by, title, totals.parameters
     )
-    blocks += [groups, Notes(tuple(_remarks(document))), *_more(document)]
+    blocks += [groups, Notes(tuple(_remarks(document))), _chart(document), *_more(document)]
     return Page(
         kind="inspect",
         question="What is in this file",
@@ -122,12 +121,11 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
             yield Figure("Quantization", ", ".join(dict.fromkeys(filter(None, kinds))), schemes, schemes)
     nodes = format_many(model.nodes, "node")
     operators = _operators(document)
-    yield Figure(
-        "Nodes", format_count(model.nodes), _nested(model), f"{nodes}{': ' if operators else ''}{operators}"
-    )
+    told = "; ".join(filter(None, [operators, _nested(model)]))
+    yield Figure("Nodes", format_count(model.nodes), told, f"{nodes}{': ' if operators else ''}{operators}")
     yield Figure("On disk", format_bytes(totals.file_bytes), _exact(totals.file_bytes))
-    yield Figure("Stored elements", format_count(totals.stored_elements), count_said(totals.stored_elements))
-    yield Figure("Tensors", format_count(totals.stored_tensors), format_bytes(totals.stored_bytes))
+    stored = f"{format_many(totals.stored_elements, 'element')}, {format_bytes(totals.stored_bytes)}"
+    yield Figure("Tensors", format_count(totals.stored_tensors), stored)
 
 
 def _hidden(document: InspectDocument) -> str:
@@ -224,7 +222,7 @@ def _schemes(document: InspectDocument) -> str:
         computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
         nodes = ", ".join(f"{format_count(each.nodes)} {each.op_type}" for each in computing[:2])
         said["dynamic"] += f": {nodes}" if nodes else ""
-    return ", ".join(filter(None, said.values()))
+    return "; ".join(filter(None, said.values()))
 
 
 def _ends(model: Model) -> Facts:
@@ -373,7 +371,9 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
     """What there is to say of groups and counts."""
     totals = document.totals
     yield from tell_rule(document.match, document.groups_from)
-    if document.by in ("block", "stage", "op") and document.tensors and not _has_scopes(document):
+    if "stage" in document.by.split(",") and not document.stages:
+        yield "no stages: there is no convolutional trunk here whose resolution falls"
+    if document.by in ("scope", "block", "stage", "op") and document.tensors and not _has_scopes(document):
         others = [key for key in ("block", "stage", "op", "dtype") if key != document.by]
         others = [key for key in others if key != "stage" or document.stages]
         yield f"no names of modules here; other groups: --by {', '.join(others)}"

@@ -175,6 +175,8 @@ class Table:
     """What a row that stands for cut ones counts."""
     ample: int = 1
     """So many times the rows of other tables are shown where some are cut."""
+    brief: int = 0
+    """So many rows do where nobody asked for more; 0: as many as those of other tables."""
     is_split: bool = False
     """Columns that have no room go on in a further table, and none is left out."""
 
@@ -236,6 +238,8 @@ class Findings:
     detail: Detail = Detail.FIRST
     is_short: bool = False
     """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
+    has_whole_errors: bool = False
+    """Whether errors are the answer, and take as many lines as their names need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +304,8 @@ class Page:
     tone: Tone = Tone.PLAIN
     figures: tuple[Figure, ...] = ()
     blocks: tuple[Block, ...] = ()
+    title: str = ""
+    """What a window says of it, where there is no subject; may be anybody's."""
 
 
 def list_verdicts(page: Page) -> list[Notes]:
@@ -397,17 +403,21 @@ _GAPS = (".", " / ", " ")
 """What stands between a group and what is in it: a module's child, another key, `(own)`."""
 
 
-def cut_table(table: Table, rows: int) -> Table:
+def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
     """The table with so many rows, and one that sums those that are left; 0 shows all.
 
-    Where the table has an order, the first of it are kept and stand in it; else the first as they are.
+    Where the table has an order, the first of it are kept and stand in it; else the first as they are. Of a brief table
+    there are a quarter of the rows, and no fewer than it says, unless all that is told is `verbose`.
     """
+    if table.brief and rows and not verbose:
+        rows = min(rows, max(rows // _BRIEF, table.brief))
+        table = replace(table, is_whole=False, brief=0)
     rows *= table.ample
     free = tuple(row for row in table.rows if not row.stays)
     if table.is_whole or not rows or len(free) <= rows:
         return table
     if len(free) < len(table.rows):
-        cut = cut_table(replace(table, rows=free, ample=1), rows)
+        cut = cut_table(replace(table, rows=free, ample=1, brief=0), rows)
         return replace(cut, rows=(*cut.rows, *(row for row in table.rows if row.stays)))
     if any(row.level for row in table.rows):
         return _close(table, rows)
@@ -419,6 +429,10 @@ def cut_table(table: Table, rows: int) -> Table:
     return replace(table, rows=(*shown, _sum_others(table, left)))
 
 
+_BRIEF = 4
+"""Rows of other tables for one of a brief table."""
+
+
 def _close(table: Table, rows: int) -> Table:
     """A tree without its lowest levels: what stands under a row is in its sums already."""
     deepest = 0
@@ -427,10 +441,27 @@ def _close(table: Table, rows: int) -> Table:
     shown = tuple(row for row in table.rows if row.level <= deepest)
     closed = len(table.rows) - len(shown)
     note = f"{format_doing(closed, 'row', 'are')} under these and not shown; -n 0 shows all"
-    told = replace(table, rows=shown, notes=(*table.notes, note))
-    return (
-        told if len(shown) <= rows else replace(cut_table(replace(told, rows=shown), rows), notes=told.notes)
-    )
+    told = replace(table, rows=shown, brief=0, notes=(*table.notes, note))
+    return told if len(shown) <= rows else replace(cut_table(told, rows), notes=told.notes)
+
+
+def shown_columns(table: Table) -> list[tuple[int, Column]]:
+    """The columns that are for people, with their positions; without texts of which no row has one."""
+    return [
+        (at, column)
+        for at, column in enumerate(table.columns)
+        if not column.is_hidden and (not at or _says_something(table, at))
+    ]
+
+
+def _says_something(table: Table, at: int) -> bool:
+    column = table.columns[at]
+    is_needed = column.kind.is_number or column.room >= _STAYS or not column.title or not table.rows
+    return is_needed or any(say(row.cells[at], column.kind) for row in table.rows if at < len(row.cells))
+
+
+_STAYS = 9
+"""Room of columns that are there whatever they hold."""
 
 
 def _sum_others(table: Table, left: Sequence[Row]) -> Row:

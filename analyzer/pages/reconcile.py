@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
@@ -24,7 +25,15 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import count_said, list_findings, natural_list, table_groups, tell_reuse, tell_rule
+from analyzer.pages.shared import (
+    count_said,
+    list_findings,
+    natural_list,
+    table_groups,
+    tell_reuse,
+    tell_rule,
+    title_groups,
+)
 from analyzer.reconciliation.lines import UNBALANCED
 from analyzer.text import format_count, format_many, format_shape
 
@@ -105,16 +114,11 @@ def _figures(document: ReconcileDocument) -> Iterator[Figure]:
 
 def _blocks(document: ReconcileDocument) -> Iterator[Block]:
     yield Notes(tuple(_extent(document)), detail=Detail.FIRST)
-    yield list_findings(document.findings)
+    yield replace(list_findings(document.findings, is_short=True), has_whole_errors=True)
     yield from _waterfall(document)
     yield _bridge(document)
     yield _chart()
-    title = document.by.replace(",", ", ").replace("scope", "scope in PyTorch")
-    title = (
-        title
-        if document.depth is None or (document.by, document.depth) == ("block", 1)
-        else f"{title}, depth {document.depth}"
-    )
+    title = title_groups(document.by, document.depth, document.tree).replace("scope", "scope in PyTorch")
     groups = table_groups(
         document.tree,
         document.groups,

@@ -45,6 +45,10 @@ def list_findings(
         same = first.setdefault(subjects, each.id)
         if len(subjects) > 1 and same != each.id:
             message, subjects = f"{message}: the same {format_count(len(subjects))} as under {same}", ()
+        if len(subjects) == 1 and message.startswith(tail := subjects[0].rpartition(": ")[2]) and tail:
+            subjects = (
+                subjects[0].removesuffix(f": {tail}"),
+            )  # the only one, which has all that are counted
         short = _say_short(each)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)
@@ -68,6 +72,7 @@ _SHORT = {
     "runtime-weights": "{count} of weights that ConstantOfShape makes",
     "strippable-metadata": "{bytes} of stack traces and notes can be stripped",
     "transposed-copy": "{count} stored again, transposed: {bytes}",
+    "untied-weights": "{count} tied in PyTorch, not here: {bytes}",
     "unused-initializer": "{count} that no output depends on",
 }
 """By the id of a finding: what a line of a terminal says of it."""
@@ -99,14 +104,15 @@ def bytes_said(exact: int, short: str) -> str:
     return f"{short} ({format_many(exact, 'byte')})" if exact >= 1024 else short
 
 
-def title_groups(by: str, depth: int | None) -> str:
-    """What groups are made by; blocks at depth 1 have no depth to tell.
+def title_groups(by: str, depth: int | None, tree: Sequence[TreeRow] = ()) -> str:
+    """What groups are made by; blocks at depth 1 have no depth to tell, nor have scopes of which layers stand apart.
 
     >>> title_groups("scope,dtype", 2), title_groups("block", 1)
     ('scope, dtype, depth 2', 'block')
     """
     keys = by.replace(",", ", ").replace("stage", "stage (resolution)")
-    return keys if depth is None or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
+    is_opened = by == "scope" and any(row.group.count(".") >= (depth or 0) for row in tree)
+    return keys if depth is None or is_opened or (by, depth) == ("block", 1) else f"{keys}, depth {depth}"
 
 
 def table_groups(
@@ -172,12 +178,14 @@ def _place(row: TreeRow) -> tuple[bool, int, float]:
 
 
 def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow], list[TreeRow]]:
-    """Rows, and those of the outermost level that hold no parameter, where there are several."""
-    flat = not is_own and not any(row.level for row in rows)
-    empty = [row for row in rows if flat and not row.total_parameters]
+    """Rows, and those that stand alone at the outermost level and hold no parameter, where there are several."""
+    after = [*(row.level for row in rows[1:]), 0]
+    alone = [row for row, next_level in zip(rows, after, strict=False) if not row.level and not next_level]
+    empty = [row for row in alone if not is_own and not row.total_parameters]
     if len(empty) < 2 or len(empty) == len(rows):
         return list(rows), []
-    return [row for row in rows if row.total_parameters], empty
+    left = set(map(id, empty))
+    return [row for row in rows if id(row) not in left], empty
 
 
 def _group(row: TreeRow, parameters: int) -> Row:
@@ -244,12 +252,31 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
     """What is used more than once, and what it would take if it were not."""
     reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
-    for group in reused[:_FEW]:
-        times = f"used {format_count(group.applications)} times" if group.applications > 1 else "shared"
-        whole = format_count(group.unshared_parameters)
-        yield f"{group.group or '[root]'} is {times}: {whole} parameters if each use had its own"
-    if len(reused) > _FEW:
-        yield f"{format_doing(len(reused) - _FEW, 'other group', 'hold')} what is used more than once"
+    alike: dict[int, list[Group]] = defaultdict(list)
+    for group in reused:
+        alike[group.applications].append(group)
+    for applications, found in list(alike.items())[:_FEW]:
+        times = f"used {format_count(applications)} times" if applications > 1 else "shared"
+        whole = ", ".join(format_count(group.unshared_parameters) for group in found[:_FEW])
+        whole += ", ..." if len(found) > _FEW else ""
+        names = _without_prefix([group.group or "[root]" for group in found[:_FEW]])
+        others = [f"{format_count(len(found) - _FEW)} other groups"] if len(found) > _FEW else []
+        verb = "is" if len(found) == 1 else "are each"
+        yield f"{', '.join([*names, *others])} {verb} {times}: {whole} parameters if each use had its own"
+    left = sum(len(found) for found in list(alike.values())[_FEW:])
+    if left:
+        yield f"{format_doing(left, 'other group', 'hold')} what is used more than once"
+
+
+def _without_prefix(names: Sequence[str]) -> list[str]:
+    """Names, of which the second and further ones lose the modules that the first names already.
+
+    >>> _without_prefix(["model.mlp.fc1", "model.mlp.fc2"]), _without_prefix(["a", "b.c"])
+    (['model.mlp.fc1', 'fc2'], ['a', 'b.c'])
+    """
+    first, *others = names
+    above = first.rpartition(".")[0]
+    return [first, *(name.removeprefix(f"{above}.") if above else name for name in others)]
 
 
 def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:

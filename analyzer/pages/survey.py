@@ -22,7 +22,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import chart_groups, count_said, count_severities
+from analyzer.pages.shared import chart_groups, count_said, count_severities, shares_said
 from analyzer.text import format_bytes, format_count, format_many
 
 
@@ -151,10 +151,9 @@ def _model(row: Surveyed | Unreadable, folder: str) -> Row:
 
 
 def _precision(row: Surveyed) -> str:
-    """The element type of most of what is stored, and how many others there are."""
-    ordered = sorted(row.dtypes, key=lambda each: (-each.stored_elements, each.dtype))
-    named = [each.dtype for each in ordered if each.stored_elements]
-    return f"{named[0]} +{len(named) - 1}" if len(named) > 1 else "".join(named)
+    """The element type of most of what is stored, and its share of that."""
+    held = [(each.dtype, each.stored_elements) for each in row.dtypes]
+    return shares_said(held, sum(count for _, count in held), 1).removesuffix(", ...")
 
 
 _WORST_FIRST = ("error", "warning", "note")

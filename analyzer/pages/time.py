@@ -175,12 +175,19 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
     latency = document.latency_ms
     if not latency.settled and document.settings.runs is None:
         yield f"the median is less sure than asked for: {_unsettled(document)}"
+    if document.settings.runs is not None and latency.precision > _FAR:
+        runs = format_many(document.settings.runs, "run")
+        far = format_percent(latency.precision)
+        yield f"the median of {runs} may be off by {far}: leave --runs out, or wait until nothing else is running"
     match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
         case "slower":
             yield f"profiled runs {_SLOWER}"
         case "faster":
             yield f"profiled runs {_FASTER}"
 
+
+_FAR = 0.25
+"""How far off a median of as many runs as were asked for may be before that is worth a warning."""
 
 _SLOWER = "take over twice as long: kernels are very short, or something else was running at the time"
 _FASTER = "were faster than plain ones: something else was running at the time, and times mean little"

@@ -40,8 +40,10 @@ def _answer(document: VerifyDocument) -> str:
         many = format_many(len(document.outputs), "output")
         return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
     if document.first is not None:
-        where = f" in {document.first.module}" if document.first.module else ""
-        return f"DIFFERS from {document.first.node} on{where}: {document.first.reason}"
+        node, reason = document.first.node, document.first.reason
+        where = f", in {document.first.module}" if document.first.module else ""
+        who, _, what = reason.partition(f"{node}: ")
+        return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
@@ -84,6 +86,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         inner,
         title="inner values that are not the same",
         is_long=True,
+        brief=_BRIEF,
         key="values",
     )
     if document.costs is not None:
@@ -91,6 +94,10 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
     yield _differences(document)
     yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
     yield _inputs(document)
+
+
+_BRIEF = 5
+"""Values and nodes that are named first: the answer says where the two part."""
 
 
 def _costs(costs: VerifyCosts) -> Iterator[Block]:
@@ -116,7 +123,7 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
         )
         for each in costs.layers
     )
-    yield Table(columns, rows, title="what rounding costs", is_long=True, key="costs")
+    yield Table(columns, rows, title="what rounding costs", is_long=True, brief=_BRIEF, key="costs")
     told = []
     if costs.kept is not None and costs.kept.modules:
         kept = costs.kept
@@ -174,4 +181,4 @@ def _differences(document: VerifyDocument) -> Table:
         Column("here", Kind.PROSE, room=9),
         Column("there", Kind.PROSE, room=9),
     )
-    return Table(columns, rows, title="without running", is_long=True, key="wiring")
+    return Table(columns, rows, title="without running", is_long=True, brief=_BRIEF, key="wiring")

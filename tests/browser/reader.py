@@ -29,6 +29,10 @@ class Reader:
 
     page: Page
 
+    def __post_init__(self) -> None:
+        """Open the tables that stand for pictures."""
+        self.page.locator("details.twin").evaluate_all("all => all.forEach((each) => { each.open = true; })")
+
     # the treemap
 
     @property

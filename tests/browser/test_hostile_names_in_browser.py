@@ -112,6 +112,8 @@ def test_hostile_names_make_no_element_more_than_harmless_ones(
         found, expected = (visit(path, scripts=scripts).page for path in (hostile, harmless))
 
         made, harmless_ones = inquiries.count_elements(found), inquiries.count_elements(expected)
+        assert found.locator("wbr").evaluate_all("all => all.every((each) => !each.attributes.length)")
+        del made["wbr"], harmless_ones["wbr"]  # where the script lets a long name be broken
         assert not made - harmless_ones
         # Names that no field of a config can have stand for no symbols: a formula of them has a table less.
         assert made == harmless_ones or kind in ("beside", "formula")

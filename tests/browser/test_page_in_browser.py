@@ -185,12 +185,26 @@ def test_the_light_is_turned_off_and_on(visit: chromium.Visitor, small: Small) -
     journeys.turn_dark(visit, small[0])
 
 
+def test_the_light_stays_off_when_the_page_is_read_again(visit: chromium.Visitor, small: Small) -> None:
+    visited = visit(small[0])
+    reader = Reader(visited.page)
+    reader.page.get_by_role("button", name="Dark", exact=True).click()
+    dark = reader.colours
+
+    reader.page.reload()
+
+    assert reader.colours == dark
+    visited.requests.pop()  # the page, once more
+
+
 def test_what_is_printed_has_the_totals_the_groups_and_the_rows(
     visit: chromium.Visitor, small: Small
 ) -> None:
     text = journeys.print_page(visit, *small)
 
-    assert " of 150" in text, "nothing says that these are not all rows"
+    names = {"".join(tensor["name"].split()) for tensor in small[1]["tensors"]}
+    assert "rows 1\N{EN DASH}150 of 150" in text
+    assert not {name for name in names if name not in "".join(text.split())}
 
 
 # those without a mouse, a large screen, or scripts

@@ -97,7 +97,7 @@ def test_what_passes_says_how_much_room_is_left_and_what_fails_by_how_much(ledge
     lines = [re.split(" {2,}", line) for line in show(report, "text", rows=9).splitlines()]
 
     assert [line for line in lines if len(line) > 2 and line[1] in ("FAIL", "PASS", "SKIP")] == [
-        ["little", "FAIL", "27", "<= 20", "exceeded by 7"],
+        ["little", "FAIL", "27", "<= 20", "7 over"],
         ["ops", "FAIL", "1 operator", "0 allowed", "1 not allowed"],
         ["much", "PASS", "27", "<= 36", "9 (25.0 %)"],
         ["opset", "PASS", "18", ">= 17", "1"],
@@ -112,7 +112,7 @@ def test_bytes_that_would_read_the_same_as_their_limit_are_exact(ledger: Ledger)
         BudgetReport(("m",), (replace(size, observed=2_097_153, limit=2_097_152, exceeded_by=1),)), "text"
     )
 
-    assert "2,097,153  <= 2,097,152  exceeded by 1" in text
+    assert "2,097,153  <= 2,097,152  1 over" in text
 
 
 def test_findings_that_no_rule_judges_are_told_and_an_error_first_of_all(ledger: Ledger) -> None:

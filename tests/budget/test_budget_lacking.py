@@ -420,3 +420,15 @@ def test_one_file_that_is_too_old_fails_though_another_does_not_say_its_opset(tm
         assert ask(ledger, metric, AtMost(version - 1)).status is Status.FAIL
         assert ask(ledger, metric, AtLeast(version)).status is Status.SKIP
         assert ask(ledger, metric, AtMost(version)).status is Status.SKIP
+
+
+@pytest.mark.parametrize("version", [1 << 16, 10**12])
+def test_a_version_that_is_none_passes_no_gate(tmp_path: Path, version: int) -> None:
+    proto = text_model("g (float[1,3] x) => (float[1,3] y) {\n y = MatMul(x, w)\n}", {"w": NAMED})
+    proto.opset_import[0].version = proto.ir_version = version
+    ledger = audit_model(save(tmp_path, proto))
+
+    for metric in ("opset", "ir-version"):
+        verdict = ask(ledger, metric, AtLeast(1))
+        assert verdict.status is Status.SKIP
+        assert str(version) in verdict.message

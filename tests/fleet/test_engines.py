@@ -108,6 +108,7 @@ def test_a_cluster_whose_address_nobody_told_is_refused(
     assert f"--engine {engine}: where?" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot be reached"):
         find_engine("dask", None, "tcp://127.0.0.1:1")

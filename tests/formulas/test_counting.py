@@ -220,6 +220,7 @@ def attempt(config: dict[str, Any]) -> Formula | str:
         return str(error)
 
 
+@pytest.mark.slow
 @every_family
 @settings(deadline=None, max_examples=40)
 @given(data=st.data())
@@ -241,6 +242,7 @@ def _check_bytes(formula: Formula) -> None:
         assert min(cache.nbytes, cache.kept, cache.tokens, cache.source_tokens, cache.token) >= 0
 
 
+@pytest.mark.slow
 @every_family
 @settings(deadline=None, max_examples=60)
 @given(data=st.data())

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from any_model import Artifact, Expected, any_model, expected_graphs
 from bookkeeper import Bookkeeper
 from encoding import Ways, rewrite
@@ -29,6 +30,8 @@ from analyzer.read.book import (
     ORPHANED,
     UNKNOWN,
 )
+
+pytestmark = pytest.mark.slow  # models drawn at random
 
 steady = settings(
     derandomize=True,

@@ -166,6 +166,7 @@ def test_code_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
     assert not run(tmp_path, proto, known, at_hand=True).balanced
 
 
+@pytest.mark.slow
 @both
 def test_many_small_pieces_are_told_apart_by_their_statistics(tmp_path, at_hand):
     """Of two hundred rows fewer have a sampled element than it takes to know them."""
@@ -192,6 +193,7 @@ def test_cast_that_a_manifest_does_not_describe_is_known_by_samples(tmp_path, at
     assert result.parameters[0].decided_by == f"{evidence}:pieces"
 
 
+@pytest.mark.slow
 @both
 @pytest.mark.parametrize("turned", [False, True])
 def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, turned, at_hand):

@@ -58,6 +58,7 @@ def test_the_first_run_of_a_turn_is_thrown_away() -> None:
     assert turns.order == (None, None, None, 0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ms", "thrown"), [(1.5, 1), (0.4, 3), (0.001, 5)])
 def test_short_runs_are_thrown_away_for_a_millisecond_but_no_more_than_are_kept(
     ms: float, thrown: int
@@ -83,6 +84,7 @@ def test_turns_of_slow_runs_are_short() -> None:
     assert {count for _, count in machine.blocks()} == {1 + 2}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "profiled"), [(1, 1), (7, 7), (60, 60), (200, 60)])
 def test_the_runs_are_as_many_as_asked_for(runs: int, profiled: int) -> None:
     turns = Machine(1, 2).measure(Schedule(runs=runs))

@@ -87,19 +87,20 @@ def role_by_structure(
 
     The first reader in file order that explains the tensor decides; one that makes it a constant goes after the others.
     """
-    final = _final_readers(wiring, origin, tensor)
-    decisions = [
-        decided
-        for reader in final
-        if (decided := (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)) is not None
-    ]
-    if (
-        tensor.dtype is DType.INT64 and tensor.numel == 1
-    ):  # cast and repeated it may be a state of zeros, no weight
-        decisions = [decision for decision in decisions if decision[0] is not Role.PARAMETER]
-    if decisions:
-        # One reader that only takes a bound or a size from it does not make a weight a constant.
-        return min(decisions, key=lambda decision: decision[0] is Role.CONSTANT)
+    # Cast and repeated a single integer may be a state of zeros, no weight.
+    is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
+    final: list[Reader] = []
+    constant: tuple[Role, str] | None = None
+    for reader in _final_readers(wiring, origin, tensor):
+        final.append(reader)
+        decided = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
+        if decided is None or (is_state and decided[0] is Role.PARAMETER):
+            continue
+        if decided[0] is not Role.CONSTANT:
+            return decided
+        constant = constant or decided
+    if constant:  # one reader that only takes a bound or a size from it does not make a weight a constant
+        return constant
     known = next((reader for reader in final if reader.node.is_standard), None)
     if known is None or known.slot == CARRIED:
         return None
@@ -115,21 +116,28 @@ def role_by_structure(
     return None
 
 
-def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> list[Reader]:
+_MOST_READERS = 1_000
+"""Readers past what moves a tensor that are asked what it is: thousands of tensors may go into one Concat."""
+
+
+def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> Iterator[Reader]:
     """The readers of a value, then, past those that only move it, the readers of what they hand on."""
-    found: dict[tuple[GraphPath, int, int], Reader] = {}
+    found: set[tuple[GraphPath, int, int]] = set()
     layer: list[StoredTensor | Node] = [origin]
-    for _ in range(_MAX_HOPS + 1):
+    for hop in range(_MAX_HOPS + 1):
         following: list[StoredTensor | Node] = []
         for source in layer:
             for reader in wiring.readers(source):
                 place = (reader.node.graph_path, reader.node.position, reader.slot)
-                if place not in found:
-                    found[place] = reader
-                    if _moves(reader, tensor):
-                        following.append(reader.node)
+                if place in found:
+                    continue
+                if hop and len(found) >= _MOST_READERS:
+                    return
+                found.add(place)
+                yield reader
+                if _moves(reader, tensor):
+                    following.append(reader.node)
         layer = following
-    return list(found.values())
 
 
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:

@@ -6,7 +6,7 @@ Here are the ids that other rooms ask for: which of them say that a tensor's con
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "OPAQUE", "UNCOUNTED", "UNREAD"]
+__all__ = ["ABSENT", "HIGHEST_VERSION", "OPAQUE", "UNCOUNTED", "UNREAD"]
 
 ABSENT = frozenset({"external-escapes", "external-missing"})
 """The file that is to hold it is not there, or may not be opened: its shape is all that is known."""
@@ -16,6 +16,9 @@ UNCOUNTED = frozenset({"invalid-dims", "payload-mismatch", "unknown-dtype"})
 
 UNREAD = ABSENT | UNCOUNTED | {"external-short"}
 """Its values could not be read."""
+
+HIGHEST_VERSION = 1 << 16
+"""No domain counts that far: ONNX itself is at 27 after nine years."""
 
 OPAQUE = "opaque"
 """Data that computes and that nothing explains: of the file alone a warning, beside PyTorch's side a line."""

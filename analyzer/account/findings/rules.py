@@ -15,7 +15,7 @@ import onnx.defs
 
 from analyzer.account.classify.structure import role_by_structure
 from analyzer.account.decoding.encodings import find_packing
-from analyzer.account.findings import ABSENT, OPAQUE, UNREAD
+from analyzer.account.findings import ABSENT, HIGHEST_VERSION, OPAQUE, UNREAD
 from analyzer.account.findings.facts import Facts, labels, sum_elements, sum_nbytes
 from analyzer.account.ledger import Entry, Finding, Role, Severity
 from analyzer.model import (
@@ -50,9 +50,6 @@ _PROTOBUF_DEPTH = 32
 
 _OLD_OPSET = 7
 """The first opset that onnxruntime runs (its docs/Versioning.md)."""
-
-_HIGHEST = 1 << 16
-"""No domain counts that far: ONNX itself is at 27 after nine years."""
 
 
 def find_unread(facts: Facts) -> Iterator[Finding]:
@@ -149,7 +146,7 @@ def _find_versions(part: Component) -> Iterator[Finding]:
     odd = [
         f"{domain} {', '.join(map(str, sorted(found)))}"
         for domain, found in sorted(versions.items())
-        if len(set(found)) > 1 or not all(0 < version < _HIGHEST for version in found)
+        if len(set(found)) > 1 or not all(0 < version < HIGHEST_VERSION for version in found)
     ]
     if odd:
         message = "opsets that contradict each other or are no version"

@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
-from analyzer.account.group.keys import ACCOUNTS, Label, choose_key, label_members, label_order, parse_keys
+from analyzer.account.group.keys import (
+    ACCOUNTS,
+    Label,
+    Labels,
+    choose_key,
+    label_layers,
+    label_members,
+    label_order,
+    parse_keys,
+)
 from analyzer.account.group.order import find_firsts
 from analyzer.account.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
 from analyzer.errors import LedgerError
@@ -40,19 +49,27 @@ def group_by(
         return check_sums(ledger, _by_account(ledger, known))
     by = ",".join(parse_keys(by))
     labels = label_members(ledger, by, depth)
+    nothing = total_entries((), (), 0, known)
+    grouping = Grouping(by, labels.depth, _total_labels(ledger, labels, known), nothing, nothing)
+    check_sums(ledger, grouping, has_nodes=labels.nodes is not None)
+    layers = label_layers(ledger, labels) if depth is None and by == "scope" else None
+    if layers is None:
+        return grouping
+    opened = replace(grouping, groups=_total_labels(ledger, layers, known))
+    check_sums(ledger, opened, has_nodes=True)
+    return replace(grouping, layers=opened.groups)
+
+
+def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) -> tuple[Group, ...]:
     members: dict[Label, list[Entry]] = defaultdict(list)
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         members[label].append(entry)
     nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
     names = sorted(members.keys() | nodes.keys(), key=label_order)
     firsts = find_firsts(ledger, labels)
-    groups = tuple(
+    return tuple(
         replace(total_entries(name, members.get(name, ()), nodes[name], known), first=firsts.get(name))
         for name in names
-    )
-    nothing = total_entries((), (), 0, known)
-    return check_sums(
-        ledger, Grouping(by, labels.depth, groups, nothing, nothing), has_nodes=labels.nodes is not None
     )
 
 

@@ -92,6 +92,74 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     )
 
 
+def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
+    """The same scopes, and apart from these the layers that repeat each other in them: `encoder.layer.3` of `encoder`.
+
+    A scope is opened where numbered modules below it follow each other, have as many parameters, and hold half of what
+    it holds; None where there is no such scope.
+    """
+    depth = labels.depth or 1
+    held: Counter[str] = Counter()
+    below: dict[str, dict[str, Counter[int]]] = {}
+    for entry in ledger.entries:
+        if entry.parameters and entry.has_scope:
+            group = _scope_group(entry.scope, depth)
+            held[group] += entry.parameters
+            if layer := _layer_of(entry.scope, depth):
+                stem, _, number = layer.rpartition(".")
+                below.setdefault(group, {}).setdefault(stem, Counter())[int(number)] += entry.parameters
+    opened = {
+        group
+        for group, stems in below.items()
+        if 2 * sum(map(_count_repeated, stems.values())) >= held[group] > 0
+    }
+    if not opened:
+        return None
+    names: dict[str, Label] = {}
+
+    def label(scope: str | None, usual: Label) -> Label:
+        if scope is None or usual[0] not in opened:
+            return usual
+        if scope not in names:
+            layer = _layer_of(scope, depth)
+            names[scope] = (layer,) if layer else usual
+        return names[scope]
+
+    scopes = ledger.node_scopes
+    return Labels(
+        by=labels.by,
+        depth=labels.depth,
+        entries=tuple(
+            label(entry.scope if entry.has_scope else None, usual)
+            for entry, usual in zip(ledger.entries, labels.entries, strict=True)
+        ),
+        nodes={place: label(scopes.get(place), usual) for place, usual in (labels.nodes or {}).items()},
+    )
+
+
+def _layer_of(scope: str, depth: int) -> str:
+    """The scope up to the first number below so many parts; "" where there is none.
+
+    >>> _layer_of("encoder.layer.3.output", 1), _layer_of("encoder.norm", 1)
+    ('encoder.layer.3', '')
+    """
+    parts = scope.split(".", DEEPEST)[:DEEPEST]
+    for at in range(depth, len(parts)):
+        if _NUMBER.fullmatch(parts[at]):
+            return ".".join(parts[: at + 1])
+    return ""
+
+
+_NUMBER = re.compile(r"(?a:0|[1-9]\d{0,8})")
+
+
+def _count_repeated(held: Mapping[int, int]) -> int:
+    """What those have that have as much as the one before or after them."""
+    return sum(
+        count for number, count in held.items() if count in (held.get(number - 1), held.get(number + 1))
+    )
+
+
 def _join(by_key: Sequence[Mapping[Place, str]]) -> dict[Place, Label]:
     if len(by_key) > 1:
         return {place: tuple(nodes[place] for nodes in by_key) for place in by_key[0]}

@@ -33,7 +33,7 @@ class TreeRow:
     """The labels of the groups that it is the total of."""
 
 
-def build_tree(grouping: Grouping) -> tuple[TreeRow, ...]:
+def build_tree(grouping: Grouping, *, is_opened: bool = False) -> tuple[TreeRow, ...]:
     """Put groups under each other by the parts of their names, then by the next key, each row with its subtotal.
 
     - A parent that has one child and learned nothing of its own has no row: its constants stand beside the child.
@@ -41,9 +41,41 @@ def build_tree(grouping: Grouping) -> tuple[TreeRow, ...]:
     - Neighbours with consecutive numbers, `layer.0` to `layer.11`, are one row `layer.0-11` where the same names under
       them have as many parameters in as many bytes. What stands under that row are sums over all of them.
     - At the depth that is taken by default the parents of scopes have no rows. Those of blocks never have.
+    - Where it `is_opened`, layers that are most of a group of that depth stand for it, or under it.
     """
     hidden = _hidden_parts(grouping)
-    return tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
+    rows = tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
+    if not (is_opened and grouping.layers):
+        return rows
+    return tuple(each for row in rows for each in _open(row, grouping))
+
+
+_MANY_LAYERS = 6
+"""Rows of layers above which a group stays closed: it repeats too little."""
+
+
+def _open(row: TreeRow, grouping: Grouping) -> Iterator[TreeRow]:
+    """A row, or the layers that stand for it: under it where it learned something beside them, else in its place."""
+    name = row.total.name
+    is_deepest = name.count(".") + 1 == grouping.depth  # else what begins with it are groups of their own
+    layers = [each for each in grouping.layers if is_deepest and each.name.startswith(f"{name}.")]
+    found = fold(grow(replace(grouping, groups=tuple(layers))))
+    rows = [each for branch in found for each in _rows(branch, row.level, None, None, {0: DEEPEST})]
+    if row.count > 1 or not rows or len(rows) > _MANY_LAYERS:
+        yield row
+        return
+    rest = [each for each in grouping.layers if each.name == name]
+    if not any(map(is_learned, rest)):
+        yield from rows
+        yield from (TreeRow(row.level, name, 1, 0, each, (each.label,)) for each in rest)
+        return
+    yield row
+    for own in rest:
+        total = replace(own, name=f"{name} {OWN}")
+        yield TreeRow(row.level + 1, OWN, 1, own.parameters, total, (own.label,))
+    for each in rows:
+        title = each.title.removeprefix(f"{name}.")
+        yield replace(each, level=row.level + 1, title=title)
 
 
 def cut_rows(

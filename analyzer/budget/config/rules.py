@@ -217,7 +217,7 @@ class _Reader:
         """The rule; None where it has mistakes."""
         for key in self._table:
             if key not in KEYS:
-                self._refuse(key, f"{short(key)} is no key of a rule; {nearest(key, KEYS)}")
+                self._refuse_key(key)
         missing = [key for key in _REQUIRED if key not in self._table]
         if missing:
             lacks = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
@@ -235,6 +235,15 @@ class _Reader:
             return None
         origin = self._page.place(("rules", self._number))
         return Rule(name, metric.name, limit, match, group, message or "", origin, bool(enabled))
+
+    def _refuse_key(self, key: str) -> None:
+        from analyzer.budget.flags import METRICS_OF
+
+        metric = METRICS_OF.get(f"--{key}")
+        flag = (
+            f"{short(key)} is a flag; the key of a rule is metric = {short(metric or '')}, beside its limit"
+        )
+        self._refuse(key, flag if metric else f"{short(key)} is no key of a rule; {nearest(key, KEYS)}")
 
     def _read_text(self, key: str, *, may_be_empty: bool = False) -> str | None:
         value = self._table.get(key)

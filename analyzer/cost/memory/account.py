@@ -35,7 +35,7 @@ class Basis(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Item:
     """What one kind of memory takes."""
 
     line: str
@@ -83,7 +83,7 @@ class Peak:
 class Needed:
     """What a run takes at one point."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[Item, ...]
     peak: Peak | None
     """None where a value that is asked for has no size that anybody knows."""
 
@@ -135,7 +135,7 @@ class Account:
         if refused := self.inference.refused(sizes):
             note = f"the inputs of {refused} do not fit each other at these sizes"
             return Needed(
-                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                (*fixed, Item("activations", None, Basis.MODELLED, note=note)),
                 None,
                 tuple(unknown),
                 self.held,
@@ -143,7 +143,7 @@ class Account:
         if unknown:
             note = f"{len(unknown):,} of {len(self.plan.buffers):,} buffers have sizes that nobody knows before the run"
             return Needed(
-                (*fixed, Line("activations", None, Basis.MODELLED, note=note)),
+                (*fixed, Item("activations", None, Basis.MODELLED, note=note)),
                 None,
                 tuple(unknown),
                 self.held,
@@ -170,7 +170,7 @@ class Account:
         """
         return {buffer.owner: self.nbytes(buffer.owner, sizes) for buffer in self.plan.buffers}
 
-    def _fixed(self, at: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
+    def _fixed(self, at: Mapping[str, int], fits: _Formulas | None) -> Iterator[Item]:
         """What is there for as long as the session is."""
         stored = {True: 0, False: self.described.nested_nbytes}
         for tensor in self.described.tensors.values():
@@ -191,9 +191,9 @@ class Account:
             sizes = [self.nbytes(name, at) for name in names]
             if names:
                 known = None if None in sizes else sum(size or 0 for size in sizes)
-                yield Line(line, known, Basis.EXACT, _polynomial(fits, names))
+                yield Item(line, known, Basis.EXACT, _polynomial(fits, names))
 
-    def _at_peak(self, peak: Peak, nbytes: Mapping[str, int], fits: _Formulas | None) -> Iterator[Line]:
+    def _at_peak(self, peak: Peak, nbytes: Mapping[str, int], fits: _Formulas | None) -> Iterator[Item]:
         """What is asked for in the run."""
         outputs = frozenset(self.program.outputs)
         buffers = self.plan.live(peak.position)
@@ -204,19 +204,19 @@ class Account:
         for line, names in lines:
             if names or line == "activations":
                 total = sum(nbytes[name] for name in names)
-                yield Line(line, total, Basis.MODELLED, _polynomial(fits, names))
+                yield Item(line, total, Basis.MODELLED, _polynomial(fits, names))
         rounded = sum(-nbytes[each.owner] % _CHUNK for each in buffers)
-        yield Line("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
+        yield Item("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
 
-    def _untold(self) -> Iterator[Line]:
+    def _untold(self) -> Iterator[Item]:
         """What is not modelled, each with a line of its own."""
-        yield Line(
+        yield Item(
             "scratch of kernels",
             None,
             Basis.MODELLED,
             note="not modelled: what kernels ask for while they run",
         )
-        yield Line(
+        yield Item(
             "growth of the arena",
             None,
             Basis.MODELLED,
@@ -225,11 +225,11 @@ class Account:
         if self.packed.untold:
             named = ", ".join(self.packed.untold)
             note = f"not modelled: copies that these make of their weights: {named}"
-            yield Line("prepacked weights that are not known", None, Basis.MODELLED, note=note)
+            yield Item("prepacked weights that are not known", None, Basis.MODELLED, note=note)
         nested = sum(node.nested for node in self.described.nodes)
         if nested:
             note = f"not modelled: what {nested:,} nodes in graphs of If, Loop and Scan ask for"
-            yield Line("nested graphs", None, Basis.MODELLED, note=note)
+            yield Item("nested graphs", None, Basis.MODELLED, note=note)
 
     def _peak(self, nbytes: Mapping[str, int], fits: _Formulas | None) -> Peak:
         lives = live_nbytes(self.plan, nbytes)
@@ -327,8 +327,8 @@ def _last(buffer: Buffer, account: Account, position: int) -> str:
     )
 
 
-def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Line:
-    return Line(line, nbytes, basis, Polynomial.constant(nbytes), note)
+def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Item:
+    return Item(line, nbytes, basis, Polynomial.constant(nbytes), note)
 
 
 def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | None:

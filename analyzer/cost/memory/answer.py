@@ -9,7 +9,7 @@ from pathlib import Path
 from analyzer.account.group import group_by
 from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
-from analyzer.cost.memory.account import Account, Basis, Line, Needed
+from analyzer.cost.memory.account import Account, Basis, Item, Needed
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.cost.memory.inplace import reuses_of
 from analyzer.cost.memory.opened import open_account
@@ -104,10 +104,10 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         )
 
 
-def _of_provider(asked: Asked) -> Iterator[Line]:
+def _of_provider(asked: Asked) -> Iterator[Item]:
     if asked.is_gpu:
         note = "not modelled: what the provider of a GPU takes for its context, its libraries and their workspaces"
-        yield Line("context and workspaces of the GPU", None, Basis.MODELLED, note=note)
+        yield Item("context and workspaces of the GPU", None, Basis.MODELLED, note=note)
 
 
 def file_of(ledger: Ledger) -> Path:

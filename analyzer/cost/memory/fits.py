@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from analyzer.cost.memory.account import Account, Line
+from analyzer.cost.memory.account import Account, Item
 from analyzer.errors import LedgerError
 
 _MOST = 1 << 24
@@ -47,7 +47,7 @@ class Fit:
     `unknown`."""
 
 
-def find_room(lines: tuple[Line, ...], total: int | None, memory: int) -> Room:
+def find_room(lines: tuple[Item, ...], total: int | None, memory: int) -> Room:
     """Return whether what is needed fits, and by which line.
 
     Raises:
@@ -65,7 +65,7 @@ def find_room(lines: tuple[Line, ...], total: int | None, memory: int) -> Room:
     return Room(memory, total, False, _overflowing(known, memory))
 
 
-def _overflowing(lines: list[Line], memory: int) -> str:
+def _overflowing(lines: list[Item], memory: int) -> str:
     total = 0
     for line in lines:
         total += line.value or 0

@@ -288,6 +288,10 @@ def _parse(path: Path | str) -> object:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{path}: not JSON, as a saved report is; of a model `onnxledger inspect` makes one"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON ({error})") from error
 

@@ -30,7 +30,7 @@ _NARROWEST = 150.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Label:
     """One line of text, and another at its right end."""
 
     text: str
@@ -51,7 +51,7 @@ class Box:
 
     style: str
     """`group`, `empty` or `end`: a class of the drawing's style sheet."""
-    lines: tuple[Line, ...]
+    lines: tuple[Label, ...]
     tooltip: str
     share: float | None = None
     """Of all parameters; None draws no bar."""
@@ -81,21 +81,21 @@ def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     if attributes["kind"] != "group":
         count = len(attributes["members"])
         said = attributes["kind"] if count == 1 else f"{format_count(count)} {attributes['kind']}s"
-        return Box("end", (Line(title, 12, "name"),), f"{said} {name}", count=count)
+        return Box("end", (Label(title, 12, "name"),), f"{said} {name}", count=count)
     if not attributes["learned_bytes"] and not attributes["parameters"]:
         text = _why_empty(graph, vertex)
-        return Box("empty", (Line(title, 12, "name"), Line(text, 11, "dim")), f"{name}: {text}")
+        return Box("empty", (Label(title, 12, "name"), Label(text, 11, "dim")), f"{name}: {text}")
     parameters, count = attributes["parameters"], len(attributes["members"])
     exact = format_many(parameters, "parameter")
     each = exact if count == 1 else f"{count} x {format_many(parameters // count, 'parameter')}"
     lines = [
-        Line(title, 13, "name"),
-        Line(each, 12, "text", _short_share(parameters, whole)),
-        Line(_details(attributes, count), 11, "dim"),
+        Label(title, 13, "name"),
+        Label(each, 12, "text", _short_share(parameters, whole)),
+        Label(_details(attributes, count), 11, "dim"),
     ]
     drawn = attributes.get("drawn") or {}
     if operators := _operators(drawn.get("operators", ())):
-        lines.append(Line(operators, 11, "dim"))
+        lines.append(Label(operators, 11, "dim"))
     tooltip = [name, exact, format_share(parameters, whole), format_bytes(attributes["bytes"])]
     tooltip += [f"{format_many(attributes['tensors'], 'tensor')}, {format_many(attributes['nodes'], 'node')}"]
     share = parameters / whole if whole else 0.0

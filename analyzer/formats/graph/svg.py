@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import UsageError
-from analyzer.formats.graph.boxes import INSET, LEADING, PADDING, Box, Line, make_box, text_width
+from analyzer.formats.graph.boxes import INSET, LEADING, PADDING, Box, Label, make_box, text_width
 from analyzer.formats.graph.columns import fold_columns
 from analyzer.formats.graph.graphviz import lay_out_by_graphviz
 from analyzer.formats.graph.layers import Arrow
@@ -256,7 +256,7 @@ class _Drawing:
         ET.indent(self.root, " ")
         return ET.tostring(self.root, encoding="unicode") + "\n"
 
-    def _line(self, parent: ET.Element, line: Line, corner: Point, width: float, *, is_middle: bool) -> None:
+    def _line(self, parent: ET.Element, line: Label, corner: Point, width: float, *, is_middle: bool) -> None:
         x, y = corner
         if is_middle:
             self._text(line.text, (x + width / 2, y), line.size, line.style, parent, "middle")

@@ -84,9 +84,14 @@ def write_html(page: Page) -> str:
 
 
 def _page(sections: Sequence[Section]) -> str:
-    ends = sections[0].subject.split(" · ")[0].replace("\\", "/").rstrip("/").split("/")
-    title = "/".join(filter(None, ends[-_PARTS:])) or sections[0].title
+    title = " -> ".join(map(_shorten_path, sections[0].name.split(" -> "))) or sections[0].title
     return make_page(title, sections)
+
+
+def _shorten_path(path: str) -> str:
+    """The last parts of a path."""
+    ends = path.replace("\\", "/").rstrip("/").split("/")
+    return "/".join(filter(None, ends[-_PARTS:]))
 
 
 def _times(document: TimeDocument) -> dict[str, float]:

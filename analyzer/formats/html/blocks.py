@@ -34,6 +34,8 @@ class Column:
     """Names from the file."""
     is_prose: bool = False
     """Sentences, which may be broken over lines."""
+    is_signed: bool = False
+    """Changes, of which those above 0 have a sign too."""
 
     @property
     def kind(self) -> str:
@@ -130,17 +132,20 @@ class Grid:
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     note: str = ""
+    said: tuple[tuple[int, int, str], ...] = ()
+    """Numbers that are written otherwise than they are: row, column, and how."""
     template = "grid"
 
     @property
     def data(self) -> Mapping[str, Any]:
         """What the script reads."""
-        columns = [[column.title, column.kind, int(column.is_hidden)] for column in self.columns]
+        columns = [[each.title, each.kind, int(each.is_hidden), int(each.is_signed)] for each in self.columns]
         return {
             "title": self.title,
             "columns": columns,
             "rows": [list(map(_exact, row)) for row in self.rows],
             "total": list(map(_exact, self.total)),
+            "said": list(map(list, self.said)),
         }
 
 
@@ -203,8 +208,12 @@ class Section:
     key: str
     title: str
     subject: str
-    """The model, or the models."""
+    """The model, or the models, and what made it."""
     blocks: tuple[Block, ...]
+    name: str = ""
+    """What the page is called where this is its first section."""
+    about: str = ""
+    """The subject without its name, for a page that has the name above."""
 
 
 _SAFE = 2**53 - 1

@@ -50,7 +50,8 @@ def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> ht
     subject = show(
         f"{page.subject} · {page.about}" if page.subject and page.about else page.subject or page.about
     )
-    return html.Section(page.kind, page.question, subject, tuple(made))
+    name, about = show(page.title or page.subject), show(page.about)
+    return html.Section(page.kind, page.question, subject, tuple(made), name, about)
 
 
 def _block(
@@ -120,9 +121,18 @@ def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Bloc
     note = "; ".join(table.notes)
     levels = tuple(row.level for row in table.rows)
     if table.is_long and not any(levels):
-        return html.Grid(keys.get(table.key) or fresh.next(), title, columns, rows, total, show(note))
+        key = keys.get(table.key) or fresh.next()
+        return html.Grid(key, title, columns, rows, total, show(note), tuple(_said(table)))
     bad = frozenset(at for at, row in enumerate(table.rows) if row.tone is Tone.BAD)
     return html.Table(title, columns, rows, levels, total, show(note), bad)
+
+
+def _said(table: Table) -> Iterator[tuple[int, int, str]]:
+    """The counts that say what they are made of, such as `12 x 7,087,872`."""
+    for number, row in enumerate(table.rows):
+        for at, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
+            if isinstance(cell, Said) and cell.value is not None and column.kind in _EXACT:
+                yield number, at, show(cell.text)
 
 
 def _capital(text: str) -> str:
@@ -136,6 +146,7 @@ def _column(column: Column) -> html.Column:
         is_hidden=column.is_hidden,
         is_code=column.kind in (Kind.NAME, Kind.FORMULA),
         is_prose=column.kind is Kind.PROSE,
+        is_signed=column.kind in (Kind.SIGNED, Kind.SIGNED_BYTES),
     )
 
 

@@ -18,7 +18,7 @@ def document_grouping(grouping: Grouping, parameters: int) -> Fields:
         "match": grouping.match,
         "groups_from": grouping.origin,
         "groups": [_group(group, parameters) for group in grouping.groups],
-        "tree": list(map(_tree_row, build_tree(grouping))),
+        "tree": list(map(_tree_row, build_tree(grouping, is_opened=True))),
         "overlap": grouping.overlap.stored_elements,
         "ungrouped": grouping.ungrouped.stored_elements,
         "group_balance": shared_records.GroupBalance(

@@ -29,6 +29,7 @@ from analyzer.pages.page import (
     name_rows,
     pieces_of,
     say,
+    shown_columns,
 )
 from analyzer.text import format_many, format_others
 
@@ -41,7 +42,7 @@ _MANY = 256
 _SENTENCES = 20
 """Sentences that are shown whatever the number of rows."""
 
-_CUT = pieces.Line(("Cut to what a comment holds; the JSON report has every row.",))
+_CUT = pieces.Paragraph(("Cut to what a comment holds; the JSON report has every row.",))
 
 
 def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest: int = LONGEST) -> str:
@@ -71,17 +72,17 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest
 def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     yield pieces.Heading((Code(page.subject) if page.subject else page.question,))
     if page.about:
-        yield pieces.Line((page.about,))
+        yield pieces.Paragraph((page.about,))
     if page.answer:
-        yield pieces.Line((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
+        yield pieces.Paragraph((f"{_MARKS.get(page.tone, '')}{page.answer}",), is_strong=True)
     for verdict in list_verdicts(page):
         mark = _MARKS[verdict.tone]
-        yield from (pieces.Line((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
+        yield from (pieces.Paragraph((mark, *pieces_of(line)), is_strong=True) for line in verdict.lines)
     said = [figure.said for figure in page.figures if figure.said]
     if said:
-        yield pieces.Line((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
+        yield pieces.Paragraph((pieces.Strong(said[0]), *(f" · {each}" for each in said[1:])))
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
-        made = tuple(_block(block, rows))
+        made = tuple(_block(block, rows, verbose))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
             yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
         else:
@@ -94,7 +95,7 @@ def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Blo
     has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
     title = "" if is_named or isinstance(block, (Notes, Passage)) else getattr(block, "title", "")
     if made and has_title and title:
-        yield pieces.Line((title,), is_strong=True)
+        yield pieces.Paragraph((title,), is_strong=True)
     yield from made
 
 
@@ -105,20 +106,20 @@ def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
+def _block(block: Block, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     match block:
         case Facts(facts=facts) if facts:
             yield pieces.Items(tuple((f"{fact.label}: {fact.value}",) for fact in facts))
         case Notes(lines=lines, tone=tone) if lines and not block.is_verdict:
             if block.title:
-                yield pieces.Line((block.title,), is_strong=True)
+                yield pieces.Paragraph((block.title,), is_strong=True)
             cells = [
                 ((pieces.Strong("warning"), " ") if tone is Tone.WARN else ()) + pieces_of(line)
                 for line in lines[: max(rows, _SENTENCES) if rows else None]
             ]
             if left := len(lines) - len(cells):
                 cells.append((format_others(left),))
-            yield pieces.Line(cells[0]) if len(cells) == 1 else pieces.Items(tuple(cells))
+            yield pieces.Paragraph(cells[0]) if len(cells) == 1 else pieces.Items(tuple(cells))
         case Findings(problems=problems) if problems:
             shown = problems[:rows] if rows else problems
             cells = [_problem(problem, rows) for problem in shown]
@@ -126,10 +127,10 @@ def _block(block: Block, rows: int) -> Iterator[pieces.Block]:
                 cells.append((format_many(len(problems) - len(shown), "more finding"),))
             yield pieces.Items(tuple(cells))
         case Table() if block.rows or block.total:
-            cut = cut_table(block, rows)
+            cut = cut_table(block, rows, verbose=verbose)
             yield _table(cut)
             for note in cut.notes:
-                yield pieces.Line((note,))
+                yield pieces.Paragraph((note,))
         case Passage():
             yield from _passage(block)
 
@@ -141,7 +142,7 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
     if block.title:
         yield pieces.Heading((Code(block.title),))
     if block.lead:
-        yield pieces.Line((_capital(block.lead),))
+        yield pieces.Paragraph((_capital(block.lead),))
     for at, (heading, text) in enumerate(block.parts):
         is_last = at == len(block.parts) - 1
         for number, (is_code, part) in enumerate(list_paragraphs(text)):
@@ -152,7 +153,7 @@ def _passage(block: Passage) -> Iterator[pieces.Block]:
             told += [Code(each) if odd % 2 else each for odd, each in enumerate(part.split("`"))]
             if is_last and block.more is not None:
                 told += [" More: ", block.more]
-            yield pieces.Line(tuple(told))
+            yield pieces.Paragraph(tuple(told))
 
 
 def _problem(problem: Problem, rows: int) -> pieces.Cell:
@@ -168,7 +169,7 @@ def _problem(problem: Problem, rows: int) -> pieces.Cell:
 
 
 def _table(cut: Table) -> pieces.Table:
-    shown = [(at, column) for at, column in enumerate(cut.columns) if not column.is_hidden]
+    shown = shown_columns(cut)
     titles = tuple(
         pieces.Column(column.title or (cut.title if not at else ""), column.kind.is_number)
         for at, column in shown

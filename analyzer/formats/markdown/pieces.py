@@ -50,7 +50,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Paragraph:
     """A sentence."""
 
     pieces: Cell
@@ -88,4 +88,4 @@ class Fold:
     blocks: tuple[Block, ...]
 
 
-Block: TypeAlias = "Heading | Line | Table | Items | Fold | Listing"
+Block: TypeAlias = "Heading | Paragraph | Table | Items | Fold | Listing"

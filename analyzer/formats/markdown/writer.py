@@ -12,8 +12,8 @@ from analyzer.formats.markdown.pieces import (
     Fold,
     Heading,
     Items,
-    Line,
     Listing,
+    Paragraph,
     Piece,
     Row,
     Strong,
@@ -32,7 +32,7 @@ def _block(block: Block) -> str:
     match block:
         case Heading(pieces=pieces):
             return f"### {_join(pieces).strip()}"
-        case Line():
+        case Paragraph():
             return _line(block)
         case Items(cells=cells):
             return "\n".join(f"- {_LIST.sub(_UNLISTED, _join(cell).strip())}" for cell in cells)
@@ -49,7 +49,7 @@ def _block(block: Block) -> str:
             return f"<details>\n<summary>{html.escape(printable(title))}</summary>\n\n{inner}\n\n</details>"
 
 
-def _line(line: Line) -> str:
+def _line(line: Paragraph) -> str:
     text = _join(line.pieces).strip()
     return f"**{text}**" if line.is_strong else _LIST.sub(_UNLISTED, text)
 

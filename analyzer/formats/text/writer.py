@@ -30,6 +30,7 @@ from analyzer.pages.page import (
     number_of,
     say,
     say_prose,
+    shown_columns,
 )
 from analyzer.text import format_many, format_others, printable, printable_name, shorten
 
@@ -110,7 +111,7 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
     if subject and about and gap >= 3:
         yield f"{pen.dye(subject, 'bold')}{' ' * gap}{about}"
     else:
-        yield from (pen.dye(line, "bold") for line in _wrap(subject, pen.width))
+        yield from (pen.dye(line, "bold") for line in _wrap_path(subject, pen.width))
         yield from _wrap(about, pen.width)
     if page.answer:
         for line in _wrap(printable(page.answer), pen.width):
@@ -139,9 +140,12 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
     match block:
         case Facts():
             yield from _title(block.title, pen)
-            room = max((_length(fact.label) for fact in block.facts), default=0)
+            most = pen.width // 2
+            room = max((n for fact in block.facts if (n := _length(fact.label)) <= most), default=0)
             for fact in block.facts:
-                label = f"{fact.label:<{room}}  "
+                if _length(fact.label) > most:
+                    yield from _hang("", printable(fact.label), pen.width)
+                label = f"{fact.label if _length(fact.label) <= most else '':<{room}}  "
                 if fact.pieces:
                     yield from _list(label, [printable(each) for each in fact.pieces], pen)
                 else:
@@ -215,6 +219,7 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
     shown = block.problems if pen.is_whole else block.problems[:_LINES]
     for problem in shown:
         is_short = block.is_short and not pen.is_whole
+        is_short = is_short and not (block.has_whole_errors and problem.severity == "error")
         yield from _short_problem(problem, pen) if is_short else _problem(problem, pen)
     left = block.problems[len(shown) :]
     for severity, found in groupby(left, key=lambda each: each.severity):
@@ -229,6 +234,12 @@ def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     room = max(width - _length(head) - _length(id_) - 1, 20)
     model = f"{problem.model}: " if problem.model else ""
     told = _shorten_problem(model, problem, room)
+    if room < _LEAST_SENTENCE:
+        told = _shorten_problem(model, problem, 2 * room)
+        first, *others = _hang(head, f"{told} {id_}", width)
+        yield first.replace(word, pen.dye(word, style), 1)
+        yield from others
+        return
     if told.endswith("…") and problem.severity == "error":
         whole = _shorten_problem(model, problem, room + width - _length(head) - _SLACK)
         first, *others = _hang(head, f"{whole} {id_}", width)
@@ -239,15 +250,24 @@ def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     yield f"{pen.dye(word, style)} {told}{gap} {pen.dye(id_, 'dim')}"
 
 
+_LEAST_SENTENCE = 32
+"""Columns of a sentence below which it goes on in further lines."""
+
+
 def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     """The whole sentence with three names, or as much of it, and as many names, as fit."""
     subjects = problem.subjects if problem.subjects and problem.subjects[0] not in problem.message else ()
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
     parts = short or [whole[:at] for at in reversed(_clauses(whole))]
-    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)] + [(0, 0)]
-    named = [(part, *shape) for part in parts for shape in shapes[:-1]]
-    tried = [*((whole, *shape) for shape in shapes), *named, *((part, 0, 0) for part in parts)]
+    shapes = [shape for shape in _SHAPES if shape[0] <= len(subjects)]
+    first = [(whole, *shape) for shape in shapes]
+    named = [(part, *shape) for part in parts for shape in shapes]
+    alone = [(whole, 0, 0)]
+    rest = (
+        [*alone, *named] if problem.severity == "error" else [*named, *alone]
+    )  # how much weighs more than which
+    tried = [*first, *rest, *((part, 0, 0) for part in parts)]
     for clause, count, width in tried:
         names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
         more = ", ..." if names and len(subjects) > count else ""
@@ -346,6 +366,22 @@ def _wrap(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, break_on_hyphens=False) or [text]
 
 
+def _wrap_path(text: str, width: int) -> list[str]:
+    """A name that has no room goes on in a further line behind a `/`, so that the file's own name stays whole.
+
+    >>> _wrap_path("models/bert/model.onnx", 16), _wrap_path("model.onnx against a.json", 16)
+    (['models/bert/', 'model.onnx'], ['model.onnx', 'against a.json'])
+    """
+    lines: list[str] = []
+    line = ""
+    for word in text.replace(" ", " \n").replace("/", "/\n").split("\n"):
+        if line and _length(line) + _length(word.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += word
+    return [piece for each in (*lines, line) for piece in _wrap(each, width)]
+
+
 # tables
 
 _GAP = 2
@@ -363,8 +399,8 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
             yield from [""] if number else []
             yield from _table(part, pen)
         return
-    table = cut_table(table, pen.rows)
-    columns = [(at, column) for at, column in enumerate(table.columns) if not column.is_hidden]
+    table = cut_table(table, pen.rows, verbose=pen.verbose)
+    columns = shown_columns(table)
     named = [
         replace(row, cells=(name, *row.cells[1:]))
         for row, name in zip(table.rows, name_rows(table), strict=True)
@@ -375,7 +411,8 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
     bar = next((at for at, column in columns if column.is_bar), None)
     room = pen.width - sum(widths) - _GAP * (len(columns) - 1)
     bar_room = min(room - _GAP, _LONGEST_BAR) if bar is not None and room >= _BAR + _GAP else 0
-    if table.title and table.title != columns[0][1].title:
+    first = columns[0][1].title
+    if table.title and table.title not in (first, first if pen.is_whole else f"{first}s"):
         yield pen.dye(printable(table.title), "bold")
     yield from _lines(
         [printable_name(column.title) for _, column in columns],
@@ -386,8 +423,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         "bold",
         bar=None,
     )
-    shown = [at for at, column in enumerate(table.columns) if not column.is_hidden]
-    places = {at: place for place, at in enumerate(shown)}
+    places = {at: place for place, (at, _) in enumerate(shown_columns(table))}
     for row in rows:
         made = [texts[id(row)][places[at]] for at, _ in columns]
         style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
@@ -418,6 +454,8 @@ def _split(table: Table, width: int) -> Iterator[Table]:
         )
 
 
+_WHOLE_NAMES = 36
+"""Columns below which other texts and numbers go where no name is cut."""
 _NAMES_ROOM = 30
 """Columns that names have where numbers go on in a further table."""
 
@@ -459,7 +497,13 @@ def _fit(
     while True:
         loose = [place for place in kept if not columns[place][1].kind.is_number]
         tight = sum(natural[place] for place in kept if place not in loose) + _GAP * (len(kept) - 1)
-        least = sum(min(natural[place], _LEAST) for place in loose)
+        least = sum(
+            min(
+                natural[place],
+                max(_LEAST if place or not pen.is_whole else _WHOLE_NAMES, _length(columns[place][1].title)),
+            )
+            for place in loose
+        )
         bar = _GAP + _BAR if any(columns[place][1].is_bar for place in kept) else 0
         going = [
             place for place in kept[1:] if columns[place][1].room < (9 if tight + least > pen.width else 3)
@@ -470,9 +514,13 @@ def _fit(
     widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
     spare = max(pen.width - tight, len(loose))
     while loose and sum(widths[place] for place in loose) > spare:
-        longest = max(loose, key=lambda place: widths[place])
+        # names come before what else is text, where they are not cut
+        is_short = pen.is_whole or widths.get(0, 0) <= _length(columns[0][1].title)
+        others = [place for place in loose if place and widths[place] > _LEAST] if is_short else []
+        longest = max(others or loose, key=lambda place: widths[place])
         over = sum(widths[place] for place in loose) - spare
-        second = max((widths[place] for place in loose if place != longest), default=1)
+        second = max((widths[place] for place in others or loose if place != longest), default=1)
+        second = max(second, _LEAST) if others else second
         widths[longest] = max(widths[longest] - over, min(second, widths[longest] - 1), 1)
     return [columns[place] for place in kept], [widths[place] for place in kept]
 
@@ -516,8 +564,10 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
     lines, line = [], indent
     for char in text.lstrip(" "):
         if _length(line) + _length(char) > width:
-            lines.append(line)
-            line = indent
+            at = max(line.rfind(each) + 1 for each in "./_")
+            at = at if at > len(line) // 2 else len(line)
+            lines.append(line[:at])
+            line = indent + line[at:]
         line += char
     return [*lines, line]
 

@@ -1,6 +1,8 @@
 // Tables of any length: sorted and searched over all rows, a page of which is shown.
 
 const PAGE = 50;
+const PRINTED = 5000; // rows of a table on paper
+const tables = [];
 const FEW = 12;
 const SHORT = 28; // characters of a name that is not broken
 const collator = new Intl.Collator("en", { numeric: true });
@@ -11,16 +13,19 @@ const compareCells = (kind) =>
 class Grid {
   constructor(host, data) {
     this.data = data;
-    this.columns = data.columns.map(([title, kind, hidden], index) => ({ title, kind, hidden, index }));
+    this.columns = data.columns.map(([title, kind, hidden, signed], index) => ({ title, kind, hidden, signed, index }));
+    this.said = new Map(data.said.map(([row, column, text]) => [`${row} ${column}`, text]));
     this.shown = this.columns.filter((column) => !column.hidden);
     this.all = data.rows.map((_, index) => index);
     this.order = this.all;
     this.found = this.all;
     this.page = 0;
+    this.size = PAGE;
     this.sorted = null;
     this.texts = null;
     this.build(host);
     this.refresh();
+    tables.push(this);
   }
 
   build(host) {
@@ -41,6 +46,12 @@ class Grid {
       make("table", {}, make("caption", { textContent: this.data.title }), make("thead", {}, this.head), this.body, this.foot),
     );
     host.append(this.controls, this.region);
+  }
+
+  /** On paper all rows are on one page, for nobody can turn it. */
+  print(isPrinted) {
+    [this.size, this.page, this.before] = isPrinted ? [PRINTED, 0, this.page] : [PAGE, this.before ?? this.page, undefined];
+    this.refresh();
   }
 
   turner(text, by) {
@@ -85,22 +96,30 @@ class Grid {
   }
 
   refresh() {
+<<<<<<< HEAD
+    const first = this.page * this.size;
+    const rows = this.found.slice(first, first + this.size);
+    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row]))));
+=======
     const first = this.page * PAGE;
     const rows = this.found.slice(first, first + PAGE);
-    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row]))));
+    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row], row))));
+>>>>>>> trials
     this.foot.replaceChildren(...this.totals());
     const whole = this.found.length === this.all.length;
     const of = whole ? count(this.all.length) : `${count(this.found.length)} found, of ${count(this.all.length)}`;
     this.state.textContent = rows.length ? `rows ${count(first + 1)}–${count(first + rows.length)} of ${of}` : `nothing found, of ${count(this.all.length)}`;
     this.previous.disabled = this.page === 0;
-    this.next.disabled = first + PAGE >= this.found.length;
+    this.next.disabled = first + this.size >= this.found.length;
   }
 
-  cells(row) {
-    return this.shown.map(({ kind, index }) => {
-      const text = kind === "number" ? count(row[index]) : String(row[index]);
+  cells(row, at = -1) {
+    return this.shown.map(({ kind, index, signed }) => {
+      const sign = signed && numeric(row[index]) > 0 ? "+" : "";
+      const known = kind === "number" ? `${sign}${count(row[index])}`.replace("++", "+") : String(row[index]);
+      const text = this.said.get(`${at} ${index}`) ?? known;
       const look = kind === "code" && text.length <= SHORT ? "code short" : kind;
-      return make("td", { className: look, textContent: text });
+      return make("td", { className: look }, ...(kind === "code" && text.length > SHORT ? breakable(text) : [text]));
     });
   }
 

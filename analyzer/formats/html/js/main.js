@@ -28,13 +28,20 @@ for (const host of document.querySelectorAll("figure.chart")) {
 }
 
 const button = document.getElementById("theme");
-button.addEventListener("click", () => setTheme(isDark() ? "light" : "dark"));
+button.addEventListener("click", () => {
+  setTheme(isDark() ? "light" : "dark");
+  keepTheme();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => root.dataset.theme || setTheme(null));
-setTheme(null);
+setTheme(keptTheme());
 
 let before;
 addEventListener("beforeprint", () => {
   before = root.dataset.theme ?? null;
   setTheme("light");
+  tables.forEach((grid) => grid.print(true));
 });
-addEventListener("afterprint", () => setTheme(before));
+addEventListener("afterprint", () => {
+  setTheme(before);
+  tables.forEach((grid) => grid.print(false));
+});

@@ -23,7 +23,17 @@ const count = (value) => {
 
 const summed = (value) => `${Number.isSafeInteger(value) ? "" : "≈ "}${value.toLocaleString("en-US")}`;
 
-const percent = (part, whole) => (whole ? `${((100 * part) / whole).toFixed(2)} %` : "-");
+/** A share as tables have it, with one decimal. */
+const percent = (part, whole) => {
+  if (!whole) return "-";
+  const share = (100 * part) / whole;
+  if (share === 0 || share === 100) return `${share} %`;
+  if (share < 0.05) return "<0.1 %";
+  return share >= 99.95 ? ">99.9 %" : `${share.toFixed(1)} %`;
+};
+
+/** A name that may be broken behind what parts it. */
+const breakable = (text) => text.split(/(?<=[._/:])(?=[^._/:])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 
 const numeric = (value) => {
   if (typeof value === "number") return value;
@@ -41,6 +51,26 @@ const setTheme = (theme) => {
   else delete root.dataset.theme;
   document.getElementById("theme").textContent = isDark() ? "Light" : "Dark";
   redraws.forEach((redraw) => redraw());
+};
+
+const THEME = "onnxledger-theme";
+
+/** The theme that was chosen before, on this page or on another report; a browser may keep nothing. */
+const keptTheme = () => {
+  try {
+    const kept = localStorage.getItem(THEME);
+    return ["light", "dark"].includes(kept) ? kept : null;
+  } catch {
+    return null;
+  }
+};
+
+const keepTheme = () => {
+  try {
+    localStorage.setItem(THEME, root.dataset.theme);
+  } catch {
+    // A page in a frame, or a browser that is told to, keeps nothing.
+  }
 };
 
 /** Buttons of which one is pressed. */

@@ -108,7 +108,9 @@ class Tree {
     this.canvas = make("div", { className: "canvas", role: "img", "aria-label": host.querySelector("figcaption").textContent });
     this.legend = make("ul", { className: "legend" });
     this.body = make("tbody");
-    host.append(this.controls(), this.crumbs, this.canvas, this.legend, this.twin());
+    host.append(this.controls(), this.crumbs, this.canvas, this.legend);
+    const twin = this.twin();
+    if (data.arrangements.some(([, columns]) => columns.length)) host.append(twin);
     this.arrange(0);
     this.picture = new Treemap(this);
     redraws.push(() => this.picture.draw());
@@ -163,7 +165,7 @@ class Tree {
   }
 
   twin() {
-    const titles = ["group", ...this.data.measures.map(([name]) => name), "share", "tensors", ...(this.data.times.length ? ["ms"] : [])];
+    const titles = ["group", ...this.data.measures.map(([name]) => name), "share", this.data.counted ?? "tensors", ...(this.data.times.length ? ["ms"] : [])];
     this.share = make("th", { scope: "col", className: "number" });
     const heads = titles.map((title, index) => {
       if (title === "share") return this.share;
@@ -172,7 +174,8 @@ class Tree {
     const caption = make("caption", { textContent: "The same as a table: open a group, or choose it for the chart" });
     const table = make("table", {}, caption, make("thead", {}, make("tr", {}, ...heads)), this.body);
     this.region = make("div", { className: "scroll tree", tabIndex: 0, role: "region", "aria-label": "Groups of the chart" }, table);
-    return this.region;
+    const summary = make("summary", { textContent: "The same as a table, group by group" });
+    return make("details", { className: "twin" }, summary, this.region);
   }
 
   list() {
