@@ -129,6 +129,8 @@ class RunningModule:
         self._names = {place: name for name, place in self._places.items()}
         self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._varying: dict[str, list[torch.Tensor]] = {}
+        """Values of parameters that are others at each call of their module."""
         self._looked: dict[str, str] = {}
         """By the name of a leaf: the table whose rows it names."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
@@ -156,6 +158,50 @@ class RunningModule:
         other._model, other._double, other._half = copy.deepcopy(self._model), None, None
         other._looked, other._reached = {}, {}
         return other
+
+    def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
+        """Have parameters hold another of these at each call of their module, in their order.
+
+        A module that is called more often than there are values keeps the last.
+        """
+        self._varying = {
+            name: [torch.from_numpy(np.array(each)) for each in some] for name, some in values.items()
+        }
+
+    @contextlib.contextmanager
+    def _varied(self, model: nn.Module) -> Iterator[None]:
+        """While a forward pass runs: each call of a module finds its own values."""
+        modules, handles = dict(model.named_modules()), []
+        kept = {}
+
+        def hook(path: str) -> Any:
+            names = [name for name in self._varying if name.rpartition(".")[0] == path]
+            count = itertools.count()
+
+            def begun(module: nn.Module, _: Any) -> None:
+                number = next(count)
+                for name in names:
+                    values = self._varying[name]
+                    held = getattr(module, name.rpartition(".")[2])
+                    if number < len(values):
+                        held.data.copy_(values[number])
+
+            return modules[path].register_forward_pre_hook(begun)
+
+        for path in dict.fromkeys(name.rpartition(".")[0] for name in self._varying):
+            for name in self._varying:
+                if name.rpartition(".")[0] == path:
+                    kept[name] = getattr(modules[path], name.rpartition(".")[2]).detach().clone()
+            handles.append(hook(path))
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for name, value in kept.items():
+                path, _, leaf = name.rpartition(".")
+                getattr(modules[path], leaf).data.copy_(value)
 
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file; what that lacks stays as it is.
@@ -505,7 +551,7 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
-            with torch.no_grad(), quiet(), _seeded(), self._rounded:
+            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model):
                 return model(*args, **kwargs)
         except StoppedError:
             raise

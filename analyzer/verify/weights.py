@@ -112,8 +112,10 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
     )
     if not held:
         return Exchange(is_made_up=is_all)
+    varying = dict(_by_call(result, restorer))
     original = None if is_all else side.apart()
     put(side, held)
+    side.vary(varying)
     return Exchange(held, original, is_all)
 
 
@@ -183,6 +185,31 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
                 key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
             ]
             yield _owner(parameter.name), name, values[[*mine, *free, *values][0]]
+
+
+def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
+    """Parameters of modules that are called several times, which the file holds rounded anew for each call."""
+    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    tied = {parameter.name for parameter in result.manifest.parameters if parameter.tied}
+    for line in result.parameters:
+        if not _is_rounded(line) or len(line.entries) < 2 or line.name in tied:
+            continue
+        values: list[Array] = []
+        for key in sorted(line.entries, key=lambda each: _first_reader(result, each)):
+            value = _decode(restorer, result, key)
+            if value is not None and value.shape == shapes[line.name]:
+                values.append(value.astype(np.float32))
+        if len(values) == len(line.entries) and any(not np.array_equal(values[0], each) for each in values):
+            yield line.name, values
+
+
+def _first_reader(result: Reconciliation, key: Key) -> int:
+    """Where in the file a stored tensor is read first, past what decodes it."""
+    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
+    readers = result.ledger.wiring.readers(
+        tensor, ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
+    )
+    return min((reader.node.position for reader in readers), default=0)
 
 
 def _is_in(scope: str, module: str) -> bool:

@@ -455,3 +455,41 @@ def test_a_table_whose_module_is_given_no_ids_is_watched_all_the_same(
 
     assert (code, document["same"]) == (0, True)
     assert any("33 of 40 rows of positions" in each for each in document["uncovered"])
+
+
+TWICE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.again, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 5)
+    def forward(self, x):
+        x = self.again(x) * 3
+        x = self.again(x.exp())
+        return self.last(x)
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(4, 16),)
+"""
+
+
+def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "twice:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+    model = tmp_path / "out" / "model.onnx"
+    name = onnx.load(model, load_external_data=False).graph.input[0].name
+    random = np.random.default_rng(0)
+    samples: list[dict[str, object]] = [
+        {name: random.normal(size=(4, 16)).astype(np.float32)} for _ in range(4)
+    ]
+    quantize(model, model.with_name("int8.onnx"), samples, "QDQ")
+    held = onnx.load(model.with_name("int8.onnx")).graph.initializer
+    codes = [each for each in held if each.data_type == onnx.TensorProto.INT32 and [*each.dims] == [16]]
+    assert len({each.raw_data for each in codes}) == 2  # of one parameter
+
+    code, document = verify(model.with_name("int8.onnx"))
+
+    assert (code, document["same"]) == (0, True)
