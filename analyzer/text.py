@@ -141,12 +141,17 @@ def short_share(fraction: float | None) -> str:
     return f"{percent:.1f} %" if percent % 100 else f"{percent:.0f} %"
 
 
-def format_change(fraction: float | None) -> str:
-    """The same with its sign, of a change.
+_MANY_TIMES = 10
 
-    >>> format_change(0.03), format_change(-0.559), format_change(0.0)
-    ('+3.0 %', '-55.9 %', '0 %')
+
+def format_change(fraction: float | None) -> str:
+    """The same with its sign, of a change; how many times as much where that is ten times and more.
+
+    >>> format_change(0.03), format_change(-0.559), format_change(0.0), format_change(409.269)
+    ('+3.0 %', '-55.9 %', '0 %', 'x 410')
     """
+    if fraction is not None and fraction >= _MANY_TIMES - 1:
+        return f"x {fraction + 1:,.0f}"
     said = short_share(abs(fraction)) if fraction is not None else "-"
     return f"{'+' if fraction > 0 else '-'}{said}" if fraction else said
 

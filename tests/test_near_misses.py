@@ -50,6 +50,7 @@ def test_a_model_is_no_saved_report(folder):
     assert told.endswith("not JSON, as a saved report is; of a model `onnxledger inspect` makes one")
 
 
+@pytest.mark.export  # what is there is asked of PyTorch as well
 def test_a_misspelt_path_names_the_one_beside_it(folder):
     assert f"did you mean {folder}/model.onnx?" in said("inspect", folder / "models.onnx")
     against = said("reconcile", folder / "model.onnx", "--against", folder / "manifesto.json")

@@ -17,7 +17,20 @@ Contracts: TypeAlias = Sequence[Mapping[str, Any]]
 ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "house.svg"
 
-_WIDTH, _ROW, _GAP, _EDGE = 880, 26, 6, 16
+FLOORS = {
+    "cli": "asked",
+    "fleet": "shown",
+    "documents": "told",
+    "verify": "answered",
+    "reconciliation": "beside PyTorch",
+    "account": "entered",
+    "manifest": "read",
+    "near": "the ground",
+}
+"""What is done on each floor, by its first room."""
+
+_WIDTH, _ROW, _GAP, _EDGE = 1190, 26, 6, 16
+_LABEL = 110
 _LETTER = 6.7  # pixels of a letter, at 12 pixels a line; bold ones are wider
 
 _STYLE = """\
@@ -42,18 +55,23 @@ def draw() -> str:
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts: Contracts = document["tool"]["importlinter"]["contracts"]
     (flow,) = (contract for contract in contracts if contract.get("containers") == ["analyzer"])
-    layers = [re.split(r"\s*[|:]\s*", layer) for layer in flow["layers"]]
+    floors: list[list[str]] = []
+    for room in (room for layer in flow["layers"] for room in re.split(r"\s*[|:]\s*", layer)):
+        if room in FLOORS:
+            floors.append([])
+        floors[-1].append(room)
     libraries = _libraries(contracts)
     top = 2 * _EDGE + 24
-    height = top + len(layers) * (_ROW + _GAP) + _EDGE
+    height = top + len(floors) * (_ROW + 2 * _GAP) + _EDGE
     parts = [
         f'<rect class="page" width="{_WIDTH}" height="{height}"/>',
-        f'<text class="dim" x="{_EDGE}" y="{_EDGE + 12}">analyzer: a room imports only what stands below it</text>',
+        f'<text class="dim" x="{_EDGE}" y="{_EDGE + 12}">'
+        "analyzer: a room imports only what stands below it, or at its right</text>",
         f'<path class="arrow" d="M {_EDGE + 4} {top} V {height - _EDGE} m -4 -6 l 4 6 l 4 -6"/>',
     ]
-    for number, rooms in enumerate(layers):
-        parts += _row(rooms, libraries, top + number * (_ROW + _GAP))
-    parts += _exporter(contracts)
+    for number, rooms in enumerate(floors):
+        parts += _row(rooms, libraries, top + number * (_ROW + 2 * _GAP))
+    parts += _exporter(contracts, height - _EDGE)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
@@ -67,7 +85,9 @@ def draw() -> str:
 
 
 def _row(rooms: Sequence[str], libraries: Mapping[str, Sequence[str]], y: int) -> Iterator[str]:
-    x = 3.0 * _EDGE
+    x = 2.0 * _EDGE
+    yield f'<text class="dim" x="{x:.0f}" y="{y + 17}">{escape(FLOORS[rooms[0]])}</text>'
+    x += _LABEL
     for room in rooms:
         beside = ", ".join(libraries.get(room, ()))
         width = 2 * _GAP + _LETTER * (len(room) * 1.25 + (len(beside) + 2 if beside else 0))
@@ -90,14 +110,15 @@ def _libraries(contracts: Contracts) -> dict[str, list[str]]:
     return {room: sorted(names) for room, names in found.items()}
 
 
-def _exporter(contracts: Contracts) -> Iterator[str]:
+def _exporter(contracts: Contracts, bottom: int) -> Iterator[str]:
     """The other package: what it brings, and the rooms of the analyzer that it may import."""
     (contract,) = (each for each in contracts if each.get("source_modules") == ["exporter"])
     arrows = (arrow.partition(" -> ")[2] for arrow in contract["ignore_imports"])
     rooms = sorted({target.split(".")[1] for target in arrows})
     lines = ["torch, transformers, onnxscript", "of analyzer only:", *rooms]
-    x, y, width = _WIDTH - 230, _EDGE, 214
-    yield f'<rect class="outside" x="{x}" y="{y}" width="{width}" height="{30 + 17 * len(lines)}" rx="4"/>'
+    x, width, height = _WIDTH - 230, 214, 30 + 17 * len(lines)
+    y = bottom - height
+    yield f'<rect class="outside" x="{x}" y="{y}" width="{width}" height="{height}" rx="4"/>'
     yield f'<text class="name" x="{x + 10}" y="{y + 20}">exporter</text>'
     for number, line in enumerate(lines):
         yield f'<text class="dim" x="{x + 10}" y="{y + 38 + 17 * number}">{escape(line)}</text>'

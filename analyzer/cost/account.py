@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from analyzer.account.group.keys import Labels, choose_key, label_members
+from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.algebra import (
     Hidden,
@@ -52,7 +52,7 @@ def measure_cost(
     Args:
         ledger: the account of one model.
         by: keys of groups that nodes have: scope, block, stage, op; None chooses.
-        depth: leading parts of a name that make a group; None chooses.
+        depth: leading parts of a name that make a group; None takes the first at which no group has over half.
         sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
         labels: groups of the user's, in place of `by`.
         stamp: when the report is made.
@@ -61,7 +61,9 @@ def measure_cost(
     Raises:
         UsageError: `by` is no key that nodes have, or a size is of no axis.
     """
-    labels = labels or label_members(ledger, by or choose_key(ledger), depth)
+    if labels is None:
+        key = by or choose_key(ledger)
+        labels = label_members(ledger, key, drawn_depth(ledger, key) if depth is None else depth)
     if labels.nodes is None:
         raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)

@@ -122,6 +122,8 @@ def _size(pair: Pair) -> str:
         return f"same size, {format_many(pair.a, 'byte')}"
     exact = f"{format_count(pair.a)} -> {format_many(pair.b, 'byte')}"
     share = format_change(abs(pair.change) / pair.a).lstrip("+") if pair.a else ""
+    if share.startswith("x "):
+        return f"{share[2:]} times as large ({exact})"
     word = "larger" if pair.change > 0 else "smaller"
     return f"{share} {word} ({exact})" if share else exact
 

@@ -247,19 +247,26 @@ def _signed(count: int, form: Callable[[int], str]) -> str:
     return "0" if not count else f"{'+' if count > 0 else '-'}{form(abs(count))}"
 
 
-_COLUMNS = (
-    Column("MACs", Kind.COUNT, room=9),
-    Column("share", Kind.SHARE, room=6, is_bar=True),
-    Column("read", Kind.BYTES, room=3),
-    Column("written", Kind.BYTES, room=2),
-    Column("flops", Kind.COUNT, room=1),
-    Column("nodes", Kind.COUNT, room=0),
-)
+def _columns(*rows: Row) -> tuple[Column, ...]:
+    """Those of the groups; what is no number as long as sizes are free may be broken between its terms."""
+    is_free = any(isinstance(cell, Said) and cell.value is None for row in rows for cell in row.cells)
+    return (
+        Column("MACs", Kind.FORMULA if is_free else Kind.COUNT, room=9),
+        Column("share", Kind.SHARE, room=6, is_bar=True),
+        Column("read", Kind.BYTES, room=3),
+        Column("written", Kind.BYTES, room=2),
+        Column("flops", Kind.COUNT, room=1),
+        Column("nodes", Kind.COUNT, room=0),
+    )
 
 
 def _groups(document: CostDocument) -> Table:
     title = title_groups(document.by, document.depth)
-    rows = tuple(_row(name, alike, document) for name, alike in _alike(document.groups))
+    idle = [group for group in document.groups if group.macs.expression == "0"]
+    busy = [group for group in document.groups if len(idle) == 1 or group.macs.expression != "0"]
+    rows = tuple(_row(name, alike, document) for name, alike in _alike(busy))
+    if len(idle) > 1:
+        rows += (_row(f"[{format_count(len(idle))} without MACs]", idle, document, is_alike=False),)
     totals = document.totals
     total = (
         "total",
@@ -271,7 +278,12 @@ def _groups(document: CostDocument) -> Table:
         sum(group.nodes for group in document.groups),
     )
     return Table(
-        (Column(title, Kind.NAME), *_COLUMNS), rows, title=title, total=total, is_long=True, key="groups"
+        (Column(title, Kind.NAME), *_columns(*rows, Row(total))),
+        rows,
+        title=title,
+        total=total,
+        is_long=True,
+        key="groups",
     )
 
 
@@ -312,12 +324,12 @@ def _name(groups: Sequence[CostGroup]) -> str:
     return first if len(groups) == 1 else f"{first}-{groups[-1].group.rpartition('.')[2]}"
 
 
-def _row(name: str, alike: Sequence[CostGroup], document: CostDocument) -> Row:
+def _row(name: str, alike: Sequence[CostGroup], document: CostDocument, *, is_alike: bool = True) -> Row:
     one, times = alike[0], len(alike)
     shares = [group.share for group in alike]
     known = [share for share in shares if share is not None]
     macs = _cell(one.macs)
-    if times > 1:
+    if times > 1 and is_alike:
         value = None if one.macs.value is None else times * one.macs.value
         macs = Said(value, f"{times} x {_inner(one.macs)}")
     sums = [[getattr(group, key) for group in alike] for key in ("read_bytes", "written_bytes", "flops")]

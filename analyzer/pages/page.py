@@ -351,6 +351,7 @@ _WRITERS = {
     Kind.SIGNED_BYTES: lambda value: format_signed_bytes(round(value)),
     Kind.SIGNED_MS: format_signed_ms,
     Kind.AMOUNT: _format_amount,
+    Kind.FORMULA: _format_amount,
 }
 
 

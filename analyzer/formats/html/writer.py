@@ -136,7 +136,9 @@ def _said(table: Table) -> Iterator[tuple[int, int, str]]:
 
 
 def _capital(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
+    """A heading; what begins with an id or a name keeps it as it is."""
+    is_name = any(each in text.partition(" ")[0] for each in "-._/")
+    return text if is_name else f"{text[:1].upper()}{text[1:]}"
 
 
 def _column(column: Column) -> html.Column:
