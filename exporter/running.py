@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree
 
 from analyzer.errors import ExportError, UsageError
@@ -128,6 +129,8 @@ class RunningModule:
         self._names = {place: name for name, place in self._places.items()}
         self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+        self._varying: dict[str, list[torch.Tensor]] = {}
+        """Values of parameters that are others at each call of their module."""
         self._looked: dict[str, str] = {}
         """By the name of a leaf: the table whose rows it names."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
@@ -148,6 +151,57 @@ class RunningModule:
             f"the file takes {ours}, and forward was given {theirs}: which is which cannot be told; "
             "write a factory that returns (module, inputs) with the file's inputs"
         )
+
+    def apart(self) -> RunningModule:
+        """Another with a module of its own, which holds what this one's holds now."""
+        other = copy.copy(self)
+        other._model, other._double, other._half = copy.deepcopy(self._model), None, None
+        other._looked, other._reached = {}, {}
+        return other
+
+    def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
+        """Have parameters hold another of these at each call of their module, in their order.
+
+        A module that is called more often than there are values keeps the last.
+        """
+        self._varying = {
+            name: [torch.from_numpy(np.array(each)) for each in some] for name, some in values.items()
+        }
+
+    @contextlib.contextmanager
+    def _varied(self, model: nn.Module) -> Iterator[None]:
+        """While a forward pass runs: each call of a module finds its own values."""
+        modules, handles = dict(model.named_modules()), []
+        kept = {}
+
+        def hook(path: str) -> Any:
+            names = [name for name in self._varying if name.rpartition(".")[0] == path]
+            count = itertools.count()
+
+            def begun(module: nn.Module, _: Any) -> None:
+                number = next(count)
+                for name in names:
+                    values = self._varying[name]
+                    held = getattr(module, name.rpartition(".")[2])
+                    if number < len(values):
+                        held.data.copy_(values[number])
+
+            return modules[path].register_forward_pre_hook(begun)
+
+        for path in dict.fromkeys(name.rpartition(".")[0] for name in self._varying):
+            for name in self._varying:
+                if name.rpartition(".")[0] == path:
+                    kept[name] = getattr(modules[path], name.rpartition(".")[2]).detach().clone()
+            handles.append(hook(path))
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for name, value in kept.items():
+                path, _, leaf = name.rpartition(".")
+                getattr(modules[path], leaf).data.copy_(value)
 
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file; what that lacks stays as it is.
@@ -281,12 +335,9 @@ class RunningModule:
             ExportError: forward fails.
         """
         model = self._at(precision)
-        handles = [] if precision != "single" else [*self._watch_tables(feeds)]
-        try:
+        watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
+        with watched:
             given = self._call(model, feeds)
-        finally:
-            for handle in handles:
-                handle.remove()
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
@@ -294,25 +345,24 @@ class RunningModule:
             for name, value in _tensors(given)
         ]
 
-    def _watch_tables(self, feeds: Mapping[str, Array]) -> Iterator[Any]:
-        """Note which rows of tables are looked up, and of which input."""
-
-        def hook(path: str, module: nn.Embedding) -> Any:
-            def begun(_: nn.Module, args: tuple[Any, ...]) -> None:
-                if not args or not isinstance(args[0], torch.Tensor):
-                    return
-                ids = args[0].detach().numpy().reshape(-1)
-                rows = self._reached.setdefault(path, np.zeros(module.num_embeddings, bool))
-                rows[ids[(ids >= 0) & (ids < rows.size)]] = True
-                for leaf, name in self._names_of.items():
-                    if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), ids):
-                        self._looked[leaf] = path
-
-            return module.register_forward_pre_hook(begun)
-
-        for path, module in self._model.named_modules():
-            if isinstance(module, nn.Embedding):
-                yield hook(path, module)
+    def note_lookup(self, ids: torch.Tensor, table: torch.Tensor, feeds: Mapping[str, Array]) -> None:
+        """Keep which rows of a table were looked up, and of which input."""
+        path = next(
+            (
+                path
+                for path, module in self._model.named_modules()
+                if isinstance(module, nn.Embedding) and module.weight is table
+            ),
+            None,
+        )
+        if path is None or ids.is_floating_point():
+            return
+        wanted = ids.detach().numpy().reshape(-1)
+        rows = self._reached.setdefault(path, np.zeros(table.shape[0], bool))
+        rows[wanted[(wanted >= 0) & (wanted < rows.size)]] = True
+        for leaf, name in self._names_of.items():
+            if feeds[name].dtype.kind == "i" and np.array_equal(feeds[name].reshape(-1), wanted):
+                self._looked[leaf] = path
 
     def record(
         self,
@@ -501,12 +551,25 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
-            with torch.no_grad(), quiet(), _seeded(), self._rounded:
+            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model):
                 return model(*args, **kwargs)
         except StoppedError:
             raise
         except Exception as error:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
+
+
+class _Lookups(TorchFunctionMode):
+    """Tells what is looked up in tables, whatever a module's own forward is given."""
+
+    def __init__(self, side: RunningModule, feeds: Mapping[str, Array]) -> None:
+        super().__init__()
+        self._side, self._feeds = side, feeds
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.nn.functional.embedding and len(args) > 1:
+            self._side.note_lookup(args[0], args[1], self._feeds)
+        return func(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -46,7 +46,18 @@ from analyzer.reports import (
 )
 from analyzer.survey import survey_models
 from analyzer.timing.side_by_side import compare_timings
-from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.record import (
+    Agreement,
+    Costs,
+    Difference,
+    Fed,
+    First,
+    KeptFloat,
+    LayerCost,
+    Pairing,
+    Verdict,
+    VerifyReport,
+)
 
 HEADER = '<ir_version: 10, opset_import: ["" : 18, "ai.onnx.ml" : 3], producer_name: "pytorch">\n'
 
@@ -337,6 +348,17 @@ def verification(folder: Path) -> Report:
         differences=(Difference(None, None, "norm", "attribute", "epsilon 1e-05", "epsilon 0.05"),),
         inputs=(Fed("x", "FLOAT", (6, 8), 0),),
         uncovered=("other sizes than x 6x8",),
+        costs=Costs(
+            weights_db=31.5,
+            codes_db=40.25,
+            layers=(
+                LayerCost("head", 30.0, 31.0, 37.0, 2, 64, 256),
+                LayerCost("norm", 44.0, None, 44.0, 1, 0, 0),
+            ),
+            kept=KeptFloat(("head", "norm"), 192, 30.5, 55.0),
+            unmeasured=1,
+        ),
+        drift_db=30.75,
     )
 
 

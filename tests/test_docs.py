@@ -117,7 +117,16 @@ def headings(page: Path) -> set[str]:
 def test_every_benchmark_and_every_target_that_measures_stands_on_its_page() -> None:
     page = (documents.ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     scripts = {path.name for path in (documents.ROOT / "benchmarks").glob("*.py")}
-    counting = {"hostile", "matrix", "matrix-wide", "memory-matrix", "rewrites", "subgraphs", "tamper"}
+    counting = {
+        "faults",
+        "hostile",
+        "matrix",
+        "matrix-wide",
+        "memory-matrix",
+        "rewrites",
+        "subgraphs",
+        "tamper",
+    }
     measuring = {"bench", "formulas", "fuzz", "sizes", *counting}
     makefile = (documents.ROOT / "Makefile").read_text(encoding="utf-8")
 

@@ -630,7 +630,20 @@ def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[s
             yield (*path, key)
 
 
-MEASURES = frozenset({"eps", "max_abs_error", "noise_db", "ratio", "share", "signal_to_error_db"})
+MEASURES = frozenset(
+    {
+        "eps",
+        "max_abs_error",
+        "noise_db",
+        "ratio",
+        "share",
+        "before_db",
+        "codes_db",
+        "drift_db",
+        "signal_to_error_db",
+        "weights_db",
+    }
+)
 
 SIDES = frozenset({"a", "b", "change", "difference"})
 """Counts, but of two timings times too."""

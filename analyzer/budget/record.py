@@ -29,6 +29,7 @@ class Unit(enum.StrEnum):
     NODES = "nodes"
     CALLS = "calls"
     MACS = "macs"
+    DECIBELS = "decibels"
     VERSION = "version"
     FINDINGS = "findings"
     OPERATORS = "operators"
@@ -37,7 +38,7 @@ class Unit(enum.StrEnum):
     DTYPES = "dtypes"
 
 
-UNSUMMED = frozenset({"ir-version", "largest-tensor-bytes", "opset"})
+UNSUMMED = frozenset({"drift", "ir-version", "largest-tensor-bytes", "opset"})
 """Metrics whose contributors are no summands."""
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.cost.judged import WorkLimit
     from analyzer.cost.memory.judged import MemoryLimit
     from analyzer.model.content import ContentMode
+    from analyzer.verify.judged import DriftLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,11 @@ _settling = bundle(
     metavar="LIMIT",
     help="Allow one run at most so many multiply-accumulates: 'batch=1,sequence=128: 12G'. Repeatable.",
 )
+@click.option(
+    "--max-drift",
+    metavar="DB",
+    help="Run MODEL beside the PyTorch side in its folder, and require at least so much signal to error: 40dB.",
+)
 @_settling
 @judging
 @click.option(
@@ -161,6 +167,7 @@ def check(
     limited: _Limited,
     max_memory: tuple[str, ...],
     max_macs: tuple[str, ...],
+    max_drift: str | None,
     settled: _Settled,
     judged: Judged,
     content: ContentMode | None,
@@ -183,12 +190,14 @@ def check(
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
     rules = override(config.rules, limited.rules())
-    room, work = _room(max_memory), _work(max_macs)
-    if not rules and not judged.strict and not room and not work:
+    room, work, drift = _room(max_memory), _work(max_macs), _drift(max_drift)
+    if not rules and not judged.strict and not room and not work and drift is None:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
         )
     if any(map(is_lake, models)):
+        if drift is not None:
+            raise UsageError("--max-drift: a lake holds no models that run; name an .onnx file")
         _check_lake(models, rules, config, settled, judged, bounded, content, run)
         return
     baseline = settled.baseline or config.baseline
@@ -211,6 +220,8 @@ def check(
     is_any = settled.baseline_any or config.baseline_any
     report = _ask(rules, ledgers, lost, baseline, config, reader, judged, is_any_baseline=is_any)
     more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
+    if drift is not None:
+        more += tuple(_judge_drift(drift, ledgers, lost, run))
     _leave(dataclasses.replace(report, verdicts=(*report.verdicts, *more)), judged, run)
 
 
@@ -244,6 +255,54 @@ def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
     from analyzer.cost.judged import parse_work_limit
 
     return tuple(map(parse_work_limit, texts))
+
+
+def _drift(text: str | None) -> DriftLimit | None:
+    """What `--max-drift` says."""
+    if text is None:
+        return None
+    from analyzer.verify.judged import parse_drift_limit
+
+    return parse_drift_limit(text)
+
+
+def _judge_drift(
+    limit: DriftLimit, ledgers: Iterable[str], lost: Iterable[str], run: Run
+) -> Iterator[Verdict]:
+    """A verdict of each model, which runs beside the PyTorch side in its folder."""
+    from analyzer.commands.options import Sourced
+    from analyzer.commands.pytorch import require_beside
+    from analyzer.commands.verify import Weights, verify_source
+    from analyzer.process.child import Limits
+    from analyzer.verify.judged import judge_drift, skip_drift
+
+    for name in ledgers:
+        if not name.endswith(".onnx") or Path(name).is_dir():
+            yield skip_drift(limit, name, "one .onnx file runs; name it")
+            continue
+        try:
+            ledger = run.audit(name)
+            report = verify_source(
+                ledger,
+                require_beside(name),
+                Sourced(None, False),
+                Weights(False, 0),
+                _SEEDS,
+                Limits(_MOST_SECONDS),
+                run,
+                None,
+            )
+        except OnnxLedgerError as error:
+            yield skip_drift(limit, name, str(error))
+        else:
+            yield judge_drift(limit, name, report)
+    for name in lost:
+        yield skip_drift(limit, name, "the model cannot be read")
+
+
+_SEEDS = (0, 1, 2)
+_MOST_SECONDS = 600.0
+"""Of the runs of one model, as of `verify`."""
 
 
 def _judge_runs(

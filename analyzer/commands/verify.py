@@ -97,27 +97,27 @@ def verify(
     else:
         if shapes:
             raise UsageError("--shape: sizes are those of PyTorch's example inputs; leave it out")
-        weights = _Weights(random_weights, weights_seed)
+        weights = Weights(random_weights, weights_seed)
         ledger = run.audit(model)
-        report = _verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told)
+        report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told)
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Weights:
+class Weights:
     """Which weights a SOURCE without any is given."""
 
     random: bool
     seed: int
 
 
-def _verify_source(
+def verify_source(
     ledger: Ledger,
     source: str,
     sourced: Sourced,
-    weights: _Weights,
+    weights: Weights,
     seeds: Sequence[int],
     limits: Limits,
     run: Run,
@@ -150,16 +150,13 @@ def _verify_source(
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
     if is_made_up:
         check_whole(result, source)
-    if give_back(result, side, is_all=is_made_up):
-        notes.append(
-            f"what weights cost: PyTorch computes with those of the file, not with those of {source}"
-        )
+    exchange = give_back(result, side, is_all=is_made_up)
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
-    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), stamp)
+    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), exchange, stamp)
 
 
-def _resolve(exporter: Any, source: str, sourced: Sourced, weights: _Weights, told: Any) -> tuple[Any, bool]:
+def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
     """The module, and whether its weights are made up."""
     from analyzer.manifest import MANIFEST_FILE, is_manifest, load_manifest
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from analyzer.documents.base import Nodes, Record, Shape, Stamped, Text
+from analyzer.documents.base import Bytes, Nodes, Record, Shape, Stamped, Text
 from analyzer.verify.record import Verdict
 
 _Error = Annotated[float, Meta(ge=0, extra={"unit": "the value's own"})]
@@ -32,10 +32,64 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     """The outputs of both, in the order of MODEL."""
     modules: list[VerifiedModule]
     """Inner values of both, in the order of MODEL; empty where the outputs are the same."""
+    drift_db: _Decibel | None
+    """Signal to error of the output that is off the most: MODEL as it stands, beside PyTorch with its own weights, the
+    worst of three runs; null where nothing is off or all is lost, beside another file, or if SOURCE has no weights."""
+    costs: VerifyCosts | None
+    """What rounding does to the outputs; null where nothing is rounded, and where the outputs are not the same."""
     inputs: list[VerifiedInput]
     """What both were fed, run by run."""
     uncovered: list[Text]
     """What these runs did not try, in words."""
+
+
+class VerifyCosts(Record, frozen=True, kw_only=True):
+    """What rounding does to the outputs, on the first inputs."""
+
+    weights_db: _Decibel | None
+    """Signal to error of PyTorch with the weights of MODEL beside its own, of the output that is off the most; null
+    where nothing is off, or SOURCE has no weights."""
+    codes_db: _Decibel | None
+    """The same of MODEL as it stands, beside the same without codes of activations and half precision."""
+    layers: list[VerifyLayerCost]
+    """Modules that cost anything alone, the dearest first."""
+    kept: VerifyKept | None
+    """What it would give to leave the three dearest in float; null where nothing has codes, or nobody can say."""
+    unmeasured: Annotated[int, Meta(ge=0, extra={"unit": "modules"})]
+    """Modules for which there was no time."""
+
+
+class VerifyLayerCost(Record, frozen=True, kw_only=True):
+    """What rounding one module alone does to the outputs."""
+
+    module: str
+    """Its path; that of a quantizer is the module that makes the values."""
+    signal_to_error_db: _Decibel | None
+    """Weights and quantizers together, of the output that is off the most; null where it is lost."""
+    weights_db: _Decibel | None
+    """Its weights alone; null where they cost nothing, or SOURCE has no weights."""
+    codes_db: _Decibel | None
+    """Its quantizers of activations alone; null where it has none, or these cost nothing."""
+    quantizers: Annotated[int, Meta(ge=0, extra={"unit": "quantizers"})]
+    """How many these are."""
+    nbytes: Bytes
+    """Its rounded weights, as MODEL stores them."""
+    float_nbytes: Bytes
+    """The same in single precision."""
+
+
+class VerifyKept(Record, frozen=True, kw_only=True):
+    """What it would give to leave modules in float."""
+
+    modules: list[str]
+    """The modules."""
+    more_nbytes: Annotated[int, Meta(extra={"unit": "bytes"})]
+    """How much larger MODEL would be."""
+    before_db: _Decibel | None
+    """Signal to error of the output that is off the most, with all modules rounded: errors of weights and of quantizers
+    added up, as in `signal_to_error_db`; `drift_db` is what both do together."""
+    signal_to_error_db: _Decibel | None
+    """The same with these in float and all others rounded; null where nothing is off then."""
 
 
 class VerifyFirst(Record, frozen=True, kw_only=True):
@@ -70,7 +124,8 @@ class VerifyDifference(Record, frozen=True, kw_only=True):
     node: Text
     """The node in MODEL."""
     kind: str
-    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`."""
+    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`,
+    `quantizer`."""
     expected: str
     """What the other side has."""
     found: str

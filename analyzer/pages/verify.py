@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyDocument
+from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyCosts, VerifyDocument
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -19,7 +19,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.text import format_error, format_many
+from analyzer.text import format_error, format_many, format_signed_bytes
 
 
 def describe_verification(document: VerifyDocument) -> Page:
@@ -89,6 +89,8 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         brief=_BRIEF,
         key="values",
     )
+    if document.costs is not None:
+        yield from _costs(document.costs)
     yield _differences(document)
     yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
     yield _inputs(document)
@@ -96,6 +98,43 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
 
 _BRIEF = 5
 """Values and nodes that are named first: the answer says where the two part."""
+
+
+def _costs(costs: VerifyCosts) -> Iterator[Block]:
+    """Modules by what rounding each alone does to the outputs, and what the dearest would give in float."""
+    columns = (
+        Column("module rounded alone", Kind.NAME),
+        Column("signal/error", Kind.DECIBEL, room=9),
+        Column("weights", Kind.DECIBEL, room=7),
+        Column("codes", Kind.DECIBEL, room=7),
+        Column("stored", Kind.BYTES, room=8),
+        Column("in float", Kind.BYTES, room=8),
+    )
+    rows = tuple(
+        Row(
+            (
+                each.module,
+                each.signal_to_error_db,
+                each.weights_db,
+                each.codes_db,
+                each.nbytes or None,
+                each.float_nbytes or None,
+            )
+        )
+        for each in costs.layers
+    )
+    yield Table(columns, rows, title="what rounding costs", is_long=True, brief=_BRIEF, key="costs")
+    told = []
+    if costs.kept is not None and costs.kept.modules:
+        kept = costs.kept
+        then = "no error" if kept.signal_to_error_db is None else f"{kept.signal_to_error_db:.0f} dB"
+        larger = format_signed_bytes(kept.more_nbytes)
+        now = "no error" if kept.before_db is None else f"{kept.before_db:.0f} dB"
+        names = ", ".join(kept.modules)
+        told.append(f"in float, {names} take {larger}, and rounding the others leaves {then}, not {now}")
+    if costs.unmeasured:
+        told.append(f"no time was left for {format_many(costs.unmeasured, 'module')}")
+    yield Notes(tuple(told))
 
 
 def _inputs(document: VerifyDocument) -> Table:
@@ -120,6 +159,13 @@ def _told(document: VerifyDocument) -> Iterator[str]:
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
         yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"
+    if document.drift_db is not None:
+        parts = []
+        if document.costs is not None:
+            known = (("weights", document.costs.weights_db), ("codes", document.costs.codes_db))
+            parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
+        said = f", {' and '.join(parts)}" if parts else ""
+        yield f"as it stands, beside PyTorch's own weights: {document.drift_db:.0f} dB signal to error{said}"
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
 
 

@@ -12,23 +12,30 @@ import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
-from analyzer.model import Graph, Node, Place
+from analyzer.model import Graph, GraphPath, Node, Place
 from analyzer.model.content import Array
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
-from analyzer.verify.asked import TwinAnswer
+from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
+from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
-from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
+from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
+_OFF = Verdict.DIFFERS
+_DOUBT = 12.0
+"""Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
+_WEIGHED = 3
+"""Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
 """What is said of a parameter that is held for nothing; why that is so has still to be found."""
 NOWHERE = "[nowhere]"
@@ -55,6 +62,7 @@ def verify_module(
     limits: Limits | None = None,
     notes: Sequence[str] = (),
     known: Known | None = None,
+    exchange: Exchange | None = None,
     stamp: str | None = None,
 ) -> VerifyReport:
     """Run a file and its module on the same inputs, and compare outputs; where they differ, find where and why.
@@ -70,6 +78,7 @@ def verify_module(
         limits: of all runs of the file.
         notes: what else is to be said of what these runs do not show.
         known: what the reconciliation says.
+        exchange: what of the file the module was given; None where nobody asks what rounding costs.
         stamp: when.
 
     Raises:
@@ -87,9 +96,17 @@ def verify_module(
             is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
             if not is_apart:
                 break
+        bench.is_apart = is_apart
         values, first, cause = bench.find_first() if is_apart else ((), None, None)
+        differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and bench.twin is not None:
-            outputs, first, cause = bench.look_at_codes(outputs)
+            outputs, first, differences = bench.look_at_codes(outputs)
+        costs = None if is_apart or exchange is None else bench.measure_costs(exchange)
+        drift = None if exchange is None or exchange.is_made_up else bench.measure_drift(exchange)
+        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
+            bench.codes.append(
+                f"what weights cost: PyTorch computes with those of the file, not of {against}"
+            )
     return VerifyReport(
         path=str(ledger.model.path),
         against=against,
@@ -97,8 +114,10 @@ def verify_module(
         values=tuple(values),
         first=first,
         checked=len(values),
-        differences=() if cause is None else (cause,),
+        differences=differences,
         inputs=tuple(bench.fed),
+        costs=costs,
+        drift_db=drift,
         uncovered=(*notes, *bench.uncovered(), *(f"a run that failed: {each}" for each in bench.failed)),
         stamp=stamp,
     )
@@ -145,6 +164,14 @@ class _Bench:
         self.failed: list[str] = []
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
+        self.makers = {name: node for node in self.graph.nodes for name in node.outputs}
+        self.readers: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            for name in node.inputs:
+                self.readers.setdefault(name, []).append(node)
+        self.is_apart = False
+        self.codes: list[str] = []
+        """What cannot be said of quantizers."""
         self.rounds = ""
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
@@ -467,10 +494,13 @@ class _Bench:
         return None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
-        """The module of a node: that of the call whose value it reads, else as the file's notes and names say."""
+        """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
+        own = self.ledger.node_scopes.get(node.place)
         made = {each.found.name: each.call for each in passed.seen if each.found is not None}
         found = next((_path(made[name].module) for name in node.inputs if name in made), None)
-        return found or self.ledger.node_scopes.get(node.place)
+        is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}
+        is_within = found is not None and found.startswith(f"{own}.")
+        return own if is_known and not is_within else found
 
     def _taint(self) -> None:
         """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""
@@ -478,12 +508,17 @@ class _Bench:
         self.carriers = dict[Place, str]()
         stored = {}
         for entry in self.ledger.entries:
-            if entry.tensor.name in self.known.strangers and entry.tensor.graph_path == self.graph.path:
-                tensor = entry.tensor
-                if tensor.node is not None and tensor.carrier not in NAMED:
-                    self.carriers[tensor.graph_path, tensor.node] = tensor.name
-                else:
-                    stored[tensor.name] = tensor.name
+            tensor = entry.tensor
+            if tensor.name not in self.known.strangers:
+                continue
+            if tensor.graph_path != self.graph.path:  # the node whose body has it
+                holder = self._holder(tensor.graph_path)
+                if holder is not None:
+                    self.carriers[holder] = tensor.name
+            elif tensor.node is not None and tensor.carrier not in NAMED:
+                self.carriers[tensor.graph_path, tensor.node] = tensor.name
+            else:
+                stored[tensor.name] = tensor.name
         self.tainted |= stored
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
@@ -496,6 +531,15 @@ class _Bench:
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+
+    def _holder(self, path: GraphPath) -> Place | None:
+        """The node of the main graph in whose bodies a graph is; None of a function's."""
+        parents = {graph.path: graph.parent for graph in self.ledger.model.graphs}
+        while (place := parents.get(path)) is not None:
+            path = place[0]
+            if path == self.graph.path:
+                return place
+        return None
 
     def _tell_outputs(
         self, passed: Pass, known: Mapping[str, Print]
@@ -511,6 +555,17 @@ class _Bench:
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
                     told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
                     return First(module, name, said), told
+        for name in self.graph.outputs:
+            held = known.get(name)
+            if held is None or not held.is_telling:
+                continue
+            for seen in reversed(passed.seen):
+                factor = next((f for one in seen.prints if (f := scale_between(one, held))), None)
+                if factor is not None:
+                    module = _path(seen.call.module)
+                    said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
+                    told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
+                    return First(module, name, said), told
         name = self.graph.outputs[0] if self.graph.outputs else ""
         said = "all that PyTorch computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
@@ -519,8 +574,8 @@ class _Bench:
 
     def look_at_codes(
         self, outputs: dict[str, Agreement]
-    ) -> tuple[dict[str, Agreement], First | None, Difference | None]:
-        """The file as it is beside its twin: what overflows, and what quantizers cut off."""
+    ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
+        """The file as it is beside its twin: what overflows, and which quantizers do not fit what they are given."""
         assert self.twin is not None
         feeds = self.feeds[0]
         names = [name for name in self._names() if name in self.depths and not name.startswith("twin/")]
@@ -537,8 +592,139 @@ class _Bench:
                 told = Difference(module, None, name_node(node), "overflow", "finite numbers", held)
                 if not all(self._survives(each, feeds) for each in self.graph.outputs):
                     lost = {each: Agreement(None, None, None, Verdict.DIFFERS) for each in outputs}
-                    return lost, First(module, name_node(node), held), told
-        return outputs, None, None
+                    return lost, First(module, name_node(node), held), (told,)
+        return self._look_at_quantizers(outputs)
+
+    def _look_at_quantizers(
+        self, outputs: dict[str, Agreement]
+    ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
+        """What quantizers do to the values of the twin, and those that are wrong for certain."""
+        assert self.twin is not None
+        factors = dict(find_odd_biases(self.graph))
+        runs = [
+            self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.feeds[:_WEIGHED]
+        ]
+        weighed = weigh(self.twin.quantizers, runs)
+        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        judge = Judge(weighed, self.twin.edges, given)
+        wrong = {each.quantizer.place: each for each in judge.find()}
+        for each in weighed:
+            factor = factors.get(each.quantizer.scale)
+            if factor is not None:
+                wrong.setdefault(each.quantizer.place, contradicted(each, factor))
+        self._tell_quantizers(judge, list(wrong))
+        if not wrong:
+            return outputs, None, ()
+        told = []
+        reached = set(wrong)
+        for inputs, made, _ in self.twin.edges:
+            if reached.intersection(inputs):
+                reached.update(made)
+        for bad in wrong.values():
+            module = self.module_of(bad.quantizer.value)
+            told.append(Difference(module, None, bad.quantizer.node, "quantizer", bad.expected, bad.found))
+        apart = self.runner.beside(self.own, self.subject, self.graph.outputs, self.feeds[0])
+        spoiled = {
+            name: Agreement(
+                apart[name].worst, decibel(apart[name].size, apart[name].error), found.noise_db, _OFF
+            )
+            if name in apart and not apart[name].lost
+            else Agreement(None, None, found.noise_db, _OFF)
+            for name, found in outputs.items()
+            if name in reached
+        }
+        if not spoiled:
+            return outputs, None, tuple(told)
+        first = next(iter(wrong.values()))
+        reason = f"{printable(first.quantizer.value)} is rounded to {first.found}, and holds {first.expected}"
+        return outputs | spoiled, First(told[0].module, first.quantizer.node, reason), tuple(told)
+
+    # Costs
+
+    def measure_costs(self, exchange: Exchange) -> Costs | None:
+        """What rounding costs; None where nothing is rounded, or nobody knows how to take it out."""
+        if self.refused or (self.twin is None and not exchange.held):
+            return None
+        quantizers: dict[str, list[QuantizerAnswer]] = {}
+        for each in () if self.twin is None else self.twin.quantizers:
+            quantizers.setdefault(self.module_of(each.value), []).append(each)
+        sides = Sides(
+            runner=self.runner,
+            own=self.own,
+            twin=self.subject,
+            quantizers=quantizers,
+            exchange=exchange,
+            outputs=self.graph.outputs,
+            feeds=self.feeds[0],
+            match=self._matched,
+            is_coded=any(node.op_type in CODED for graph in self.ledger.model.graphs for node in graph.nodes),
+        )
+        return measure_costs(sides)
+
+    def _matched(self, ours: Sequence[tuple[str, Array]], theirs: Mapping[str, Array]) -> dict[str, Array]:
+        """PyTorch's outputs by the names that they have in the file."""
+        places = match_outputs([*self.graph.outputs], theirs, ours)
+        return {name: ours[place][1] for name, place in places.items()}
+
+    def measure_drift(self, exchange: Exchange) -> float | None:
+        """How far the file as it stands is off the module with its own weights, the worst of several runs."""
+        side = exchange.original or self.side
+        found = []
+        for feeds in self.feeds[:_WEIGHED]:
+            theirs = self.runner.run(self.own, self.graph.outputs, feeds)
+            found.append(drift_between(self._matched(side.run(feeds), theirs), theirs))
+        return None if None in found else min((each for each in found if each is not None), default=None)
+
+    def _tell_quantizers(self, judge: Judge, wrong: Sequence[str]) -> None:
+        """Say which quantizers nobody can judge, and which lose a mask."""
+        assert self.twin is not None
+        unsure = [each for each in judge.doubtful(_DOUBT) if each.quantizer.place not in wrong]
+        if unsure:
+            worst_one = max(unsure, key=lambda each: each.lost_db)
+            why = (
+                ""
+                if judge.is_alike
+                else ", as the file was calibrated with other values than these runs make"
+            )
+            self.codes.append(
+                f"whether {format_many(len(unsure), 'quantizer')} {'fits' if len(unsure) == 1 else 'fit'}: up to "
+                f"{worst_one.lost_db:.0f} dB are lost beside a range of these values "
+                f"({printable(worst_one.quantizer.value)}), and nothing tells whether that is meant{why}"
+            )
+        masks = [each for each in judge.weighed.values() if each.masks]
+        if masks:
+            self.codes.append(
+                f"masks: {format_many(len(masks), 'quantizer')} cut off numbers of masks, the first of "
+                f"{printable(masks[0].quantizer.value)}, which codes of {masks[0].least:.3g} at least cannot hold"
+            )
+        drowned = [each for each in judge.weighed.values() if each.holds_mask]
+        if drowned:
+            self.codes.append(
+                f"values beside masks: codes of {format_many(len(drowned), 'quantizer')} reach "
+                f"{min(each.least for each in drowned):.3g}, so that all else is rounded to 0, the first of "
+                f"{printable(drowned[0].quantizer.value)}"
+            )
+        many = self.twin.untold + len(self.twin.quantizers) - len(judge.weighed)
+        if many:
+            self.codes.append(
+                f"what codes cost of {format_many(many, 'quantizer')} in bodies, in operators or with computed scales"
+            )
+
+    def module_of(self, value: str) -> str:
+        """The module that a value stands in: that of its maker, or of what that is made of."""
+        waiting, done = [value], {value}
+        while waiting:
+            maker = self.makers.get(waiting.pop(0))
+            if maker is None:
+                continue
+            scope = self.ledger.node_scopes.get(maker.place)
+            if scope:
+                return scope
+            new = [each for each in maker.inputs if each not in done]
+            done.update(new)
+            waiting += new
+        scopes = [self.ledger.node_scopes.get(node.place) for node in self.readers.get(value, ())]
+        return next(filter(None, scopes), ROOT)
 
     def _survives(self, name: str, feeds: Mapping[str, Array]) -> bool:
         apart = self.runner.beside(self.own, self.subject, [name], feeds).get(name)
@@ -557,7 +743,8 @@ class _Bench:
             if reached < rows:
                 yield f"{rows - reached:,} of {rows:,} rows of {path}, which no id here looks up"
         yield from self._triggers()
-        if self.twin is not None and self.twin.activations:
+        yield from self.codes
+        if self.twin is not None and self.twin.activations and self.is_apart:
             many = format_many(self.twin.activations, "place")
             yield f"what codes cost: {many} at which activations are rounded to codes compute without them here"
 

@@ -22,6 +22,44 @@ class Apart(msgspec.Struct, frozen=True, array_like=True):
     """The largest finite element of the second one."""
 
 
+class QuantizerAnswer(msgspec.Struct, frozen=True):
+    """As `analyzer.verify.twin.Quantizer`."""
+
+    node: str
+    value: str
+    place: str
+    scale: str
+    zero: str
+    axis: int
+    domain: str
+    kind: int
+
+
+class Rounded(msgspec.Struct, frozen=True, array_like=True):
+    """What a quantizer does to the values that it is given in one run."""
+
+    count: int
+    """Numbers, without those of masks and what is infinite."""
+    power: float
+    """Sum of their squares."""
+    error: float
+    """Sum of the squares of what rounding takes off or adds."""
+    cut: int
+    """Numbers further than half a step beyond what a code stands for."""
+    beyond: float
+    """How many times larger than the code that is furthest on its side a number is, at most; 0 where all are 0."""
+    low: float
+    """The least number."""
+    high: float
+    least: float
+    """What the least code stands for; of several channels, of the first."""
+    most: float
+    levels: int
+    """Codes, less one."""
+    masks: int
+    """Numbers of masks that are cut off: single ones, or what is beyond all sizes."""
+
+
 class Question(msgspec.Struct, frozen=True):
     """What is to be done."""
 
@@ -47,20 +85,12 @@ class Question(msgspec.Struct, frozen=True):
     """The type that the twin widens."""
     rectify: bool = True
     """Whether a quantizer whose codes begin at zero cuts what is negative."""
+    rounds: list[QuantizerAnswer] = []
+    """Quantizers of the twin: what each does to its values is asked; with `target`, values where these round."""
     other: str = ""
     """A file whose values of the same names are held against these."""
     other_home: str = ""
     """As `home`."""
-
-
-class QuantizerAnswer(msgspec.Struct, frozen=True):
-    """As `analyzer.verify.twin.Quantizer`."""
-
-    node: str
-    value: str
-    scale: float
-    low: float
-    high: float
 
 
 class TwinAnswer(msgspec.Struct, frozen=True):
@@ -70,6 +100,7 @@ class TwinAnswer(msgspec.Struct, frozen=True):
     quantizers: list[QuantizerAnswer]
     activations: int
     products: int
+    untold: int
     is_widened: bool
     rectified: int
     edges: list[tuple[list[str], list[str], str]]
@@ -85,3 +116,5 @@ class Answer(msgspec.Struct, frozen=True):
     prints: dict[str, Print] = {}
     twin: TwinAnswer | None = None
     apart: dict[str, Apart] = {}
+    rounded: dict[str, Rounded] = {}
+    """By `QuantizerAnswer.place`."""

@@ -273,10 +273,13 @@ class _Search:
         best: Cause | None = None
         for place, module, operator in self._places():
             direct: list[_Choice] = []
+            is_before = isinstance(place, int) and place < self.origin.call.number
             for choice in self._choices(place, module, operator):
                 names = {*self.finder.all_like(choice.print_, self._noise(place))}
                 if names - self.known:
                     direct.append(choice)
+                elif is_before:  # it is in the file as it is: something else is read beside it, or nothing
+                    continue
                 elif names:
                     later.append(choice)
                 else:
@@ -327,6 +330,10 @@ class _Search:
         """Calls and modules in whose place something is tried, the likeliest first."""
         number = self.origin.call.number
         yield number, self.origin.call.module, self.origin.call.operator
+        for parent in self.origin.call.parents:
+            if parent < number and self.passed.seen[parent].is_telling:
+                call = self.passed.seen[parent].call
+                yield parent, call.module, call.operator
         around = [
             each
             for each in self.passed.recording.modules
@@ -358,7 +365,8 @@ class _Search:
             after = place
         judged = [each for each in self.chain if each.call.number > after][:_JUDGED]
         wanted = {each.call.number: each for each in judged}
-        if isinstance(place, int) and self.passed.seen[place].is_telling:
+        is_own = isinstance(place, int) and place >= self.origin.call.number
+        if isinstance(place, int) and is_own and self.passed.seen[place].is_telling:
             wanted[place] = self.passed.seen[place]
         if not wanted:
             return 0, 0

@@ -15,7 +15,7 @@ from analyzer.model.content import Array
 _Reals = npt.NDArray[np.float64]
 LEAST = 4
 """Elements of a value that may be told from others by what it holds."""
-_HUGE = 1e30
+HUGE = 1e30
 """What is beyond is a mask: counted, and no number among numbers."""
 _SIGNS = 6
 _LEVELS = np.linspace(0.0, 1.0, 19)[1:-1]
@@ -57,7 +57,7 @@ def print_of(value: Array) -> Print:
     is_float = given.dtype.kind not in "biu"
     flat: _Reals = given.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        odd = ~(np.abs(flat) < _HUGE)
+        odd = ~(np.abs(flat) < HUGE)
     count = int(odd.sum())
     kept = flat[~odd] if count else flat
     if not kept.size:

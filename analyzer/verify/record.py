@@ -81,6 +81,54 @@ class Fed:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerCost:
+    """What rounding one module alone does to the outputs."""
+
+    module: str
+    signal_to_error_db: float | None
+    """Of the output that is off the most, weights and quantizers together; None where it costs nothing."""
+    weights_db: float | None
+    """The same of the module's weights alone; None where they cost nothing, or nobody knows."""
+    codes_db: float | None
+    """The same of its quantizers of activations alone."""
+    quantizers: int
+    """How many these are."""
+    nbytes: int
+    """Of its weights, as the file stores them."""
+    float_nbytes: int
+    """Of the same in single precision."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFloat:
+    """What it would give to leave modules in float."""
+
+    modules: tuple[str, ...]
+    more_nbytes: int
+    before_db: float | None
+    """Signal to error of the output that is off the most, all modules rounded, with the errors of weights and of
+    quantizers added up."""
+    signal_to_error_db: float | None
+    """The same with these in float and all others rounded; None where nothing is off then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """What rounding does to the outputs, on the first inputs. All numbers are of the output that is off the most."""
+
+    weights_db: float | None
+    """Signal to error of PyTorch with the weights of the file; None where nobody knows, or nothing is off."""
+    codes_db: float | None
+    """The same of the file as it stands, beside its float twin."""
+    layers: tuple[LayerCost, ...]
+    """Modules that cost anything, the dearest first."""
+    kept: KeptFloat | None
+    """The three dearest left in float; None where nobody can say."""
+    unmeasured: int
+    """Modules for which there was no time."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """`verify`: whether two files compute the same."""
 
@@ -97,6 +145,11 @@ class VerifyReport:
     inputs: tuple[Fed, ...]
     uncovered: tuple[str, ...]
     """What these runs did not try, in sentences."""
+    costs: Costs | None = None
+    """None where nothing is rounded, or where the outputs are not the same."""
+    drift_db: float | None = None
+    """Signal to error of the output that is off the most: the file as it stands, beside PyTorch with its own weights;
+    infinite where nothing is off, None where nobody knows, or nobody asked."""
     stamp: str | None = None
 
     @property

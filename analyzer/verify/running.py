@@ -17,7 +17,7 @@ from analyzer.model.content import Array
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import Feed
-from analyzer.verify.asked import Answer, Apart, Question, TwinAnswer
+from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, Rounded, TwinAnswer
 from analyzer.verify.prints import Print
 
 _PROGRAM = "from analyzer.verify.serving import serve; serve()"
@@ -62,6 +62,7 @@ class Runner:
         feeds: Sequence[Feed] = (),
         seed: int = 0,
         level: str = "ORT_DISABLE_ALL",
+        rounds: Sequence[QuantizerAnswer] = (),
     ) -> dict[str, Array]:
         """The wanted values that are arrays, by name.
 
@@ -72,13 +73,15 @@ class Runner:
             feeds: how inputs are made.
             seed: of what is drawn for them.
             level: of onnxruntime's optimizations.
+            rounds: quantizers that a twin goes without, and that round all the same.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
         """
         target = Path(self._folder.name, "values.npz")
         question = self._question(subject, wanted, arrays, feeds, seed, level)
-        answer = self._ask(msgspec.structs.replace(question, target=str(target)), subject.path)
+        asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds))
+        answer = self._ask(asked, subject.path)
         with np.load(target) as found:
             return {wanted[place]: found[f"v{place}"] for place in answer.places}
 
@@ -103,6 +106,13 @@ class Runner:
         home = "" if other.home is None else str(other.home)
         asked = msgspec.structs.replace(question, other=str(other.path), other_home=home)
         return self._ask(asked, subject.path).apart
+
+    def measure(
+        self, subject: Subject, quantizers: Sequence[QuantizerAnswer], arrays: Mapping[str, Array]
+    ) -> dict[str, Rounded]:
+        """What the quantizers that a twin goes without would do to their values; errors as of `run`."""
+        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.path).rounded
 
     def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
         """The float twin of a file, as long as the runner is open.

@@ -16,13 +16,15 @@ from analyzer.model.content import Array
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed
-from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, TwinAnswer
-from analyzer.verify.prints import Print, print_of
-from analyzer.verify.twin import RefusedError, make_twin
+from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, Rounded, TwinAnswer
+from analyzer.verify.prints import HUGE, Print, print_of
+from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096
 _ROOM = 1 << 28
 """Bytes of inner values that one run hands out, or those of a few values where these are larger."""
+_FAR = 16.0
+"""How many times lower than all codes the number of a mask is, at least."""
 _MOST_INLINE = 1_500_000_000
 
 
@@ -38,6 +40,8 @@ def serve() -> None:
                 answer = Answer(twin=_make_twin(asked))
             elif asked.other:
                 answer = Answer(apart=_beside(held, asked))
+            elif asked.rounds and not asked.target:
+                answer = Answer(rounded=_measure(held, asked))
             elif asked.target:
                 answer = Answer(places=_values(held, asked))
             else:
@@ -67,6 +71,7 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
     import onnxruntime
 
     proto = held.open(asked.model)
+    nodes = _put_back(proto.graph, asked.rounds if asked.target else ())
     before = len(proto.graph.output)
     known = {output.name for output in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
@@ -79,7 +84,39 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
         payload = proto.SerializeToString()
     finally:
         del proto.graph.output[before:]
+        if nodes:
+            del proto.graph.node[:]
+            proto.graph.node.extend(nodes)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+
+
+def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
+    """Have quantizers round what the twin only hands on; the nodes as they were, where there are any."""
+    if not quantizers:
+        return []
+    before, made = list(graph.node), []
+    places = {each.place: each for each in quantizers}
+    for node in before:
+        each = places.get(node.output[0]) if node.output else None
+        if each is None:
+            made.append(node)
+            continue
+        real, codes = node.input[0], f"{each.place}/codes"
+        make = onnx.helper.make_node
+        if each.scale:
+            given = [each.scale, each.zero] if each.zero else [each.scale]
+            quantize = make("QuantizeLinear", [real, *given], [codes], domain=each.domain, axis=each.axis)
+        else:
+            given = [f"{each.place}/scale", f"{each.place}/zero"]
+            quantize = make("DynamicQuantizeLinear", [real], [codes, *given])
+        decode = make("DequantizeLinear", [codes, *given], [each.place], domain=each.domain, axis=each.axis)
+        if each.axis == 1:  # as it is without saying, and as old versions have it
+            for each_node in (quantize, decode):
+                del each_node.attribute[:]
+        made += [quantize, decode]
+    del graph.node[:]
+    graph.node.extend(made)
+    return before
 
 
 def _inputs(asked: Question) -> dict[str, Array]:
@@ -131,6 +168,79 @@ def _prints(held: _Held, asked: Question) -> dict[str, Print]:
     return found
 
 
+def _measure(held: _Held, asked: Question) -> dict[str, Rounded]:
+    """What each quantizer does to its values, so many at a time that memory stays bounded."""
+    found: dict[str, Rounded] = {}
+    stored = _stored(held.open(asked.model))
+    waiting, many = list(asked.rounds), 32
+    while waiting:
+        some, waiting = waiting[:many], waiting[many:]
+        taken = 1
+        for place, value in _run(held, asked, [each.place for each in some]):
+            taken += value.nbytes
+            found[some[place].place] = _round(value, some[place], stored)
+        many = min(max(_ROOM // max(1, taken // len(some)), _LEAST_AT_ONCE), _MOST_AT_ONCE)
+    return found
+
+
+def _stored(proto: Any) -> dict[str, Any]:
+    """Initializers, and what Constant nodes hold, by the name of the value."""
+    found = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            found.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+    return found
+
+
+def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> Rounded:
+    """Round as QuantizeLinear does, and hold what comes of it against what was given."""
+    given = value.astype(np.float64)
+    least, most = RANGES[quantizer.kind]
+    with np.errstate(invalid="ignore"):
+        counts = np.abs(given) < HUGE
+    if quantizer.scale:
+        scale = onnx.numpy_helper.to_array(stored[quantizer.scale]).astype(np.float64)
+        zero = np.zeros(1)
+        if quantizer.zero:
+            zero = onnx.numpy_helper.to_array(stored[quantizer.zero]).astype(np.float64)
+    else:  # as DynamicQuantizeLinear does
+        low, high = min(given[counts].min(initial=0.0), 0.0), max(given[counts].max(initial=0.0), 0.0)
+        step = (high - low) / (most - least) or 1.0
+        scale, zero = np.array([step]), np.array([np.clip(np.rint(-low / step), least, most)])
+    if scale.size > 1:  # a number for each channel
+        sizes = [1] * given.ndim
+        sizes[quantizer.axis] = -1
+        scale, zero = scale.reshape(sizes), np.broadcast_to(zero.reshape(-1), scale.size).reshape(sizes)
+    else:
+        scale, zero = scale.reshape(()), zero.reshape(-1)[0]
+    floor, ceiling = np.minimum((least - zero) * scale, 0.0), np.maximum((most - zero) * scale, 0.0)
+    cut = (given < floor - np.abs(scale) / 2) | (given > ceiling + np.abs(scale) / 2)
+    masks = int((cut & ~counts & ~np.isnan(given)).sum())
+    alone = np.unique(given[cut & counts])
+    if alone.size == 1 and float(alone[0]) < _FAR * float(floor.min()):  # one number, far off: a mask
+        masks += int((cut & counts).sum())
+        counts &= ~cut
+    with np.errstate(invalid="ignore", divide="ignore"):
+        codes = np.clip(np.rint(given / scale) + zero, least, most)
+        off = ((codes - zero) * scale - given)[counts]
+        # a number of the other sign than all codes is beyond by no factor: it counts in half steps of what there is
+        times = np.abs(given) / np.maximum(np.where(given < 0, -floor, ceiling), np.abs(scale) / 2)
+    kept = given[counts]
+    return Rounded(
+        int(kept.size),
+        float(kept @ kept),
+        float(off @ off),
+        int((cut & counts).sum()),
+        float(times[counts].max(initial=0.0)),
+        float(kept.min(initial=0.0)),
+        float(kept.max(initial=0.0)),
+        float(floor.reshape(-1)[0]),
+        float(ceiling.reshape(-1)[0]),
+        most - least,
+        masks,
+    )
+
+
 def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
     """Values of one name in two files, so many at a time that memory stays bounded."""
     found: dict[str, Apart] = {}
@@ -172,14 +282,26 @@ def _make_twin(asked: Question) -> TwinAnswer:
     try:
         twin = make_twin(proto, asked.half, rectify=asked.rectify)
     except RefusedError as error:
-        return TwinAnswer(str(error), [], 0, 0, False, 0, [])
+        return TwinAnswer(str(error), [], 0, 0, 0, False, 0, [])
     edges = [([*node.input, *_captured(node)], [*node.output], node.op_type) for node in proto.graph.node]
     if asked.half and proto.ByteSize() > _MOST_INLINE:
         onnx.save(proto, asked.twin, save_as_external_data=True, location="twin.data", size_threshold=1024)
     else:
         Path(asked.twin).write_bytes(proto.SerializeToString())
-    quantizers = [QuantizerAnswer(q.node, q.value, q.scale, q.low, q.high) for q in twin.quantizers]
-    return TwinAnswer("", quantizers, twin.activations, twin.products, twin.is_widened, twin.rectified, edges)
+    quantizers = [
+        QuantizerAnswer(q.node, q.value, q.place, q.scale, q.zero, q.axis, q.domain, q.kind)
+        for q in twin.quantizers
+    ]
+    return TwinAnswer(
+        "",
+        quantizers,
+        twin.activations,
+        twin.products,
+        twin.untold,
+        twin.is_widened,
+        twin.rectified,
+        edges,
+    )
 
 
 def _captured(node: Any) -> Iterator[str]:

@@ -168,6 +168,14 @@ class Side(Protocol):
         """Tell what a call or a module may be exchanged for: kind, what PyTorch has, what it would be, its value."""
         ...
 
+    def apart(self) -> Side:
+        """Another with a module of its own, which holds what this one's holds now."""
+        ...
+
+    def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
+        """Have parameters hold another of these at each call of their module, in their order."""
+        ...
+
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file."""
         ...

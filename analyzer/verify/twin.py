@@ -20,7 +20,7 @@ from analyzer.model.content import Array
 
 _FLOAT = onnx.TensorProto.FLOAT
 _HALVES = {"FLOAT16": onnx.TensorProto.FLOAT16, "BFLOAT16": onnx.TensorProto.BFLOAT16}
-_RANGES: Mapping[int, tuple[int, int]] = {
+RANGES: Mapping[int, tuple[int, int]] = {
     onnx.TensorProto.UINT8: (0, 255),
     onnx.TensorProto.INT8: (-128, 127),
     onnx.TensorProto.UINT16: (0, 65535),
@@ -71,15 +71,22 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """One that makes codes of an activation, with one stored scale."""
+    """One that makes codes of an activation, or of a weight that is stored in floats."""
 
     node: str
     value: str
-    """What it quantizes, in the twin."""
-    scale: float
-    low: float
-    """The least number that a code stands for."""
-    high: float
+    """What it quantizes, in the file."""
+    place: str
+    """The same in the twin: an Identity stands before everything that reads codes."""
+    scale: str = ""
+    """The stored scale; empty where it is drawn from the values as they come."""
+    zero: str = ""
+    axis: int = 0
+    """Of the channels, where the scale has several numbers."""
+    domain: str = ""
+    """Of the operator."""
+    kind: int = onnx.TensorProto.UINT8
+    """Type of the codes."""
 
 
 @dataclass(slots=True)
@@ -92,6 +99,8 @@ class Twin:
     """Places at which codes of activations were made."""
     products: int = 0
     """Products of codes that are products of numbers now."""
+    untold: int = 0
+    """Places whose quantizers nobody can look at: in a body, within an operator, or with a scale that is computed."""
     is_widened: bool = False
     rectified: int = 0
     """Quantizers whose codes begin at zero, so that they cut what is negative as a Relu does."""
@@ -122,7 +131,7 @@ def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
     """
     twin = Twin(model)
     stored: dict[str, Any] = {}
-    _Body(twin, model.graph, stored, {}, set(), rectify=rectify).rewrite()
+    _Body(twin, model.graph, stored, {}, set(), rectify=rectify, is_main=True).rewrite()
     for function in model.functions:
         if any(_is_quantized(node) for node in function.node):
             raise RefusedError(f"the function {function.name} quantizes")
@@ -150,6 +159,7 @@ class _Body:
         floated: set[str],
         *,
         rectify: bool,
+        is_main: bool = False,
     ) -> None:
         self.twin, self.graph, self.rectify = twin, graph, rectify
         self.stored = dict(stored)
@@ -168,6 +178,7 @@ class _Body:
         self.makers: dict[str, Any] = {}
         """The node that makes each value of the twin."""
         self.serial = 0
+        self.is_main = is_main
 
     def rewrite(self) -> None:
         nodes = list(self.graph.node)
@@ -181,6 +192,8 @@ class _Body:
                 self._move(node)
             else:
                 if node.op_type == "MatMulNBits":
+                    if any(a.name == "accuracy_level" and a.i == 4 for a in node.attribute):
+                        self.twin.untold += 1
                     _give(node, "accuracy_level", 1)  # activations stay real
                 self.made.append(node)
             if all(name in self.constant for name in node.input if name) and node.input:
@@ -313,25 +326,45 @@ class _Body:
         """What a quantized operator puts out: codes of a real value."""
         self.twin.activations += 1
         held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
-        tensor = self.stored.get(zero)
-        kind = tensor.data_type if tensor is not None else onnx.TensorProto.UINT8
-        is_one = held is not None and held.size == 1 and bool(np.isfinite(held.astype(np.float64)).all())
-        if held is not None and is_one and offset is not None and kind in _RANGES:
+        kind = self.kind_of(zero)
+        if held is not None and held.size == 1 and offset is not None and kind in RANGES:
             step, start = float(held.reshape(-1)[0]), float(offset.reshape(-1)[0])
-            least, most = _RANGES[kind]
-            low, high = (least - start) * step, (most - start) * step
-            self.twin.quantizers.append(Quantizer(node.name or output, real, step, low, high))
+            least, most = RANGES[kind]
+            high = (most - start) * step
             if start == least and self.rectify and self.may_be_rectified(real):
                 self.twin.rectified += 1
                 if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond has seen a Clip
                     real = self.add("Clip", [real, *(self.keep(np.array(x, np.float32)) for x in (0, 6))])
                 else:
                     real = self.add("Relu", [real])
-        self.codes[output] = _Code(real, scale, zero)
+        self.codes[output] = _Code(self.mark(node, real, output, scale, zero), scale, zero)
+
+    def kind_of(self, zero: str) -> int:
+        tensor = self.stored.get(zero)
+        return tensor.data_type if tensor is not None else onnx.TensorProto.UINT8
+
+    def mark(self, node: Any, real: str, output: str, scale: str, zero: str) -> str:
+        """A value of its own for what is quantized, so that it can be looked at and rounded again."""
+        place = self.add("Identity", [real])
+        held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
+        kind = self.kind_of(zero)
+        is_told = held is not None and offset is not None and bool(np.isfinite(held.astype(np.float64)).all())
+        if (scale and not (is_told and kind in RANGES)) or not self.is_main:
+            self.twin.untold += 1
+            return place
+        is_own = node.op_type == "QuantizeLinear"
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 1) if is_own else 1
+        value = node.input[0] if node.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") else output
+        self.twin.quantizers.append(
+            Quantizer(
+                node.name or output, value, place, scale, zero, axis, node.domain if is_own else "", kind
+            )
+        )
+        return place
 
     def may_be_rectified(self, real: str) -> bool:
         """Whether a value is made by what a Relu stands behind: sums of products, and norms of them."""
-        for _ in range(8):
+        for _ in range(16):
             maker = self.makers.get(real)
             if maker is None:
                 return False
@@ -414,8 +447,9 @@ class _Body:
             raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
         zero = given[2]
         if given[0] in self.constant:  # a weight that is stored in floats, and rounded as the file runs
-            self.codes[node.output[0]] = _Code(given[0], given[1], zero)
             self.twin.activations += 1
+            place = self.mark(node, given[0], node.output[0], given[1], zero)
+            self.codes[node.output[0]] = _Code(place, given[1], zero)
             return
         self.give_codes(node, given[0], node.output[0], given[1], zero)
 
@@ -441,7 +475,8 @@ class _Body:
         self.twin.activations += 1
         self.keep(np.array(1, np.float32), scale)
         self.keep(np.array(0, np.uint8), zero)
-        self.codes[codes] = _Code(node.input[0], scale, zero, is_plain=True)
+        place = self.mark(node, node.input[0], codes, "", "")
+        self.codes[codes] = _Code(place, scale, zero, is_plain=True)
 
     def multiply_integers(self, node: Any) -> None:
         a, b, a_zero, b_zero = [*node.input, "", "", ""][:4]
@@ -486,6 +521,7 @@ class _Body:
         self._product(node, left, right, bias)
 
     def multiply_dynamically(self, node: Any) -> None:
+        self.twin.untold += 1
         a, b, b_scale, b_zero, bias = [*node.input, *[""] * 3][:5]
         self._product(node, a, self.add("Mul", [self.minus_zero(b, b_zero), b_scale]), bias)
 
@@ -570,6 +606,7 @@ class _Body:
         self.made.append(made)
 
     def recur(self, node: Any) -> None:
+        self.twin.untold += 1
         x, w, r, b, lens, h, c, p, w_s, w_z, r_s, r_z = [*node.input, *[""] * 4][:12]
         self.twin.products += 1
         turned = []

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
-from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.errors import UsageError
 from analyzer.model import Key
 from analyzer.model.content import Array
@@ -20,6 +17,7 @@ from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import DEAD, Known
+from analyzer.verify.costs import Exchange, Held, put
 from analyzer.verify.side import Side
 
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
@@ -69,14 +67,14 @@ def check_whole(result: Reconciliation, source: str) -> None:
         )
 
 
-def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> int:
+def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Exchange:
     """Load what the file holds into the module: of all tensors, or of those that it holds rounded.
 
     What is not PyTorch's in the file, and so is a fault, stays as PyTorch has it. A batch normalization that was folded
     into a convolution and rounded with it becomes one that only adds the bias which the file has.
 
     Returns:
-        How many tensors were exchanged.
+        What was exchanged, by module, and the module as it was before, unless its weights are made up (`is_all`).
 
     Raises:
         UsageError: a tensor of the file cannot be read.
@@ -89,31 +87,60 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> in
         for each in recovery.tensors
         if is_all or (each.name in rounded and each.line not in UNBALANCED)
     }
-    found: dict[str, Array] = {}
+    found: dict[str, dict[str, Array]] = {}
     for name, each in tensors.items():
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
-        found[name] = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
-    found |= dict(_copies(result, restorer))
-    found |= dict(_buffers(result, restorer))
-    if not is_all:
-        for name, value in _unfold(result, restorer):
-            found[name] = value
-    if found:
-        with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
-            path = Path(folder, "state.safetensors")
-            slots = [FileTensor(name, DType.FLOAT, value.shape) for name, value in found.items()]
-            write_state_file(
-                path, slots, lambda slot: iter([found[slot.name].astype(np.float32).reshape(-1)])
-            )
-            side.load(path)
-    return len(found)
+        value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
+        found.setdefault(_owner(name), {})[name] = value
+    for owner, name, value in (*_copies(result, restorer), *_buffers(result, restorer)):
+        found.setdefault(owner, {})[name] = value
+    for owner, name, value in () if is_all else _unfold(result, restorer):
+        found.setdefault(owner, {})[name] = value
+    stored = _stored(result)
+    tensors_of = {
+        module: {key for name in values for key in stored.get(name, ())} for module, values in found.items()
+    }
+    by_key = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    held = tuple(
+        Held(
+            module,
+            values,
+            sum(by_key[key].nbytes for key in tensors_of[module]),
+            sum(math.prod(restorer.shape(by_key[key])) * _SINGLE for key in tensors_of[module]),
+        )
+        for module, values in found.items()
+    )
+    if not held:
+        return Exchange(is_made_up=is_all)
+    varying = dict(_by_call(result, restorer))
+    original = None if is_all else side.apart()
+    put(side, held)
+    side.vary(varying)
+    return Exchange(held, original, is_all)
+
+
+_SINGLE = 4
+"""Bytes of a number in single precision."""
+
+
+def _owner(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _stored(result: Reconciliation) -> dict[str, tuple[Key, ...]]:
+    """The stored tensors of each parameter and buffer, codes without their scales."""
+    found = {line.name: tuple(line.entries) for line in result.parameters}
+    for line in result.entries:
+        if line.line is Line.BUFFER and line.parameter is not None:
+            found.setdefault(line.parameter, (line.key,))
+    return found
 
 
 def _is_rounded(line: ParameterLine) -> bool:
     return line.line not in UNBALANCED and bool(_ROUNDED.intersection(line.chain))
 
 
-def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """Buffers that the file holds rounded, also those that no state dict has."""
     shapes = {name: buffer.shape for buffer in result.manifest.buffers for name in buffer.names}
     entries = {entry.tensor.key: entry for entry in result.ledger.entries}
@@ -124,10 +151,14 @@ def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, 
         is_rounded = restorer.encoding(tensor) is not None or tensor.dtype.name in ("FLOAT16", "BFLOAT16")
         value = _decode(restorer, result, line.key) if is_rounded else None
         if value is not None and value.size == math.prod(shapes[line.parameter]):
-            yield line.parameter, value.reshape(shapes[line.parameter]).astype(np.float32)
+            yield (
+                _owner(line.parameter),
+                line.parameter,
+                value.reshape(shapes[line.parameter]).astype(np.float32),
+            )
 
 
-def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """Tied tensors that the file holds several times, and rounded in several ways: each name with its own values."""
     lines = {line.name: line for line in result.parameters}
     for parameter in result.manifest.parameters:
@@ -153,7 +184,32 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, A
             free = [
                 key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
             ]
-            yield name, values[[*mine, *free, *values][0]]
+            yield _owner(parameter.name), name, values[[*mine, *free, *values][0]]
+
+
+def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
+    """Parameters of modules that are called several times, which the file holds rounded anew for each call."""
+    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    tied = {parameter.name for parameter in result.manifest.parameters if parameter.tied}
+    for line in result.parameters:
+        if not _is_rounded(line) or len(line.entries) < 2 or line.name in tied:
+            continue
+        values: list[Array] = []
+        for key in sorted(line.entries, key=lambda each: _first_reader(result, each)):
+            value = _decode(restorer, result, key)
+            if value is not None and value.shape == shapes[line.name]:
+                values.append(value.astype(np.float32))
+        if len(values) == len(line.entries) and any(not np.array_equal(values[0], each) for each in values):
+            yield line.name, values
+
+
+def _first_reader(result: Reconciliation, key: Key) -> int:
+    """Where in the file a stored tensor is read first, past what decodes it."""
+    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
+    readers = result.ledger.wiring.readers(
+        tensor, ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
+    )
+    return min((reader.node.position for reader in readers), default=0)
 
 
 def _is_in(scope: str, module: str) -> bool:
@@ -175,7 +231,7 @@ def _decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | Non
     return tensor.payload.array() if encoded is None else encoded.array()
 
 
-def _unfold(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, Array]]:
+def _unfold(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these."""
     lines = {line.name: line for line in result.parameters}
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
@@ -194,12 +250,17 @@ def _unfold(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, A
         parts = [*restorer.values(shapes[line.name], DType.FLOAT, plain)]
         if bias is None or not parts:
             continue
-        yield line.name, np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name])
+        owner = _owner(line.name)
+        yield (
+            owner,
+            line.name,
+            np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name]),
+        )
         count = bias.size
-        yield f"{norm}.bias", bias.reshape(-1).astype(np.float32)
-        yield f"{norm}.weight", np.ones(count, np.float32)
-        yield f"{norm}.running_mean", np.zeros(count, np.float32)
-        yield f"{norm}.running_var", np.ones(count, np.float32)
-        own = f"{line.name.rpartition('.')[0]}.bias"
+        yield owner, f"{norm}.bias", bias.reshape(-1).astype(np.float32)
+        yield owner, f"{norm}.weight", np.ones(count, np.float32)
+        yield owner, f"{norm}.running_mean", np.zeros(count, np.float32)
+        yield owner, f"{norm}.running_var", np.ones(count, np.float32)
+        own = f"{owner}.bias"
         if own in shapes:
-            yield own, np.zeros(shapes[own], np.float32)
+            yield owner, own, np.zeros(shapes[own], np.float32)

@@ -55,7 +55,7 @@ def test_every_flag_limits_a_metric_and_the_command_has_it() -> None:
     assert set(METRICS_OF) == {
         option
         for option in options
-        if re.match(r"--(max-(?!objects|memory|macs)|min-|allowed-|no-(?!config))", option)
+        if re.match(r"--(max-(?!objects|memory|macs|drift)|min-|allowed-|no-(?!config))", option)
     }
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -138,6 +140,31 @@ def four_bits(source: Path, target: Path) -> None:
     quantizer.model.save_model_to_file(str(target))
 
 
+def test_what_one_rounded_layer_costs_is_all_that_rounding_costs(exported: Path, tmp_path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    proto = onnx.load(exported / "model.onnx")
+    names = {each.name for each in proto.graph.initializer}
+    products = [each.name for each in proto.graph.node if each.op_type == "MatMul" and each.input[1] in names]
+    quantizer = MatMulNBitsQuantizer(proto, block_size=32, is_symmetric=True, nodes_to_exclude=products[1:])
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(tmp_path / "model.onnx"))
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert (code, document["same"]) == (0, True)
+    costs = document["costs"]
+    assert isinstance(costs, dict)
+    (row,) = costs["layers"]
+    query = "encoder.layer.0.attention.self.query"
+    assert (row["module"], row["float_nbytes"]) == (query, 64 * 64 * 4)
+    assert row["nbytes"] == 64 * 64 // 2
+    assert row["signal_to_error_db"] == pytest.approx(document["drift_db"], abs=0.5)
+    kept = costs["kept"]
+    assert (kept["modules"], kept["more_nbytes"]) == ([query], row["float_nbytes"] - row["nbytes"])
+    assert kept["signal_to_error_db"] is None or kept["signal_to_error_db"] > 100
+
+
 FORMS = {"half": half, "dynamic": dynamic, "QDQ": static, "four bits": four_bits}
 
 
@@ -150,7 +177,16 @@ def test_a_file_with_codes_or_half_precision_computes_pytorchs_function_of_its_w
     code, document = verify(tmp_path / "model.onnx", "--against", exported)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
-    assert any("PyTorch computes with those of the file" in each for each in document["uncovered"])
+    assert not any("weights cost" in each for each in document["uncovered"])
+    costs = document["costs"]
+    assert isinstance(costs, dict)
+    assert (costs["kept"] is None) == (form == "half")
+    alone = [row["signal_to_error_db"] for row in costs["layers"]]
+    assert alone == sorted(alone)
+    assert min(costs["weights_db"], costs["codes_db"] or 999) == pytest.approx(document["drift_db"], abs=6)
+    if form != "half":
+        assert costs["kept"]["modules"] == [row["module"] for row in costs["layers"][:3]]
+        assert costs["kept"]["signal_to_error_db"] > costs["kept"]["before_db"]
 
 
 @pytest.mark.parametrize("form", ["half", "dynamic", "QDQ"])
@@ -269,6 +305,93 @@ def test_codes_take_the_place_of_norms_and_activations_and_compute_the_same(
     assert (code, document["same"], document["first"]) == (0, True, None)
 
 
+def scaled(proto: onnx.ModelProto, name: str, factor: float) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(held) * np.float32(factor)
+    held.CopyFrom(onnx.numpy_helper.from_array(np.asarray(value, np.float32), name))
+
+
+def lowest(proto: onnx.ModelProto, name: str) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == name)
+    value = onnx.numpy_helper.to_array(held)
+    least = np.full_like(value, np.iinfo(value.dtype).min)
+    held.CopyFrom(onnx.numpy_helper.from_array(least, name))
+
+
+@pytest.mark.parametrize("factor", [4, 16, 1 / 4, 1 / 16, 0])
+def test_a_quantizer_that_does_not_fit_its_values_differs(
+    exported: Path, tmp_path: Path, factor: float
+) -> None:
+    static(exported / "model.onnx", tmp_path / "model.onnx")
+    proto = onnx.load(tmp_path / "model.onnx")
+    gelu = next(each for each in proto.graph.node if each.op_type == "Gelu")
+    made = next(each for each in proto.graph.node if gelu.input[0] in each.output)
+    wrong = next(n for n in proto.graph.node if n.op_type == "QuantizeLinear" and made.input[0] in n.output)
+    if factor:
+        scaled(proto, wrong.input[1], factor)
+    else:
+        lowest(proto, wrong.input[2])
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    code, document = verify(tmp_path / "model.onnx", "--against", exported)
+
+    assert (code, document["same"]) == (1, False)
+    wiring = document["wiring"]
+    assert isinstance(wiring, dict)
+    told = [(each["kind"], each["node"]) for each in wiring["differences"]]
+    assert told == [("quantizer", wrong.name)]
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert first["module"] == "encoder.layer.0.intermediate.dense"
+
+
+def check(*arguments: object) -> tuple[int, dict[str, Any]]:
+    result = run_here("check", *arguments, "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("check"))
+    (rule,) = document["rules"]
+    return result.returncode, rule
+
+
+def test_a_drift_beyond_the_limit_fails_and_the_dearest_modules_are_told(
+    exported: Path, tmp_path: Path
+) -> None:
+    shutil.copy(exported / "manifest.json", tmp_path)
+    dynamic(exported / "model.onnx", tmp_path / "model.onnx")
+
+    passed = check(tmp_path / "model.onnx", "--max-drift", "20dB")
+    observed = passed[1]["observed"]
+    failed = check(tmp_path / "model.onnx", "--max-drift", f"{observed + 5} dB")
+
+    assert (passed[0], passed[1]["status"]) == (0, "PASS")
+    assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 5)
+    _, document = verify(tmp_path / "model.onnx", "--seed", 1, "--seed", 2)
+    assert document["drift_db"] == pytest.approx(observed, abs=4)
+    parts = [each["value"] for each in failed[1]["contributors"]]
+    assert parts == sorted(parts)
+    assert parts
+
+
+def test_a_drift_that_nobody_can_measure_is_no_pass(exported: Path, tmp_path: Path) -> None:
+    shutil.copy(exported / "model.onnx", tmp_path)
+    alone = check(tmp_path / "model.onnx", "--max-drift", "40dB")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    weightless = check(tmp_path / "model.onnx", "--max-drift", "40dB")
+
+    for code, rule in (alone, weightless):
+        assert (code, rule["status"], rule["skipped"]) == (2, "SKIP", "not-evaluated")
+    assert "manifest.json" in alone[1]["message"]
+    assert "weights" in weightless[1]["message"]
+
+
+@pytest.mark.parametrize("text", ["", "forty", "-3dB", "40%", "4e3"])
+def test_a_limit_that_is_no_number_of_decibels_is_refused(exported: Path, text: str) -> None:
+    result = run_here("check", exported / "model.onnx", f"--max-drift={text}")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "write it as 40dB" in result.stderr
+
+
 FACTORY = """
 import torch
 class Net(torch.nn.Module):
@@ -298,5 +421,75 @@ def test_what_is_no_tensor_is_given_to_forward_as_it_was(
     assert run_here("export", "net:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
 
     code, document = verify(tmp_path / "out" / "model.onnx")
+
+    assert (code, document["same"]) == (0, True)
+
+
+POSITIONS = """
+import torch
+class Positions(torch.nn.Embedding):
+    def forward(self, values):
+        return super().forward(torch.arange(values.shape[1]).expand(values.shape[:2]))
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.positions = torch.nn.Embedding(30, 8), Positions(40, 8)
+        self.last = torch.nn.Linear(8, 5)
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.last(x + self.positions(x))
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randint(0, 30, (2, 7)),)
+"""
+
+
+def test_a_table_whose_module_is_given_no_ids_is_watched_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "positions.py").write_text(POSITIONS)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "positions:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+
+    code, document = verify(tmp_path / "out" / "model.onnx")
+
+    assert (code, document["same"]) == (0, True)
+    assert any("33 of 40 rows of positions" in each for each in document["uncovered"])
+
+
+TWICE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.again, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 5)
+    def forward(self, x):
+        x = self.again(x) * 3
+        x = self.again(x.exp())
+        return self.last(x)
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randn(4, 16),)
+"""
+
+
+def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "twice.py").write_text(TWICE)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "twice:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+    model = tmp_path / "out" / "model.onnx"
+    name = onnx.load(model, load_external_data=False).graph.input[0].name
+    random = np.random.default_rng(0)
+    samples: list[dict[str, object]] = [
+        {name: random.normal(size=(4, 16)).astype(np.float32)} for _ in range(4)
+    ]
+    quantize(model, model.with_name("int8.onnx"), samples, "QDQ")
+    held = onnx.load(model.with_name("int8.onnx")).graph.initializer
+    codes = [each for each in held if each.data_type == onnx.TensorProto.INT32 and [*each.dims] == [16]]
+    assert len({each.raw_data for each in codes}) == 2  # of one parameter
+
+    code, document = verify(model.with_name("int8.onnx"))
 
     assert (code, document["same"]) == (0, True)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from tools.faults.cases import CLEAN, Case, run_apart
+from tools.faults.quantizing import FAULTS
 from tools.faults.report import render_markdown, render_text
+from tools.matrix.architectures import ARCHITECTURES
 from tools.suite.command import Suite, run_suite
-from tools.tamper.catalog import KINDS
+
+FORMS = ("dynamic", "qdq", "int8", "fp16", "legacy", "nbits", "ort-basic")
 
 SUITE = Suite(
     name="faults",
     purpose="Put faults into small models, and see what verify tells.",
-    forms=("dynamic", "legacy", "fp16", "int8", "low", "ort-basic"),
-    titles=(CLEAN, *KINDS),
+    forms=FORMS,
+    titles=(CLEAN, *FAULTS),
     run=run_apart,
     absent=lambda base, title, why: Case(base, title, "no place", why),
     is_wrong=lambda case: case.status in ("silent", "alarm", "failed"),
     loud=frozenset({"silent", "alarm", "failed"}),
     text=render_text,
     markdown=render_markdown,
+    architectures=(*(name for name in ARCHITECTURES if name not in ("bert", "albert")), "net"),
+    always=frozenset({CLEAN}),
 )
 
 if __name__ == "__main__":

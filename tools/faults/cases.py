@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tools.faults.causes import is_named
+from tools.faults.quantizing import FAULTS, GROUP
 from tools.faults.truth import find_modules, is_right
 from tools.matrix.isolated import first_line
 from tools.suite.apart import answer_apart
 from tools.suite.bases import Base
 from tools.suite.running import Runner, distance, open_base
 from tools.suite.surgery import NoPlaceError, Seen, Surgery
-from tools.tamper.catalog import KINDS
 
 Status = Literal[
     "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
@@ -29,6 +29,8 @@ CLEAN = "clean"
 CHANGED = 1e-4
 """Of the largest output: what is less is rounding."""
 _SECONDS = 300.0
+_EACH = 40.0
+"""Seconds of a case, all in all, before its process is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,13 @@ class Case:
 def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
     """The same as `run_cases`, in a process of its own; what kills it costs one case."""
     return answer_apart(
-        run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "failed", why)
+        run_cases,
+        kinds,
+        folder,
+        base,
+        seed,
+        killed=lambda kind, why: Case(base, kind, "failed", why),
+        each=_EACH,
     )
 
 
@@ -64,8 +72,11 @@ def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list
     """Put these faults into one honest file, each time from the start; `clean` puts none."""
     from analyzer.account.audit import audit_model
 
-    model, runner, seen = open_base(folder, base)
-    before = runner.run(model)
+    try:
+        model, runner, seen = open_base(folder, base)
+        before = runner.run(model)
+    except Exception as error:  # noqa: BLE001  a tool has made a file that does not run
+        return [Case(base, kind, "does not run", first_line(error)) for kind in kinds]
     ledger = audit_model(base.path(folder))
     judge = _Judge(folder, base)
     place = Path(tempfile.mkdtemp(prefix="faults-"))
@@ -111,6 +122,21 @@ class _Judge:
         return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
 
 
+def _without_codes(runner: Runner, model: Any, faulty: Any, change: float) -> float:
+    """The change of the float twins: any noise turns some code over, which is a step of all that follows."""
+    import onnx
+
+    from analyzer.verify.twin import RefusedError, make_twin
+
+    try:
+        twins = [make_twin(onnx.ModelProto.FromString(each.SerializeToString())) for each in (model, faulty)]
+    except RefusedError:
+        return change
+    if not any(each.activations or each.products for each in twins):
+        return change
+    return distance(runner.run(twins[0].model), runner.run(twins[1].model))
+
+
 def _run(
     model: Any,
     runner: Runner,
@@ -135,9 +161,11 @@ def _run(
         random = np.random.default_rng([seed, zlib.crc32(f"{base.name}/{kind}".encode())])
         surgery = Surgery(faulty, seen, random)
         try:
-            KINDS[kind].make(surgery)
+            FAULTS[kind].make(surgery)
             faulty = surgery.finish()
             change = distance(before, runner.run(faulty))
+            if change >= CHANGED and FAULTS[kind].group != GROUP:
+                change = _without_codes(runner, model, faulty, change)
         except NoPlaceError as error:
             return Case(base, kind, "no place", str(error))
         except Exception as error:  # noqa: BLE001  whatever onnxruntime says, no one can deploy this

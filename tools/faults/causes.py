@@ -8,6 +8,7 @@ from collections.abc import Sequence
 _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
+    (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
     (r"axis|mean over another", r"axis|mean"),
     (
         r"activation (replaced|negated)|every activation",
@@ -34,12 +35,13 @@ _WORDS: Sequence[tuple[str, str]] = (
     (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
 )
 _GROUPS = {
+    "quantizers": r"is rounded to codes",
     "planted": r"which PyTorch does not have|nothing of PyTorch",
     "content": _WEIGHT,
     "orientation": _WEIGHT + r"|turned|flipped",
     "hollow": _WEIGHT + r"|which PyTorch does not have",
     "folded-factor": _WEIGHT + r"|scale|times",
-    "tables": _WEIGHT + r"|ids|output|rows",
+    "tables": _WEIGHT + r"|ids|output|rows|which PyTorch does not have",
     "forged": _WEIGHT + r"|which PyTorch does not have",
 }
 

@@ -13,7 +13,9 @@ _MOST = 6
 def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     """The scopes of nodes that were changed, added or taken out, or that read what was changed.
 
-    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now.
+    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now. Where a node reads
+    something else than before, what it read is meant too: that may be left out, and nothing else be wrong. So are nodes
+    that no output depends on any more.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
@@ -24,6 +26,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     }
     readers = _readers([*before.values(), *after.values()])
     makers = {name: key for key, node in after.items() for name in node.output}
+    old_makers = {name: key for key, node in before.items() for name in node.output}
     stored = _changed_tensors(honest, faulty)
     changed = [
         key
@@ -36,20 +39,44 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     for name in stored:
         found |= _scopes_of(name, readers, scopes)
     for key in changed:
+        node: Any = after.get(key, before.get(key))
+        old: Any = before.get(key, node)
+        for name in {*old.input} - {*node.input}:  # what is read no longer is left out
+            maker = old_makers.get(name)
+            if maker in scopes:
+                found.add(scopes[maker])
         if key in scopes:
             found.add(scopes[key])
             continue
-        node: Any = after.get(key, before.get(key))
         for name in node.input:
             maker = makers.get(name)
             if maker in scopes:
                 found.add(scopes[maker])
         for name in node.output:
             found |= _scopes_of(name, readers, scopes)
+    skipped = _live(honest) & set(after) - _live(faulty)
+    if len(skipped) < len(before) / 2:  # else an output has another source, and nothing is skipped
+        found |= {scopes[key] for key in skipped if key in scopes}
     outputs = {value.name for value in faulty.graph.output} - {value.name for value in honest.graph.output}
     for name in outputs:
         found |= {scopes[name]} if name in scopes else set()
     return frozenset(found)
+
+
+def _live(model: Any) -> set[str]:
+    """The keys of nodes that an output depends on."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    waiting, found = [value.name for value in model.graph.output], set[str]()
+    while waiting:
+        node = makers.get(waiting.pop())
+        if node is not None and _key(node) not in found:
+            found.add(_key(node))
+            waiting += node.input
+            for attribute in node.attribute:
+                for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                    waiting += [name for inner in body.node for name in inner.input]
+                    waiting += [value.name for value in body.output]
+    return found
 
 
 def _key(node: Any) -> str:

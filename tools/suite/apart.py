@@ -14,17 +14,23 @@ _START, _EACH = 120.0, 5.0
 
 
 def answer_apart(
-    function: Callable[..., list[T]], items: Sequence[str], *args: Any, killed: Callable[[str, str], T]
+    function: Callable[..., list[T]],
+    items: Sequence[str],
+    *args: Any,
+    killed: Callable[[str, str], T],
+    each: float = _EACH,
 ) -> list[T]:
     """Return what `function(items, *args)` does, an answer for each item.
 
     Where the process dies or takes too long the items are halved until the one is found; it gets `killed`'s answer.
     """
     try:
-        return list(call_isolated(function, items, *args, seconds=_START + _EACH * len(items)))
+        return list(call_isolated(function, items, *args, seconds=_START + each * len(items)))
     except CellError as error:
         if len(items) == 1:
             return [killed(items[0], str(error))]
     half = len(items) // 2
     parts = (items[:half], items[half:])
-    return [answer for part in parts for answer in answer_apart(function, part, *args, killed=killed)]
+    return [
+        answer for part in parts for answer in answer_apart(function, part, *args, killed=killed, each=each)
+    ]

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tools.suite.bases import Base, bases, make_base
+from tools.suite.bases import ARCHITECTURES, Base, bases, make_base
 
 __all__ = ["Suite", "run_suite"]
 
@@ -41,6 +42,9 @@ class Suite:
     """Statuses that get a line even where nobody asks for every line."""
     text: Callable[[Sequence[Any]], str]
     markdown: Callable[[Sequence[Any]], str]
+    architectures: tuple[str, ...] = ARCHITECTURES
+    always: frozenset[str] = frozenset()
+    """Of `titles`, those that are done to every file also where a sample is asked."""
 
 
 def run_suite(suite: Suite) -> None:
@@ -53,7 +57,7 @@ def run_suite(suite: Suite) -> None:
     folder = options.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
-    pairs = choose(suite, tuple(options.only), options.sample, options.seed)
+    pairs = choose(suite, tuple(options.only), options.sample, options.seed, options.each)
     if not pairs:
         sys.exit(f"no case fits {' or '.join(options.only)}; a name is <architecture>/<form>/<what is done>")
     chosen: dict[Base, list[str]] = {}
@@ -67,6 +71,8 @@ def run_suite(suite: Suite) -> None:
 
     def run(job: tuple[Base, list[str]]) -> list[Any]:
         base, titles = job
+        if options.minutes is not None and time.perf_counter() - start > 60 * options.minutes:
+            return []
         sys.stderr.write(f"{base.name}: {titles[0]} and {len(titles) - 1} more\n")
         reason = make_base(folder, base)
         if reason:
@@ -91,14 +97,35 @@ def run_suite(suite: Suite) -> None:
     sys.exit(any(map(suite.is_wrong, cases)))
 
 
-def choose(suite: Suite, patterns: Sequence[str], sample: int | None, seed: int) -> list[tuple[Base, str]]:
-    """The cases whose name fits any of the patterns, all of them without one; of these a sample where one is asked."""
+def choose(
+    suite: Suite, patterns: Sequence[str], sample: int | None, seed: int, each: int | None = None
+) -> list[tuple[Base, str]]:
+    """The cases whose name fits any of the patterns, all of them without one; of these a sample where one is asked.
+
+    Args:
+        suite: whose cases.
+        patterns: of names.
+        sample: so many of all.
+        seed: of what is drawn.
+        each: so many of each file, beside those that are always there: all files of one form come before the next.
+    """
     pairs = [
         (base, title)
-        for base in bases(suite.forms)
+        for base in bases(suite.forms, suite.architectures)
         for title in suite.titles
         if not patterns or any(fnmatchcase(f"{base.name}/{title}", pattern) for pattern in patterns)
     ]
+    if each is not None:
+        drawn: list[tuple[Base, str]] = []
+        files = list(dict.fromkeys(base for base, _ in pairs))
+        forms = list(dict.fromkeys(base.form for base in files))
+        for base in sorted(files, key=lambda one: forms.index(one.form)):
+            titles = [title for other, title in pairs if other == base and title not in suite.always]
+            random = np.random.default_rng([seed, zlib.crc32(base.name.encode())])
+            chosen = np.sort(random.choice(len(titles), min(each, len(titles)), replace=False))
+            kept = [title for other, title in pairs if other == base and title in suite.always]
+            drawn += [(base, title) for title in (*kept, *(titles[place] for place in chosen))]
+        return drawn
     if sample is None or sample >= len(pairs):
         return pairs
     places: Iterable[int] = np.sort(np.random.default_rng(seed).choice(len(pairs), sample, replace=False))
@@ -115,6 +142,15 @@ def _arguments(suite: Suite) -> argparse.Namespace:
         help="cases whose name fits: <architecture>/<form>/<what is done>, as gpt2/int8/*; may be repeated",
     )
     parser.add_argument("--sample", type=int, metavar="N", help="that many cases, drawn with the seed")
+    parser.add_argument(
+        "--each", type=int, metavar="N", help="that many cases of each file, drawn with the seed"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help="start no file after so long; what is left out is in no table",
+    )
     parser.add_argument("--seed", type=int, default=0, help="of everything that is drawn (0)")
     parser.add_argument(
         "--folder",

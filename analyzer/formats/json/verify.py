@@ -6,7 +6,7 @@ import math
 
 from analyzer.documents import verify as records
 from analyzer.formats.json.parts import Fields, head
-from analyzer.verify.record import Agreement, VerifyReport
+from analyzer.verify.record import Agreement, Costs, VerifyReport
 
 
 def document_verification(report: VerifyReport) -> records.VerifyDocument:
@@ -44,11 +44,42 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
             )
             for each in report.values
         ],
+        drift_db=_finite(report.drift_db),
+        costs=None if report.costs is None else _costs(report.costs),
         inputs=[
             records.VerifiedInput(name=fed.name, dtype=fed.dtype, shape=list(fed.shape), seed=fed.seed)
             for fed in report.inputs
         ],
         uncovered=list(report.uncovered),
+    )
+
+
+def _costs(costs: Costs) -> records.VerifyCosts:
+    kept = costs.kept
+    return records.VerifyCosts(
+        weights_db=_finite(costs.weights_db),
+        codes_db=_finite(costs.codes_db),
+        layers=[
+            records.VerifyLayerCost(
+                module=each.module,
+                signal_to_error_db=_finite(each.signal_to_error_db),
+                weights_db=_finite(each.weights_db),
+                codes_db=_finite(each.codes_db),
+                quantizers=each.quantizers,
+                nbytes=each.nbytes,
+                float_nbytes=each.float_nbytes,
+            )
+            for each in costs.layers
+        ],
+        kept=None
+        if kept is None
+        else records.VerifyKept(
+            modules=list(kept.modules),
+            more_nbytes=kept.more_nbytes,
+            before_db=_finite(kept.before_db),
+            signal_to_error_db=_finite(kept.signal_to_error_db),
+        ),
+        unmeasured=costs.unmeasured,
     )
 
 

@@ -1,0 +1,96 @@
+"""`--max-drift 40dB` -> a verdict of each model: is the file, as it runs, no further off PyTorch than that?"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+from analyzer.budget.record import AtLeast, Contributor, Rule, Skipped, Status, Unit, Verdict
+from analyzer.errors import UsageError
+from analyzer.text import shown
+from analyzer.verify.record import VerifyReport
+
+_FLAG = "--max-drift"
+_MOST = 10
+"""Modules that are told of what is too much."""
+_AMOUNT = re.compile(r"(?P<number>\d{1,4})\s*(?:db)?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class DriftLimit:
+    """A limit of how far outputs may be off."""
+
+    decibels: int
+    """Signal to error, at least."""
+
+    @property
+    def rule(self) -> Rule:
+        """The limit as a line of a budget."""
+        return Rule(_FLAG.removeprefix("--"), "drift", AtLeast(self.decibels), origin=_FLAG)
+
+
+def parse_drift_limit(text: str) -> DriftLimit:
+    """Read a limit: whole decibels of signal over error.
+
+    >>> parse_drift_limit("40dB").decibels, parse_drift_limit("40").decibels
+    (40, 40)
+
+    Raises:
+        UsageError: it says something else.
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{_FLAG} {shown(text)}: no whole number of decibels; write it as 40dB")
+    return DriftLimit(int(found["number"]))
+
+
+def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
+    """Hold what a verification has measured against a limit; what is not known is never within it.
+
+    Args:
+        limit: of `parse_drift_limit`.
+        path: the model, as it was named.
+        report: of `verify_module`, with the question what rounding costs.
+    """
+    drift = report.drift_db
+    if not report.is_answered:
+        return skip_drift(limit, path, "an output could not be compared")
+    if drift is None:
+        return skip_drift(limit, path, f"{report.against} has no weights of its own")
+    if drift == -math.inf:
+        return _verdict(limit, path, Status.FAIL, message="an output is lost: numbers are infinite, or none")
+    if drift == math.inf:
+        return _verdict(limit, path, Status.PASS, message="outputs are PyTorch's, bit by bit")
+    observed = math.floor(drift)
+    missing = limit.decibels - observed
+    contributors: tuple[Contributor, ...] = ()
+    if missing > 0 and report.costs is not None:
+        alone = [(each.module, each.signal_to_error_db) for each in report.costs.layers]
+        contributors = tuple(
+            Contributor(name, math.floor(db)) for name, db in alone[:_MOST] if _is_number(db)
+        )
+    return _verdict(
+        limit,
+        path,
+        Status.FAIL if missing > 0 else Status.PASS,
+        observed=observed,
+        exceeded_by=missing if missing > 0 else None,
+        contributors=contributors,
+        message=f"outputs are off PyTorch's by {drift:.1f} dB signal to error"
+        + (f", and at least {limit.decibels} are required" if missing > 0 else ""),
+    )
+
+
+def skip_drift(limit: DriftLimit, path: str, why: str) -> Verdict:
+    """The verdict where nobody could measure it, which is no pass."""
+    return _verdict(limit, path, Status.SKIP, skipped=Skipped.NOT_EVALUATED, message=why)
+
+
+def _verdict(limit: DriftLimit, path: str, status: Status, **given: Any) -> Verdict:
+    return Verdict(limit.rule, path, status, Unit.DECIBELS, limit=limit.decibels, **given)
+
+
+def _is_number(value: float | None) -> TypeGuard[float]:
+    return value is not None and math.isfinite(value)

@@ -1,0 +1,389 @@
+"""What quantizers do to the values of a twin -> what each costs, and which of them are wrong for certain.
+
+A quantizer that is off does not show in the twin, which goes without. Whether it fits is a question of the values that
+it was calibrated with, and nobody has these. So the file is its own witness, in three ways.
+
+- A bias of whole numbers counts in steps of activation x weight. Where the others of a file do and one does not, its
+  activation's scale was changed afterwards, whatever the values are.
+- What Softmax or Sigmoid gives ends at 1. Codes that reach far beyond are wrong, whatever the values are, unless the
+  scale is that of a neighbour which needs it.
+- Where nearly all ranges of a file fit the values of these runs, it was calibrated with values like these. A range that
+  then is off by a factor of its own, and that loses what a range of the values would keep, was not calibrated: if the
+  ranges of all that it is computed of fit, or the next range behind it does and all between gives twice as much where
+  it is given twice as much. Where the ranges of a file do not fit these values in general, or nothing of this is known,
+  other inputs are the better explanation: nothing is said against any, and that is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model import Graph, StoredTensor
+from analyzer.model.content import Array
+from analyzer.verify.asked import QuantizerAnswer, Rounded
+from analyzer.verify.prints import HUGE
+
+Edge = tuple[list[str], list[str], str]
+"""Inputs, outputs and operator of a node of the twin."""
+
+_FITS = 0.75
+"""Powers of two between a range and its values, where one was calibrated with values like these: two draws of a hundred
+numbers differ by less in their largest, and so do calibrators that leave out what is rare."""
+_MOST_FIT = 0.8
+"""Share of the ranges that fit, where a file was calibrated with values like these."""
+_LEAST_FIT = 4
+"""And how many."""
+_BEYOND = 1.0
+"""Powers of two by which values go beyond a range that cuts, more than those of its neighbours: a calibrator that
+leaves out outliers cuts so far, but no more than one number in a hundred."""
+_CUT = 0.02
+"""Share of numbers that are cut off then."""
+_COARSE = 1.5
+"""Powers of two by which a range is too large, more than those of its neighbours."""
+_GIVEN = 3.0
+"""The same of an input of the graph, on whichever side: a picture is added up by the next layer, and noise cancels."""
+_LOSS = 6.0
+"""Decibels that are lost, beside codes over the range of the values: one bit."""
+_MASKED = 6.0
+"""Powers of two by which a range that Softmax reads may be too large: a mask that no run has is in it."""
+_FEW = 16
+"""Numbers from which a range may be told."""
+_MANY_BIASES = 3
+_EXACT = 1e-3
+_BOUNDED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh"})
+"""Operators that give 1 at most, whatever they are given."""
+_MOVERS = frozenset(
+    {
+        *("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand"),
+        *("Cast", "Gather", "DequantizeLinear"),
+    }
+)
+_LINEAR = frozenset(
+    {*_MOVERS, "Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Sub", "Concat", "Pad", "Relu", "LeakyRelu"}
+)
+"""Operators that give twice as much where they are given twice as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """A quantizer, and what it does in all runs."""
+
+    quantizer: QuantizerAnswer
+    count: int
+    """Numbers that it was given, without those of masks."""
+    cut: float
+    """Share of numbers that are cut off."""
+    beyond: float
+    """Powers of two by which the largest number is beyond what the codes reach; negative where they reach further."""
+    low: float
+    high: float
+    least: float
+    most: float
+    signal_to_error_db: float | None
+    """Of what is rounded; None where nothing is lost."""
+    fitting_db: float | None
+    """The same of codes over the range of these values."""
+    masks: int
+    """Numbers of masks that are cut off."""
+
+    @property
+    def lost_db(self) -> float:
+        """What is lost beside codes over the range of the values."""
+        if self.signal_to_error_db is None or self.fitting_db is None:
+            return 0.0
+        return self.fitting_db - self.signal_to_error_db
+
+    @property
+    def is_told(self) -> bool:
+        """Whether values and range may be held against each other."""
+        return (
+            bool(self.quantizer.scale)
+            and self.count >= _FEW
+            and math.isfinite(self.beyond)
+            and not self.holds_mask
+        )
+
+    @property
+    def holds_mask(self) -> bool:
+        """Whether codes reach as far as a mask, so that one step is larger than all other numbers."""
+        return max(self.most, -self.least) > HUGE
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A quantizer that is wrong."""
+
+    quantizer: QuantizerAnswer
+    expected: str
+    found: str
+
+
+def weigh(
+    quantizers: Iterable[QuantizerAnswer], runs: Sequence[Mapping[str, Rounded]]
+) -> tuple[Weighed, ...]:
+    """Add up what each quantizer does in several runs; those that none of them has reached are left out."""
+    found = []
+    for quantizer in quantizers:
+        each = [run[quantizer.place] for run in runs if quantizer.place in run]
+        count = sum(one.count for one in each)
+        if not count:
+            continue
+        power, error = sum(one.power for one in each), sum(one.error for one in each)
+        low, high = min(one.low for one in each), max(one.high for one in each)
+        step = (max(high, 0.0) - min(low, 0.0)) / each[0].levels
+        beyond = max(one.beyond for one in each)
+        found.append(
+            Weighed(
+                quantizer,
+                count,
+                sum(one.cut for one in each) / count,
+                math.log2(beyond) if beyond else -math.inf,
+                low,
+                high,
+                each[0].least,
+                each[0].most,
+                _decibel(power, error),
+                _decibel(power, count * step * step / 12),
+                sum(one.masks for one in each),
+            )
+        )
+    return tuple(found)
+
+
+def _decibel(power: float, error: float) -> float | None:
+    return 10 * math.log10(power / error) if power and error else None
+
+
+class Judge:
+    """Says which quantizers of a twin are wrong."""
+
+    def __init__(self, weighed: Sequence[Weighed], edges: Sequence[Edge], inputs: Iterable[str]) -> None:
+        self._inputs = frozenset(inputs)
+        self.weighed = {each.quantizer.place: each for each in weighed}
+        self._makers = {name: (inputs, op_type) for inputs, outputs, op_type in edges for name in outputs}
+        self._readers: dict[str, list[Edge]] = {}
+        for edge in edges:
+            for name in edge[0]:
+                self._readers.setdefault(name, []).append(edge)
+        self._next = {place: frozenset(self._behind(place, _LINEAR)) for place in self.weighed}
+        self._all_next = {place: frozenset(self._behind(place)) for place in self.weighed}
+        self._before = {place: self._sources(place) for place in self.weighed}
+        self._clusters = self._cluster()
+
+    @property
+    def is_alike(self) -> bool:
+        """Whether the file was calibrated with values like those of these runs."""
+        told = [each for each in self.weighed.values() if each.is_told and not self._is_bounded(each)]
+        fitting = [each for each in told if abs(each.beyond) <= _FITS]
+        return len(fitting) >= max(_LEAST_FIT, _MOST_FIT * len(told))
+
+    def find(self) -> Iterator[Wrong]:
+        """Those that are wrong for certain, in the order of the file."""
+        for each in self.doubtful(_LOSS):
+            if self._is_endless(each) or (self.is_alike and self._is_off(each)):
+                yield Wrong(each.quantizer, _expected(each), _found(each))
+
+    def doubtful(self, decibels: float) -> tuple[Weighed, ...]:
+        """Those that lose so much of what a range of these values would keep, and no mask is why."""
+        return tuple(
+            each
+            for each in self.weighed.values()
+            if each.is_told and each.lost_db >= decibels and not self._is_whole(each)
+        )
+
+    def _is_whole(self, each: Weighed) -> bool:
+        """Whether the range is of all that the operator gives, so that it is no wonder that values use a part."""
+        return self._is_bounded(each) and not each.cut and max(each.most, -each.least) <= 1 + _EXACT
+
+    def _is_endless(self, each: Weighed) -> bool:
+        """Whether codes reach far beyond what there can be."""
+        if not self._is_bounded(each) or len(self._clusters[each.quantizer.place]) > 1:
+            return False
+        return bool(max(each.most, -each.least) > 2.0**_COARSE)
+
+    def _is_off(self, each: Weighed) -> bool:
+        """Whether a range is off by a factor that no neighbour shares."""
+        mine = self._clusters[each.quantizer.place]
+        near = [self.weighed[name].beyond for name in self._witnesses(mine)]
+        if not near:
+            return False
+        if self._is_input(each):
+            size, reach = max(each.high, -each.low), max(each.most, -each.least)
+            off = math.log2(size / reach) if size and reach else 0.0
+            return off - max(*near, 0.0) >= _GIVEN or min(*near, 0.0) - off >= _GIVEN
+        if each.cut >= _CUT and each.beyond >= _BEYOND:
+            return each.beyond - max(*near, 0.0) >= _BEYOND
+        beyond = max(self.weighed[place].beyond for place in mine)
+        if beyond < -_MASKED and self._is_scores(each):
+            return False
+        if self._is_bounded(each):  # a range of all that there can be is no waste
+            beyond = max(beyond, -math.log2(max(each.most, -each.least, 1e-30)))
+        return beyond <= -_COARSE and min(*near, 0.0) - beyond >= _COARSE
+
+    def _witnesses(self, mine: frozenset[str]) -> set[str]:
+        """Quantizers whose ranges tell what those of a cluster should be; none where these are not enough."""
+        behind = {name for place in mine for name in self._next[place]} - mine
+        behind = {name for name in behind if self._is_witness(self.weighed[name])}
+        before = set[str]()
+        for place in mine:
+            sources = self._before[place]
+            if sources is None:
+                return behind
+            before |= sources - mine
+        if before and all(self._is_witness(self.weighed[name]) for name in before):
+            return behind | before
+        return behind
+
+    def _is_witness(self, each: Weighed) -> bool:
+        return each.is_told and not self._is_bounded(each) and each.signal_to_error_db is not None
+
+    # The twin around a quantizer
+
+    def _is_bounded(self, each: Weighed) -> bool:
+        """Whether the operator that makes the values gives 1 at most."""
+        name = each.quantizer.place
+        for _ in range(16):
+            inputs, op_type = self._makers.get(name, ([], ""))
+            if op_type in _BOUNDED:
+                return True
+            if op_type not in _MOVERS or not inputs:
+                return False
+            name = inputs[0]
+        return False
+
+    def _is_scores(self, each: Weighed) -> bool:
+        """Whether Softmax reads the values."""
+        waiting = [each.quantizer.place]
+        for name in waiting:
+            for _, outputs, op_type in self._readers.get(name, ()):
+                if op_type == "Softmax":
+                    return True
+                if op_type in _MOVERS and len(waiting) < 64:
+                    waiting += outputs
+        return False
+
+    def _is_input(self, each: Weighed) -> bool:
+        """Whether an input of the graph is quantized as it is given, whose size nobody knows."""
+        name = each.quantizer.place
+        for _ in range(16):
+            inputs, op_type = self._makers.get(name, ([], ""))
+            if op_type not in _MOVERS or not inputs:
+                return not op_type
+            name = inputs[0]
+        return False
+
+    def _behind(self, place: str, past: frozenset[str] | None = None) -> Iterator[str]:
+        """The next quantizers on every way, past such operators, or all."""
+        waiting, done = [place], {place}
+        while waiting:
+            for _, outputs, op_type in self._readers.get(waiting.pop(), ()):
+                for name in outputs:
+                    if name in done:
+                        continue
+                    done.add(name)
+                    if past is not None and op_type not in past:
+                        continue
+                    if name in self.weighed:
+                        yield name
+                    else:
+                        waiting.append(name)
+
+    def _sources(self, place: str) -> frozenset[str] | None:
+        """The quantizers of all that a value is computed of; None where it is computed of inputs too."""
+        found, waiting, done = set[str](), [place], {place}
+        while waiting:
+            inputs, op_type = self._makers.get(waiting.pop(), ([], ""))
+            for name in inputs if op_type not in ("Shape", "Size") else ():
+                if name in self._inputs:
+                    return None
+                if name in self.weighed:
+                    found.add(name)
+                elif name not in done:
+                    done.add(name)
+                    waiting.append(name)
+        return frozenset(found)
+
+    def _reach(self, place: str) -> tuple[float, float, bool]:
+        each = self.weighed[place]
+        return each.least, each.most, bool(each.quantizer.scale)
+
+    def _cluster(self) -> dict[str, frozenset[str]]:
+        """Neighbours with one scale and zero point, which are set as one."""
+        found: dict[str, frozenset[str]] = {}
+        for place in self.weighed:
+            if place in found:
+                continue
+            waiting, group = [place], {place}
+            while waiting:
+                name = waiting.pop()
+                for other in self._all_next[name] | {
+                    each for each in self.weighed if name in self._all_next[each]
+                }:
+                    if other not in group and self._reach(name) == self._reach(other):
+                        group.add(other)
+                        waiting.append(other)
+            found.update(dict.fromkeys(group, frozenset(group)))
+        return found
+
+
+def _expected(each: Weighed) -> str:
+    return f"numbers from {each.low:.3g} to {each.high:.3g}"
+
+
+def _found(each: Weighed) -> str:
+    said = f"codes from {each.least:.3g} to {each.most:.3g}"
+    if each.cut >= _CUT and each.beyond >= _BEYOND:
+        return f"{said}, which cut off {each.cut:.0%} of the numbers"
+    return f"{said}, of which the numbers use one in {2.0**-each.beyond:.3g}"
+
+
+def contradicted(each: Weighed, factor: float) -> Wrong:
+    """A quantizer whose scale a bias contradicts by a factor."""
+    expected = f"codes from {each.least * factor:.3g} to {each.most * factor:.3g}, as the bias counts"
+    return Wrong(each.quantizer, expected, f"codes from {each.least:.3g} to {each.most:.3g}")
+
+
+def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
+    """Scales of activations that a bias of whole numbers contradicts, with the factor; where other biases agree."""
+    makers = {name: node for node in graph.nodes for name in node.outputs}
+    stored = {tensor.name: tensor for tensor in graph.tensors}
+
+    def decoder(name: str) -> tuple[str, Array, str] | None:
+        node = makers.get(name)
+        if node is None or node.op_type != "DequantizeLinear" or len(node.inputs) < 2:
+            return None
+        scale = _numbers(stored.get(node.inputs[1]))
+        return None if scale is None else (node.inputs[0], scale, node.inputs[1])
+
+    agreeing, odd = 0, list[tuple[str, float]]()
+    for node in graph.nodes:
+        if node.op_type not in ("Conv", "ConvTranspose", "Gemm") or len(node.inputs) < 3:
+            continue
+        given, weight, bias = (decoder(name) for name in node.inputs[:3])
+        if given is None or weight is None or bias is None or weight[0] not in stored:
+            continue
+        codes = stored.get(bias[0])
+        if codes is None or codes.dtype.name != "INT32" or given[0] in stored or given[1].size != 1:
+            continue
+        product = given[1].reshape(-1)[0] * weight[1].reshape(-1)
+        if bias[1].size not in (1, product.size) or not product.all():
+            continue
+        factors = bias[1].reshape(-1) / product
+        factor = float(np.median(factors))
+        if np.abs(factors - factor).max() > _EXACT * abs(factor):
+            continue
+        if abs(factor - 1) <= _EXACT:
+            agreeing += 1
+        else:
+            odd.append((given[2], factor))
+    if agreeing >= max(_MANY_BIASES, 2 * len(odd)):
+        yield from odd
+
+
+def _numbers(tensor: StoredTensor | None) -> Array | None:
+    array = None if tensor is None or tensor.numel > 1 << 16 else tensor.payload.array()
+    return None if array is None else array.astype(np.float64)

@@ -1,0 +1,92 @@
+"""A handful of faults of `make faults` is caught, each at its module and with its cause; and the table counts right."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tools.faults.cases import CLEAN, Case, run_apart
+from tools.faults.causes import is_named
+from tools.faults.quantizing import FAULTS
+from tools.faults.report import render_markdown, render_text
+from tools.faults.truth import is_right
+from tools.suite.bases import Base, make_base
+
+NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")  # each in another process
+makes_files = [
+    pytest.mark.export,
+    pytest.mark.time,
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, NEEDED)), reason=f"needs {', '.join(NEEDED)}"),
+]
+BERT = Base("bert-masked-lm", "dynamic")
+SAMPLE = {
+    BERT: (
+        "wiring/residual added twice",
+        "wiring/layer skipped",
+        "attributes/epsilon of every norm",
+        "planted/If's Constants",
+        "content/noise on every tensor",
+        "tables/head's rows permuted, the words as they were",
+    ),
+    Base("distilbert", "qdq"): tuple(name for name in FAULTS if name.startswith("quantizers/")),
+}
+
+
+@pytest.mark.parametrize("base", [pytest.param(base, marks=makes_files, id=base.name) for base in SAMPLE])
+def test_a_fault_is_caught_at_its_module_with_its_cause_and_an_honest_file_is_the_same(
+    honest: Path, base: Base
+) -> None:
+    assert make_base(honest, base) == ""
+
+    clean, *cases = run_apart(honest, base, (CLEAN, *SAMPLE[base]), seed=0)
+
+    assert clean.status == "same"
+    odd = [
+        (each.name, each.status, each.reason) for each in cases if each.status not in ("told", "unchanged")
+    ]
+    assert not odd
+    told = [each for each in cases if each.status == "told"]
+    assert len(told) >= len(cases) - 1
+    assert not [(each.name, each.module, each.modules) for each in told if not each.is_placed]
+    assert not [(each.name, each.reason) for each in told if not each.is_explained]
+
+
+def test_a_module_is_right_within_or_around_the_fault() -> None:
+    fault = frozenset({"encoder.layer.1.output"})
+
+    assert is_right("encoder.layer.1.output", fault)
+    assert is_right("encoder.layer.1.output.dense", fault)
+    assert is_right("encoder.layer.1", fault)
+    assert not is_right("encoder.layer.10.output", fault)
+    assert not is_right("[root]", fault)
+
+
+def test_a_cause_is_that_of_the_fault_or_none() -> None:
+    scale = "quantizers/an activation's scale times 16"
+
+    assert is_named("attributes/epsilon of every norm", "epsilon 0.1, and epsilon 1e-12", ("attribute",))
+    assert not is_named("attributes/epsilon of every norm", "Relu, and Gelu in PyTorch", ("operator",))
+    assert not is_named("attributes/epsilon of every norm", "epsilon", ())
+    assert is_named(scale, "h is rounded to codes from -9 to 9", ("quantizer",))
+    assert not is_named(scale, "Relu, and Gelu in PyTorch", ("operator",))
+
+
+def test_the_table_counts_what_changes_an_output() -> None:
+    cases = [
+        Case(BERT, CLEAN, "same"),
+        Case(BERT, "planted/a gate", "told", "x: Mul", 0.1, "x", ("x",), is_placed=True, is_explained=True),
+        Case(BERT, "planted/bools", "told", "y: Mul", 0.1, "y", ("x",)),
+        Case(BERT, "planted/strings", "silent", "", 0.2),
+        Case(BERT, "content/rows", "unchanged"),
+    ]
+
+    text, document = render_text(cases), render_markdown(cases)
+
+    assert "2 of 3 faults are caught: 66.7 %." in text
+    assert "1 are told at the right module: 33.3 %." in text
+    assert "0 of 1 clean files raise an alarm; 1 are the same." in text
+    assert "| planted | 3 | 66.7 % | 33.3 % | 33.3 % |" in document
+    assert "planted/strings: silent" in document
