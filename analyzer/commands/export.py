@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.commands.help import command
 from analyzer.commands.options import Grouped, Sourced, grouping, randomizing, seeding, sourcing
 from analyzer.commands.pytorch import complete_presets, import_exporter, reconcile_with, report_reconciliation
-from analyzer.commands.run import Run, answering
+from analyzer.commands.run import (
+    EXIT_FINDING,
+    EXIT_NO_ANSWER,
+    Run,
+    answering,
+    print_text,
+    screen_options,
+    write_files,
+)
+from analyzer.errors import UsageError
+
+if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.verify.record import VerifyReport
 
 _FOLDER = click.Path(path_type=Path)
+
+VERIFY_FILE = "verify.json"
+_SEEDS = (0, 1, 2)
+_MOST_SECONDS = 600.0
+"""Of the runs of `--verify`, as of `verify`."""
 
 
 @command(
@@ -70,10 +87,19 @@ _FOLDER = click.Path(path_type=Path)
     is_flag=True,
     help="Export the parts of a generation loop (encoder, prefill, decode), a file each.",
 )
+@click.option(
+    "--verify", "verifies", is_flag=True, help="Run the file beside PyTorch too; also write DIR/verify.json."
+)
 @grouping
 @answering(writes=False)
 def export(
-    source: str, directory: Path, sourced: Sourced, grouped: Grouped, run: Run, **options: Any
+    source: str,
+    directory: Path,
+    sourced: Sourced,
+    grouped: Grouped,
+    verifies: bool,
+    run: Run,
+    **options: Any,
 ) -> None:
     """Export SOURCE to ONNX, count it, and reconcile the two.
 
@@ -82,7 +108,10 @@ def export(
     """
     exporter = import_exporter("export")
     grouped.check()  # before minutes are spent
+    if verifies and options["generation"]:
+        raise UsageError("--verify: runs one file, and --generation makes several; verify each by its own")
     files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
+    (directory / VERIFY_FILE).unlink(missing_ok=True)  # of what stood here before
     from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
@@ -91,4 +120,27 @@ def export(
     result = reconcile_with(run.audit(files.artifact), Original(files.manifest), None, run)
     keep_wiring(result, directory / MANIFEST_FILE)
     report = ExportReport(tuple(map(str, files.files)), report_reconciliation(result, grouped, None))
-    run.finish(report, failed=not result.balanced)
+    if not verifies:
+        run.finish(report, failed=not result.balanced)
+        return
+    run.emit(report)
+    verified = _verify(files.artifact, directory, sourced, run)
+    if not (result.balanced and verified.same):
+        is_bad = not result.balanced or verified.is_answered
+        raise click.exceptions.Exit(EXIT_FINDING if is_bad else EXIT_NO_ANSWER)
+
+
+def _verify(model: Path, directory: Path, sourced: Sourced, run: Run) -> VerifyReport:
+    """Run the file beside PyTorch; the report is DIR/verify.json, and stands below the other where text is read."""
+    from analyzer.commands.verify import Weights, verify_source
+    from analyzer.formats import RenderOptions, render_report
+    from analyzer.process.child import Limits
+
+    limits = Limits(_MOST_SECONDS)
+    beside = str(directory)
+    verified = verify_source(run.audit(model), beside, sourced, Weights(False, 0), _SEEDS, limits, run, None)
+    write_files([(directory / VERIFY_FILE, render_report(verified, "json"))])
+    if not run.quiet and run.output.style in ("text", "markdown"):
+        plain = RenderOptions(rows=run.output.rows, verbose=run.output.verbose)
+        print_text("\n" + str(render_report(verified, run.output.style, screen_options(plain))))
+    return verified
