@@ -36,6 +36,7 @@ whole: .venv/.installed  ## every test, and of each cross product all that `make
 	ONNXLEDGER_WHOLE=1 $(PYTEST) $(ARGS)
 
 check: .venv/.installed  ## format, lint, types, arrows, dead code, dependencies, spelling, metadata
+	@! git grep -nE '^(<<<<<<<|>>>>>>>) ' || { echo 'a merge is not done'; exit 1; }
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	MYPY_NUM_WORKERS=$(JOBS) $(BIN)/mypy

@@ -11,7 +11,6 @@ from analyzer.pages.memory import memory_answer, memory_blocks
 from analyzer.pages.page import (
     Block,
     Cell,
-    Chart,
     Column,
     Detail,
     Fact,
@@ -25,7 +24,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import title_groups
+from analyzer.pages.shared import chart_groups, title_groups
 from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
@@ -141,7 +140,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     yield from memory_blocks(document)
     groups = _groups(document)
     if document.totals.macs.value:
-        yield Chart("groups", "Work of each group", "bars", _BARS, _BARS_SUMMARY)
+        yield chart_groups(groups, ("MACs", "flops", "read", "written"))
     yield groups
     yield _operators(document)
     if document.assumed:
@@ -285,16 +284,6 @@ def _groups(document: CostDocument) -> Table:
         is_long=True,
         key="groups",
     )
-
-
-_BARS = {
-    "name": 0,
-    "most": 30,
-    "measures": [
-        [title, [[title, at]]] for at, title in ((1, "MACs"), (3, "read"), (4, "written"), (5, "flops"))
-    ],
-}
-_BARS_SUMMARY = "Bars of what each group does; the table of groups has the numbers."
 
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:

@@ -96,15 +96,9 @@ class Grid {
   }
 
   refresh() {
-<<<<<<< HEAD
     const first = this.page * this.size;
     const rows = this.found.slice(first, first + this.size);
-    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row]))));
-=======
-    const first = this.page * PAGE;
-    const rows = this.found.slice(first, first + PAGE);
     this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.cells(this.data.rows[row], row))));
->>>>>>> trials
     this.foot.replaceChildren(...this.totals());
     const whole = this.found.length === this.all.length;
     const of = whole ? count(this.all.length) : `${count(this.found.length)} found, of ${count(this.all.length)}`;
