@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
+from analyzer.errors import LedgerError
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -179,6 +180,14 @@ class Table:
     """So many rows do where nobody asked for more; 0: as many as those of other tables."""
     is_split: bool = False
     """Columns that have no room go on in a further table, and none is left out."""
+
+    def __post_init__(self) -> None:
+        whole = len(self.columns)
+        short = next(
+            (row for row in (*self.rows, Row(self.total)) if row.cells and len(row.cells) != whole), None
+        )
+        if short is not None:
+            raise LedgerError(f"a row of {len(short.cells)} cells under {whole} columns: {short.cells[0]!r}")
 
 
 @dataclass(frozen=True, slots=True)
