@@ -131,6 +131,7 @@ _SCRUBBED = (
     (r"(· opset [^\n]*· )[\d,.]+ [KMGT]?i?B", r"\1<size>"),
     (r"^note [\d,]+ bytes could be stripped:[\s\S]*?\[strippable-metadata\]$", "note [strippable-metadata]"),
     (r"^note [\d,]+ bytes could be stripped:.*$", "note <strippable-metadata>"),
+    (r"^note [\d,.]+ [KMGT]?i?B of stack traces and notes can be stripped +", "note <size> can be stripped "),
     (r"same size, [\d,]+ bytes", "same size"),
     (r"^wasted [\d,.]+ [KMGT]?i?B \(<?[\d.]+ %", "wasted <size> (<share>"),
     (r"<?[\d.]+\s%\s(larger|smaller)\s\([\d,]+\s->\s[\d,]+\sbytes\)", r"\1"),

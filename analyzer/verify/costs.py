@@ -55,7 +55,11 @@ class Exchange:
 
 
 def put(side: Side, held: Iterable[Held]) -> None:
-    """Have a module compute with what the file holds."""
+    """Have a module compute with what the file holds.
+
+    Raises:
+        UsageError: there is no room for it on the disk.
+    """
     found = {name: value for each in held for name, value in each.tensors.items()}
     if not found:
         return
@@ -156,6 +160,7 @@ def measure_costs(sides: Sides) -> Costs:
 
     Raises:
         TimingError: the file does not run any more, or not within the limits.
+        UsageError: there is no room on the disk for the weights.
     """
     start = time.monotonic()
     plain = sides.rounded(())

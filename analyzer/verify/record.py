@@ -94,9 +94,9 @@ class LayerCost:
     quantizers: int
     """How many these are."""
     nbytes: int
-    """Of its weights, as the file stores them."""
+    """Bytes of its weights, as the file stores them."""
     float_nbytes: int
-    """Of the same in single precision."""
+    """Bytes of the same in single precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +105,7 @@ class KeptFloat:
 
     modules: tuple[str, ...]
     more_nbytes: int
+    """Bytes that the file would have more."""
     before_db: float | None
     """Signal to error of the output that is off the most, all modules rounded, with the errors of weights and of
     quantizers added up."""

@@ -284,7 +284,16 @@ _SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
 def _clauses(message: str) -> list[int]:
     """Where a sentence may end: before what explains it."""
     ends = [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
-    return [at for at in ends if message.count("(", 0, at) == message.count(")", 0, at)]
+    verbs = [verb.end() for verb in _VERBS.finditer(message)]
+    first = (
+        verbs[0] if verbs else 0
+    )  # before its verb, a comma or a bracket is in the midst of what it is about
+    return [at for at in ends if at >= first and message.count("(", 0, at) == message.count(")", 0, at)]
+
+
+_VERBS = re.compile(
+    r"\b(?:is|are|was|were|has|have|can|cannot|may|must|does|do|did|not|would|will|(?:stand|hold|store|use|repeat|differ|read|compute|lack|make|take|share|need)s?)\b"
+)
 
 
 _ENDS = ("; ", ": ", ", ", " (")
