@@ -192,8 +192,7 @@ def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
         said = f"{format_many(elements, 'parameter')} ({format_share(elements, manifest.numel)})"
         modules = listed(idle.module for idle in found)
         hint = f"; {' or '.join(inputs)} would" if inputs else ""
-        whom = "it" if len(found) == 1 else "them"
-        message = f"{said} of {modules} are not in the file: no example input reaches {whom}{hint}"
+        message = f"{said} are not in the file: no example input reaches {modules}{hint}"
         yield Finding(
             "unreached-module",
             Severity.WARNING if inputs else Severity.NOTE,

@@ -292,7 +292,8 @@ def _clauses(message: str) -> list[int]:
 
 
 _VERBS = re.compile(
-    r"\b(?:is|are|was|were|has|have|can|cannot|may|must|does|do|did|not|would|will|(?:stand|hold|store|use|repeat|differ|read|compute|lack|make|take|share|need)s?)\b"
+    r"\b(?:is|are|was|were|has|have|can|cannot|may|must|does|do|did|not|would|will"
+    r"|(?:stand|hold|store|use|repeat|differ|read|compute|lack|make|take|share|need)s?)\b"
 )
 
 
