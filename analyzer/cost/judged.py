@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.account.ledger import Ledger
-from analyzer.budget.amounts import parse_amount
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import text_of
 from analyzer.cost.record import CostReport
-from analyzer.cost.sizing import resolve_sizes
-from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.text import format_many, short_count, shown
-from analyzer.timing.inputs.sizes import Shapes, parse_shapes
+from analyzer.cost.sizing import parse_sized, resolve_sizes
+from analyzer.errors import OnnxLedgerError
+from analyzer.text import format_many, short_count
+from analyzer.timing.inputs.sizes import Shapes
 
 _FLAG = "--max-macs"
 _MOST = 10
@@ -45,16 +44,7 @@ def parse_work_limit(text: str) -> WorkLimit:
     Raises:
         UsageError: it says no number, or its sizes are malformed.
     """
-    sizes, _, amount = text.rpartition(":")
-    try:
-        macs = parse_amount(amount.strip(), Unit.MACS)
-    except ValueError as error:
-        reason = f"{error}; write it as 'batch=1,sequence=128: 12G'"
-        raise UsageError(f"{_FLAG} {shown(text)}: {reason}") from error
-    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
-    if shapes.sweep is not None:
-        raise UsageError(f"{_FLAG} {shown(text)}: a limit is of one size of each axis; give it once for each")
-    return WorkLimit(text, shapes, macs)
+    return WorkLimit(text, *parse_sized(_FLAG, text, Unit.MACS, "batch=1,sequence=128: 12G"))
 
 
 def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from analyzer.account.ledger import Ledger
+from analyzer.budget.amounts import parse_amount
+from analyzer.budget.record import Unit
 from analyzer.errors import UsageError
 from analyzer.model import Graph
-from analyzer.text import printable
+from analyzer.text import printable, shown
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
-from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot
+from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot, parse_shapes
 
 
 def with_past(shapes: Shapes, past: int | None) -> Shapes:
@@ -59,3 +61,20 @@ def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
 def _mains(ledger: Ledger) -> list[Graph]:
     mains = {part.path for part in ledger.model.parts}
     return [graph for graph in ledger.model.graphs if graph.path in mains]
+
+
+def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes, int]:
+    """Sizes of axes, a colon, and an amount; the amount alone is at no sizes.
+
+    Raises:
+        UsageError: it says no amount, or its sizes are malformed, or several.
+    """
+    sizes, _, amount = text.rpartition(":")
+    try:
+        number = parse_amount(amount.strip(), unit)
+    except ValueError as error:
+        raise UsageError(f"{flag} {shown(text)}: {error}; write it as '{example}'") from error
+    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
+    if shapes.sweep is not None:
+        raise UsageError(f"{flag} {shown(text)}: a limit is of one size of each axis; give it once for each")
+    return shapes, number

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from analyzer.account.ledger import Ledger
-from analyzer.budget.amounts import parse_amount
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
-from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.text import format_bytes, shown
-from analyzer.timing.inputs.sizes import Shapes, parse_shapes
+from analyzer.cost.sizing import parse_sized
+from analyzer.errors import OnnxLedgerError
+from analyzer.text import format_bytes
+from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
 
 _FLAG = "--max-memory"
@@ -41,17 +41,7 @@ def parse_memory_limit(text: str) -> MemoryLimit:
     Raises:
         UsageError: it says no bytes, or its sizes are malformed.
     """
-    sizes, _, amount = text.rpartition(":")
-    try:
-        nbytes = parse_amount(amount.strip(), Unit.BYTES)
-    except ValueError as error:
-        raise UsageError(
-            f"{_FLAG} {shown(text)}: {error}; write it as 'batch=8,sequence=512: 6GiB'"
-        ) from error
-    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
-    if shapes.sweep is not None:
-        raise UsageError(f"{_FLAG} {shown(text)}: a limit is of one size of each axis; give it once for each")
-    return MemoryLimit(text, shapes, nbytes)
+    return MemoryLimit(text, *parse_sized(_FLAG, text, Unit.BYTES, "batch=8,sequence=512: 6GiB"))
 
 
 def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
