@@ -149,6 +149,8 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
+    # Whether a warning about noise stands there is up to what else ran on the machine.
+    (r"^WARN (?:the median|profiled runs)\s[^\n]*(?:\n +[^\n]+)*\n", ""),
     (r"^profiled runs, [\s\S]*?(?=\n\n)", "<profiled>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
     (r"[█▏▎▍▌▋▊▉]+", ""),
