@@ -83,7 +83,16 @@ MAPS = frozenset(
 """Keys whose objects have keys of the user's, so that no key is unknown there."""
 
 OPTIONAL = frozenset(
-    {"generated_at", "sha256", "trainable", "frozen", "first_node", "macs", "macs_per_second"}
+    {
+        "generated_at",
+        "sha256",
+        "trainable",
+        "frozen",
+        "first_node",
+        "macs",
+        "nodes_without_macs",
+        "macs_per_second",
+    }
 )
 
 # jsonschema takes 1.0 for an integer, as JSON does; what writes it has counted with floats

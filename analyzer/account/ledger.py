@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -180,6 +180,29 @@ class Group:
     """Elements of trainable parameters; None where the PyTorch side is not known."""
     frozen: int | None = None
     """Elements of the others; None as `trainable`."""
+    macs: int | None = None
+    """Multiply-accumulates of its nodes; None where the ledger has none (`Ledger.macs`), or nodes have no such key."""
+    unworked: int = 0
+    """Nodes whose work is not known, and not among `macs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Macs:
+    """Multiply-accumulates of one run, node by node (`analyzer.cost.macs.count_macs`)."""
+
+    at: Mapping[str, int]
+    """The sizes of the free axes, in elements, by their names in the file, else by `input.position`."""
+    nodes: Mapping[Place, int]
+    """Of each node that has some."""
+    unknown: Collection[Place] = ()
+    """Nodes whose work is not known, and so is not among it."""
+    choices: int = 0
+    """Nodes `If` whose branches work differently: the one that works most is counted."""
+
+    @property
+    def total(self) -> int:
+        """Of all nodes whose work is known."""
+        return sum(self.nodes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,6 +396,8 @@ class Ledger:
     """Entries that hide how many parameters PyTorch had in their place."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
+    macs: Macs | None = None
+    """What a run computes; None where nobody has counted."""
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each stored tensor in file order, for `pandas.DataFrame`; keys as in `inspect`'s JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,13 @@ if TYPE_CHECKING:  # what `--help` does not need
     type=click.Choice(["none", "sampled", "full"]),
     help="Compare this much of the values of two models.  [none]",
 )
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Also compare the MACs of a run at these sizes, by group: batch=1,sequence=128.",
+)
 @bounding
 @answering()
 def compare(
@@ -40,6 +48,7 @@ def compare(
     b: str,
     grouped: Grouped,
     content: ContentMode | None,
+    shapes: tuple[str, ...],
     bounded: Bounded,
     run: Run,
 ) -> None:
@@ -62,18 +71,31 @@ def compare(
             f"--content {content}: {saved[0]} is a saved report, which has no values to compare; name the model "
             "itself, or leave --content out"
         )
+    if saved and shapes:
+        raise UsageError(f"--shape: {saved[0]} is a saved report, which has no nodes; name the model itself")
     if any(map(is_saved_timing, sides)):
         _compare_timings(a, b, grouped, run)
         return
     ours, theirs = (
         load_report(side) if side in saved else run.audit(side, bounded, content) for side in sides
     )
+    ours, theirs = _count(ours, shapes), _count(theirs, shapes)
     groupings = _group(ours, theirs, grouped)
     from analyzer.comparison.following import follow_changed
 
     with run.progress("following tensors") as tick:
         followed = follow_changed(ours, theirs, content, tick)
     run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none", followed=followed))
+
+
+def _count(ledger: Ledger, shapes: tuple[str, ...]) -> Ledger:
+    """The ledger with what a run computes, where that is asked for."""
+    if not shapes:
+        return ledger
+    from analyzer.cost.macs import count_macs
+    from analyzer.timing.inputs.sizes import parse_shapes
+
+    return replace(ledger, macs=count_macs(ledger, parse_shapes(shapes)))
 
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, Judged, bounding, grouping, judging, time_stamp
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger
 from analyzer.commands.terminal import say
-from analyzer.errors import UsageError
+from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
+    from analyzer.account.ledger import Ledger, Macs
     from analyzer.model.content import ContentMode
 
 
@@ -38,6 +40,13 @@ if TYPE_CHECKING:  # what `--help` does not need
     type=click.Choice(["none", "sampled", "full"]),
     help="Read this much of the values, to find copies and broken weights.  [sampled; of a URL none]",
 )
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Also count the MACs of a run at these sizes, by group: batch=1,sequence=128.",
+)
 @bounding
 @answering()
 def inspect(
@@ -46,6 +55,7 @@ def inspect(
     judged: Judged,
     digest: bool,
     content: ContentMode | None,
+    shapes: tuple[str, ...],
     bounded: Bounded,
     run: Run,
 ) -> None:
@@ -70,6 +80,7 @@ def inspect(
 
     with uncollected():
         ledger = replace(run, report="Inspection").audit(models[0], bounded, content)
+        ledger = replace(ledger, macs=_count(ledger, shapes, run))
         report = Inspection(
             ledger=ledger,
             grouping=group_ledger(ledger, grouped),
@@ -77,6 +88,26 @@ def inspect(
             stamp=time_stamp() if judged.stamp else None,
         )
         run.finish(report, judged, report.findings)
+
+
+_FEW_NODES = 20_000
+"""Nodes of a model of which `-v` counts the work without being asked."""
+
+
+def _count(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Macs | None:
+    """What a run computes, where that is asked for; with `-v` also else, if it can be counted.
+
+    Raises:
+        OnnxLedgerError: it is asked for, and cannot be.
+    """
+    if not shapes and not (run.output.verbose and (ledger.nodes or 0) <= _FEW_NODES):
+        return None
+    from analyzer.cost.macs import count_macs
+    from analyzer.timing.inputs.sizes import parse_shapes
+
+    with suppress(*(() if shapes else (OnnxLedgerError,))):
+        return count_macs(ledger, parse_shapes(shapes))
+    return None
 
 
 def _inspect_many(
@@ -107,5 +138,5 @@ def _refuse_what_needs_one_model() -> None:
     context = click.get_current_context()
     for option in context.command.params:
         given = context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE
-        if given and option.name in ("by", "depth", "groups", "match", "preset", "digest"):
+        if given and option.name in ("by", "depth", "groups", "match", "preset", "digest", "shapes"):
             raise UsageError(f"{option.opts[0]}: says something of one model; name one .onnx file")

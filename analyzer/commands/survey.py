@@ -12,6 +12,7 @@ from analyzer.commands.options import parse_size
 from analyzer.commands.run import print_text, write_files
 from analyzer.commands.terminal import watching
 from analyzer.errors import UsageError
+from analyzer.text import printable
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.fleet.record import Survey
@@ -57,6 +58,13 @@ if TYPE_CHECKING:  # what `--help` does not need
     help="Read this much of the values, to find copies and kin.  [sampled; of a URL none]",
 )
 @click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="AXIS=N",
+    help="Also tell the MACs and the memory of a run at these sizes: batch=1,sequence=128.",
+)
+@click.option(
     "--max-objects",
     type=click.IntRange(1),
     metavar="N",
@@ -92,6 +100,7 @@ def survey(
     jobs: int | None,
     shard: int,
     content: ContentMode | None,
+    shapes: tuple[str, ...],
     max_objects: int | None,
     timeout: float,
     memory_limit: str,
@@ -113,7 +122,9 @@ def survey(
 
     lake, files = _split(outputs)
     nbytes = parse_size("--memory-limit", memory_limit)
-    settings = FleetSettings(content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes)
+    settings = FleetSettings(
+        content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes, shapes=_checked(shapes)
+    )
     countable = not any(source == "-" or "://" in source for source in sources)
     with watching(quiet, (lambda: sum(1 for _ in list_names(sources))) if countable else None) as tick:
         done = survey_fleet(
@@ -122,6 +133,21 @@ def survey(
     write_files([(path, _summary(done, path)) for path in files])
     if not quiet:
         print_text((summary_as_json if style == "json" else summary_as_text)(done))
+
+
+def _checked(shapes: tuple[str, ...]) -> tuple[str, ...]:
+    """The sizes, if they are well formed.
+
+    Raises:
+        UsageError: they are not, or one is swept.
+    """
+    if shapes:
+        from analyzer.timing.inputs.sizes import parse_shapes
+
+        swept = parse_shapes(shapes).sweep
+        if swept is not None:
+            raise UsageError(f"--shape {printable(swept.key)}: a survey is at one size of each axis")
+    return shapes
 
 
 def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:

@@ -112,6 +112,7 @@ def compare_ledgers(
         wiring=compare_wiring(a, b),
         followed=followed,
         is_same_file=are_same_files(a.model, b.model),
+        macs=None if a.macs is None or b.macs is None else (a.macs, b.macs),
     )
 
 
@@ -183,17 +184,18 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
-    """Groups without those of nodes alone, which have nothing to compare: a saved report has no nodes."""
+    """Groups without those of nodes alone that have nothing to compare: a saved report has no nodes."""
     return {
         group.label: group
         for group in grouping.groups
-        if (grouping.by in ("group", ACCOUNTS) or group.tensors > 0)
+        if grouping.by in ("group", ACCOUNTS) or group.tensors > 0 or group.macs or group.unworked
     }
 
 
 def _pair(a: Group | None, b: Group | None) -> GroupPair:
     known = a or b or Group("")
-    left, right = a or Group(known.name), b or Group(known.name)
+    left, right = (each or Group(known.name, macs=None if known.macs is None else 0) for each in (a, b))
+    a_macs, b_macs = left.macs, right.macs
     if a is None or b is None:
         status = Status.ADDED if a is None else Status.REMOVED
     else:
@@ -206,8 +208,10 @@ def _pair(a: Group | None, b: Group | None) -> GroupPair:
         stored_elements=Pair(left.stored_elements, right.stored_elements),
         nbytes=Pair(left.nbytes, right.nbytes),
         tensors=Pair(left.tensors, right.tensors),
+        macs=None if a_macs is None or b_macs is None else Pair(a_macs, b_macs),
+        unworked=Pair(left.unworked, right.unworked),
     )
 
 
 def _facts(group: Group) -> tuple[int, ...]:
-    return group.parameters, group.stored_elements, group.nbytes, group.tensors
+    return group.parameters, group.stored_elements, group.nbytes, group.tensors, group.macs or 0

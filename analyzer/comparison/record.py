@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from analyzer.account.ledger import Entry, Match
+from analyzer.account.ledger import Entry, Macs, Match
 from analyzer.account.notebook import to_html
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
@@ -101,6 +101,10 @@ class GroupPair:
     stored_elements: Pair[int]
     nbytes: Pair[int]
     tensors: Pair[int]
+    macs: Pair[int] | None = None
+    """Multiply-accumulates, where they were counted on both sides."""
+    unworked: Pair[int] | None = None
+    """Nodes whose work is not known, and not among `macs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ class Comparison:
     """None where nobody followed the learned tensors."""
     is_same_file: bool = False
     """Whether both sides are the same files, byte by byte."""
+    macs: tuple[Macs, Macs] | None = None
+    """What a run of A and of B computes, where that was counted."""
 
     def rows(self) -> list[dict[str, object]]:
         """A row for each group, the largest change first; `change` is B's number less A's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from analyzer.account.ledger import Match, Role
 from analyzer.comparison.record import Change, Status
@@ -22,7 +22,7 @@ from analyzer.documents.base import (
     Tensors,
     Text,
 )
-from analyzer.documents.shared import GroupsFrom
+from analyzer.documents.shared import CountedMacs, GroupsFrom
 from analyzer.model.content import ContentMode
 
 
@@ -71,6 +71,8 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     """What no group of the user's has."""
     tensors: list[TensorPair]
     """Every stored tensor of both, in the same order."""
+    macs: ComparedMacs | UnsetType = UNSET
+    """The work of a run of each; only with `--shape`."""
 
 
 class Pair(Record, frozen=True, kw_only=True):
@@ -103,6 +105,8 @@ class CompareTotals(Record, frozen=True, kw_only=True):
     """Stored tensors."""
     nodes: Annotated[Pair, Meta(extra={"unit": "nodes"})] | None
     """Nodes of all graphs and functions; null where a saved report does not say how many there were."""
+    macs: Annotated[Pair, Meta(extra={"unit": "multiply-accumulates"})] | UnsetType = UNSET
+    """The work of a run, as far as it is known; only with `--shape`."""
 
 
 class Statuses(Record, frozen=True, kw_only=True):
@@ -195,6 +199,19 @@ class GroupPair(Record, frozen=True, kw_only=True):
     """Encoded payload."""
     tensors: Annotated[Pair, Meta(extra={"unit": "tensors"})]
     """Stored tensors."""
+    macs: Annotated[Pair, Meta(extra={"unit": "multiply-accumulates"})] | UnsetType = UNSET
+    """The work of a run, as far as it is known; only with `--shape`."""
+    nodes_without_macs: Annotated[Pair, Meta(extra={"unit": "nodes"})] | UnsetType = UNSET
+    """Nodes whose work is not known, and is not among `macs`; only beside it."""
+
+
+class ComparedMacs(Record, frozen=True, kw_only=True):
+    """The work of a run of each side; only with `--shape`."""
+
+    a: CountedMacs
+    """Of A."""
+    b: CountedMacs
+    """Of B."""
 
 
 class TensorSide(Record, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from analyzer.documents.base import (
     Tensors,
     Text,
 )
-from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
+from analyzer.documents.shared import CountedMacs, Finding, Group, GroupBalance, TreeRow
 from analyzer.model import Carrier
 from analyzer.model.content import ContentMode
 
@@ -80,6 +80,8 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
     """Every stored tensor, sorted by graph and name."""
     findings: list[Finding]
     """What the user of the file should know, sorted by id."""
+    macs: CountedMacs | UnsetType = UNSET
+    """What one run computes; only with `--shape` or `-v`."""
 
 
 class File(Record, frozen=True, kw_only=True):

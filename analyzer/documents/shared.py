@@ -13,6 +13,10 @@ Place = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 """The position of a node in the order of the computation, from 0."""
 
 
+Macs = Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]
+"""The work of one run."""
+
+
 class Group(Record, frozen=True, kw_only=True):
     """One group: what it holds."""
 
@@ -44,6 +48,10 @@ class Group(Record, frozen=True, kw_only=True):
     """Parameters with `requires_grad`; only where the PyTorch side is known."""
     frozen: Elements | UnsetType = UNSET
     """Parameters without `requires_grad`; only beside `trainable`."""
+    macs: Macs | UnsetType = UNSET
+    """Multiply-accumulates of its nodes; only where they were counted, and nodes have the keys."""
+    nodes_without_macs: Nodes | UnsetType = UNSET
+    """Nodes whose work is not known, and is not among `macs`; only beside it."""
 
 
 class TreeRow(Record, frozen=True, kw_only=True):
@@ -70,6 +78,10 @@ class TreeRow(Record, frozen=True, kw_only=True):
     """Nodes of all of them."""
     first_node: Place | UnsetType = UNSET
     """The least of their `first_node`."""
+    macs: Macs | UnsetType = UNSET
+    """Multiply-accumulates of all of them; only where they were counted."""
+    nodes_without_macs: Nodes | UnsetType = UNSET
+    """Nodes whose work is not known, and is not among `macs`; only beside it."""
 
 
 class GroupBalance(Record, frozen=True, kw_only=True):
@@ -79,6 +91,19 @@ class GroupBalance(Record, frozen=True, kw_only=True):
     """Everything that groups count more than once, in full."""
     ungrouped: Group
     """Everything that no group has, in full."""
+
+
+class CountedMacs(Record, frozen=True, kw_only=True):
+    """What one run computes; only where that was asked for (`--shape`), or with `-v`."""
+
+    total: Macs
+    """Of all nodes whose work is known."""
+    at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
+    """The sizes of the free axes: those of `--shape`, and what `time` would take for the others."""
+    unknown: Nodes
+    """Nodes whose work is not known, and is not among it; `cost` says which, and why."""
+    choices: Nodes
+    """Nodes `If` whose branches work differently; the one that works most is counted."""
 
 
 class Finding(Record, frozen=True, kw_only=True):

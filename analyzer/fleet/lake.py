@@ -58,6 +58,7 @@ def schemas() -> Mapping[str, pa.Schema]:
         *_fields(inspect_records.Totals),
         *((name, whole[name]) for name in _OF_MODEL),
     ]
+    run = [("macs", number), ("nodes_without_macs", number), ("memory_bytes", number), ("sizes", text)]
     prints = [
         ("digest", text),
         ("sketch", pa.list_(pa.float32())),
@@ -66,7 +67,7 @@ def schemas() -> Mapping[str, pa.Schema]:
     ]
     files = [("path", text), ("bytes", number), ("mtime_ns", number), ("place", text)]
     found = {
-        "models": [*head, ("error", text), *models],
+        "models": [*head, ("error", text), *models, *run],
         "files": [*head, *files],
         "tensors": [*head, *_fields(inspect_records.Tensor), *prints],
         "groups": [*head, *_fields(shared_records.Group, _LEFT_OUT["groups"])],
@@ -308,7 +309,11 @@ class Lake:
         note = {
             "format": FORMAT,
             "tool": {"name": "onnxledger", "version": settings.version},
-            "settings": {"content": settings.content, "max_objects": settings.max_objects},
+            "settings": {
+                "content": settings.content,
+                "max_objects": settings.max_objects,
+                **({"shapes": list(settings.shapes)} if settings.shapes else {}),
+            },
             "complete": complete,
             "shards": list(shards),
         }

@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +29,9 @@ from analyzer.process.child import TICK, Child, read_frame, write_frame
 from analyzer.process.memory import own_nbytes
 from analyzer.process.workers import Died
 from analyzer.version import version
+
+if TYPE_CHECKING:  # what only a survey at sizes loads
+    from analyzer.timing.inputs.sizes import Shapes
 
 Row = dict[str, Any]
 Rows = Mapping[str, list[Row]]
@@ -100,13 +104,15 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
         os.scandir(path).close()  # says why it cannot be listed
         raise OnnxLedgerError("no .onnx file is below it; name a model, or a folder that holds some")
     ledger = audit_model(path, content=settings.content, max_objects=settings.max_objects)
+    run = _run(ledger, settings.shapes) if settings.shapes else {}
+    ledger = replace(ledger, macs=run.pop("counted", None))
     document = msgspec.to_builtins(document_inspection(Inspection(ledger=ledger, grouping=group_by(ledger))))
     name = _plain(path)
     files = _files(ledger)
     head = {"model": name, "sha256": files[0]["sha256"], "etag": files[0]["etag"]}
     prints = {} if ledger.content == "none" else _prints(ledger)
     rows: dict[str, list[Row]] = {
-        "models": [{**document, **document["model"], **document["totals"], **head}],
+        "models": [{**document, **document["model"], **document["totals"], "macs": None, **run, **head}],
         "files": [{**row, "model": name} for row in files],
     }
     rows["tensors"] = [
@@ -115,6 +121,36 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
     for table in ("groups", "operators", "findings"):
         rows[table] = [{**head, **row} for row in document[table]]
     return rows
+
+
+def _run(ledger: Any, shapes: Sequence[str]) -> Row:
+    """What a run computes and takes at those of these sizes that it has; `counted` is its work, node by node."""
+    from analyzer.cost.macs import count_macs
+    from analyzer.cost.memory.answer import Asked, answer_memory
+    from analyzer.timing.inputs.sizes import parse_shapes
+
+    told = Row()
+    wanted = _fitting(ledger, parse_shapes(shapes))
+    with suppress(OnnxLedgerError):
+        counted = count_macs(ledger, wanted)
+        sizes = ",".join(f"{axis}={size}" for axis, size in counted.at.items())
+        told |= {"counted": counted, "macs": counted.total, "nodes_without_macs": len(counted.unknown)}
+        told |= {"sizes": _utf8(sizes)}
+    with suppress(OnnxLedgerError):
+        told["memory_bytes"] = answer_memory(ledger, Asked(wanted)).needed.total
+    return told
+
+
+def _fitting(ledger: Any, shapes: Shapes) -> Shapes:
+    """Those of the sizes that one model has axes for."""
+    from analyzer.timing.inputs.feeds import plan_feeds
+
+    sizes = []
+    for size in shapes.sizes:
+        with suppress(OnnxLedgerError):
+            plan_feeds(ledger, replace(shapes, sizes=(size,)))
+            sizes.append(size)
+    return replace(shapes, sizes=tuple(sizes))
 
 
 def _prints(ledger: Any) -> dict[tuple[str, str], Row]:

@@ -41,6 +41,8 @@ class FleetSettings:
     """Seconds of wall time that one model may take."""
     nbytes: int = 2 << 30
     """Bytes of memory that the process that reads a model may have of its own."""
+    shapes: tuple[str, ...] = ()
+    """Sizes of axes at which the work and the memory of a run are told, as of `--shape`; () asks for neither."""
     version: str = ""
     """Of the program that asks; one that answers must be the same."""
 

@@ -345,7 +345,8 @@ def _number(name: str) -> int:
 
 def _tag(settings: FleetSettings) -> str:
     """What tells how models are read from any other way; limits of time and memory are of the machine."""
-    return _digest([settings.version, settings.content or "", str(settings.max_objects or "")])[:8]
+    asked = [settings.version, settings.content or "", str(settings.max_objects or ""), *settings.shapes]
+    return _digest(asked)[:8]
 
 
 def _key(models: tuple[Found, ...]) -> str:

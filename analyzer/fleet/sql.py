@@ -275,10 +275,11 @@ def render_lake(lake: Path | str | Lake) -> str:
     totals = ask_lake(opened, _TOTALS)
     totals = Answer((*totals.columns, "copied_bytes"), [(*totals.rows[0], copied)])
     models = ask_lake(opened, _MODELS)
+    work = answer_question(opened, "work")
     return tables_as_html(
         str(opened.path),
         totals,
         Answer(models.columns, models.rows, "Models"),
         families,
-        [answer_question(opened, name) for name in _BESIDE],
+        [answer_question(opened, name) for name in _BESIDE] + ([work] if work.rows else []),
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analyzer.documents.compare import CompareDocument, GroupPair, Pair, Statuses, TensorPair, TensorSide
+from msgspec import UNSET
+
+from analyzer.documents.compare import (
+    ComparedMacs,
+    CompareDocument,
+    GroupPair,
+    Pair,
+    Statuses,
+    TensorPair,
+    TensorSide,
+)
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -23,7 +33,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import tell_rule, title_groups
+from analyzer.pages.shared import say_macs, tell_macs, tell_rule, title_groups
 from analyzer.text import (
     format_bytes,
     format_change,
@@ -32,6 +42,7 @@ from analyzer.text import (
     format_shape,
     format_signed,
     format_signed_bytes,
+    short_count,
 )
 
 GROUPS, TENSORS = "groups", "tensors"
@@ -74,6 +85,7 @@ def _answer(document: CompareDocument) -> str:
     told = [
         _parameters(document),
         _size(totals.bytes),
+        _work(document),
         *_recoded(document.tensors, is_followed=is_followed),
     ]
     return "; ".join(filter(None, told))
@@ -126,6 +138,14 @@ def _size(pair: Pair) -> str:
         return f"{share[2:]} times as large ({exact})"
     word = "larger" if pair.change > 0 else "smaller"
     return f"{share} {word} ({exact})" if share else exact
+
+
+def _work(document: CompareDocument) -> str:
+    pair = document.totals.macs
+    if pair is UNSET or not pair.change:
+        return ""
+    share = f" ({format_change(pair.change / pair.a)})" if pair.a else ""
+    return f"{short_count(pair.a)} -> {short_count(pair.b)} MACs{share}"
 
 
 _FEW = 3
@@ -228,12 +248,23 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
     elif document.wiring is not None:
         first = f", first in {document.wiring.first}" if document.wiring.first else ""
         yield f"wiring: the new one computes otherwise than the old one{first}"
+    if document.macs is not UNSET:
+        yield from _tell_macs(document.macs)
     if document.totals.nodes is None:
         yield "nodes: not compared, as a saved report does not say how many there were"
     contents = (document.content.a, document.content.b)
     if len(set(contents)) > 1 and "none" in contents:
         side = ("old", "new")[contents.index("none")]
         yield f"contents of the {side} one were not looked at: what is stored twice counts twice there, once here"
+
+
+def _tell_macs(macs: ComparedMacs) -> Iterator[str]:
+    """At which sizes the work was counted; of both, where they differ."""
+    if macs.a == macs.b:
+        yield from tell_macs(macs.a)
+        return
+    for word, side in (("old", macs.a), ("new", macs.b)):
+        yield from (f"{word}: {told}" for told in tell_macs(side))
 
 
 def _counted(counts: Statuses) -> str:
@@ -274,7 +305,7 @@ def _groups(document: CompareDocument) -> Table:
     known = [
         pair
         for pair in document.groups
-        if any((pair.parameters.a, pair.parameters.b, pair.bytes.a, pair.bytes.b))
+        if any((pair.parameters.a, pair.parameters.b, pair.bytes.a, pair.bytes.b)) or _works(pair)
     ]
     rows = [_group(pair) for pair in known]
     for pair, sign in ((document.ungrouped, 1), (document.overlap, -1)):
@@ -291,8 +322,9 @@ def _groups(document: CompareDocument) -> Table:
         Said(_share(stored), "unchanged" if not stored.change else format_change(_share(stored))),
         totals.parameters.a,
         stored.a,
+        *_total_macs(document),
     )
-    columns = (Column(title, Kind.NAME), *_GROUPS[1:])
+    columns = (Column(title, Kind.NAME), *_GROUPS[1:], *(_MACS if document.macs is not UNSET else ()))
     return Table(columns, tuple(rows), title=title, total=total, is_long=True, key=GROUPS)
 
 
@@ -308,8 +340,35 @@ def _group(pair: GroupPair, sign: int = 1) -> Row:
             _changed(size, pair.status),
             sign * parameters.a,
             sign * size.a,
+            *_macs(pair, sign),
         )
     )
+
+
+_MACS = (Column("MACs", Kind.COUNT, room=7), Column("change", Kind.SIGNED, room=6))
+
+
+def _works(pair: GroupPair) -> bool:
+    return pair.macs is not UNSET and bool(pair.macs.a or pair.macs.b)
+
+
+def _macs(pair: GroupPair, sign: int) -> tuple[Cell, ...]:
+    """The last cells of a row: the work, and what became of it; a change of what is not known is none to tell."""
+    if pair.macs is UNSET:
+        return ()
+    lacking = pair.nodes_without_macs
+    unknown = (0, 0) if lacking is UNSET else (lacking.a, lacking.b)
+    change: Cell = Said(None, "unknown") if any(unknown) else sign * pair.macs.change
+    return say_macs(sign * pair.macs.b, unknown[1]), change
+
+
+def _total_macs(document: CompareDocument) -> tuple[Cell, ...]:
+    pair = document.totals.macs
+    if document.macs is UNSET or pair is UNSET:
+        return ()
+    unknown = document.macs.a.unknown, document.macs.b.unknown
+    change: Cell = Said(None, "unknown") if any(unknown) else pair.change
+    return say_macs(pair.b, unknown[1]), change
 
 
 def _tensors(document: CompareDocument) -> Table:
@@ -390,6 +449,7 @@ def _totals(document: CompareDocument) -> Table:
         ("bytes on disk", totals.bytes),
         ("tensors", totals.tensors),
         ("nodes", totals.nodes),
+        ("MACs", None if totals.macs is UNSET else totals.macs),
     )
     rows = tuple(
         Row((name, pair.a, pair.b, pair.change, Said(_share(pair), format_change(_share(pair)))))

@@ -34,6 +34,7 @@ from analyzer.pages.shared import (
     list_findings,
     shares_said,
     table_groups,
+    tell_macs,
     tell_reuse,
     tell_rule,
     title_groups,
@@ -370,6 +371,7 @@ _LITTLE, _NEGLIGIBLE = 0.1, 0.01
 def _remarks(document: InspectDocument) -> Iterator[str]:
     """What there is to say of groups and counts."""
     totals = document.totals
+    yield from tell_macs(document.macs)
     yield from tell_rule(document.match, document.groups_from)
     if "stage" in document.by.split(",") and not document.stages:
         yield "no stages: there is no convolutional trunk here whose resolution falls"

@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
-from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
+from analyzer.documents.shared import CountedMacs, Finding, Group, GroupBalance, TreeRow
 from analyzer.pages.page import (
     Cell,
     Chart,
@@ -135,6 +135,7 @@ def table_groups(
         rows.append(_without_parameters(empty))
     own = ((balance.ungrouped, 1), (balance.overlap, -1)) if is_own else ()
     has_nodes = any(row.nodes for row in tree)  # by role, no node has a group
+    has_macs = any(row.macs is not UNSET for row in tree)
     rows += [_balancing(group, sign, parameters) for group, sign in own]
     return Table(
         (
@@ -145,6 +146,7 @@ def table_groups(
             Column("bytes", Kind.BYTES, room=5),
             Column("tensors", Kind.COUNT, room=2),
             Column("nodes", Kind.COUNT, room=1, is_hidden=not has_nodes),
+            *([Column("MACs", Kind.COUNT, room=8)] if has_macs else ()),
         ),
         tuple(rows),
         title=title,
@@ -194,14 +196,51 @@ def _group(row: TreeRow, parameters: int) -> Row:
         count = Said(row.total_parameters, f"{format_count(row.count)} x {format_count(row.parameters)}")
     share = row.total_parameters / parameters if parameters else None
     name = row.group or "[root]"
-    cells = (name, count, share, row.stored_elements, row.bytes, row.tensors, row.nodes)
+    cells = (name, count, share, row.stored_elements, row.bytes, row.tensors, row.nodes, *_macs(row))
     return Row(cells, level=row.level)
 
 
+def _macs(of: TreeRow | Group, sign: int = 1) -> tuple[Cell, ...]:
+    """The last cell of a row, where the table has one for it."""
+    return () if of.macs is UNSET else (say_macs(sign * of.macs, of.nodes_without_macs),)
+
+
+def _sum_macs(rows: Sequence[TreeRow | Group], twice: Group | None = None) -> tuple[Cell, ...]:
+    """The last cell of a sum, where the table has one for it."""
+    known = [row for row in rows if row.macs is not UNSET]
+    if not known:
+        return ()
+    macs = sum(row.macs or 0 for row in known) - ((twice and twice.macs) or 0)
+    return (say_macs(macs, sum(row.nodes_without_macs or 0 for row in known)),)
+
+
+def say_macs(macs: int, unknown: int | UnsetType) -> Cell:
+    """Multiply-accumulates; in words where the work of a node is not known."""
+    if not unknown:
+        return macs
+    return Said(macs, f"{format_count(macs)} or more" if macs else "unknown")
+
+
+def tell_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
+    """At which sizes multiply-accumulates were counted, and of how many nodes they could not be."""
+    if macs is UNSET:
+        return
+    at = ", ".join(f"{axis}={size}" for axis, size in macs.at.items())
+    sizes = f"at {at}" if at else "of a run"
+    told = [f"MACs: {format_count(macs.total)} {sizes}"]
+    if macs.unknown:
+        told.append(
+            f"without {format_many(macs.unknown, 'node')} of unknown work (`onnxledger cost` names them)"
+        )
+    if macs.choices:
+        told.append(f"of {format_many(macs.choices, 'If')} the branch that works most")
+    yield ", ".join(told)
+
+
 def _without_parameters(rows: Sequence[TreeRow]) -> Row:
-    sums = [
-        sum(getattr(row, key) for row in rows) for key in ("stored_elements", "bytes", "tensors", "nodes")
-    ]
+    keys = ("stored_elements", "bytes", "tensors", "nodes")
+    sums: list[Cell] = [sum(getattr(row, key) for row in rows) for key in keys]
+    sums += _sum_macs(rows)
     groups = sum(row.count for row in rows)
     return Row((Said(None, f"[{format_count(groups)} not learned]"), 0, 0.0, *sums))
 
@@ -209,7 +248,8 @@ def _without_parameters(rows: Sequence[TreeRow]) -> Row:
 def _balancing(group: Group, sign: int, parameters: int) -> Row:
     share = sign * group.parameters / parameters if parameters else None
     counts = (group.stored_elements, group.bytes, group.tensors, group.nodes)
-    return Row((group.group, sign * group.parameters, share, *(sign * count for count in counts)))
+    cells = (group.group, sign * group.parameters, share, *(sign * count for count in counts))
+    return Row((*cells, *_macs(group, sign)))
 
 
 def _total(groups: Sequence[Group], balance: GroupBalance, parameters: int) -> tuple[Cell, ...]:
@@ -219,7 +259,8 @@ def _total(groups: Sequence[Group], balance: GroupBalance, parameters: int) -> t
 
     share = whole("parameters") / parameters if parameters else None
     keys = ("stored_elements", "bytes", "tensors", "nodes")
-    return ("total", whole("parameters"), share, *map(whole, keys))
+    macs = _sum_macs([*groups, balance.ungrouped], balance.overlap)
+    return ("total", whole("parameters"), share, *map(whole, keys), *macs)
 
 
 def _accounts(tree: Sequence[TreeRow]) -> Table:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from commands import run_here
 from fleets import add, codes, survey, weights
-from models import save
+from models import noise, save, text_model
 
 from analyzer.account.audit import audit_model
 from analyzer.account.ledger import Ledger, Role
@@ -239,3 +239,41 @@ def test_what_is_no_lake_is_refused(tmp_path: Path) -> None:
 
     assert done.returncode == 2
     assert "is no lake" in done.stderr
+
+
+def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_path: Path) -> None:
+    """What `fits` says of weights alone without sizes, it says of a run with them."""
+    (tmp_path / "zoo").mkdir()
+    graph = "g (float[batch, 64] x) => (float[batch, 8] y) { y = MatMul(x, w) }"
+    save(tmp_path / "zoo", text_model(graph, {"w": noise(64, 8)}), "open.onnx")
+    save(tmp_path / "zoo", text_model(graph.replace("batch", "4"), {"w": noise(64, 8)}), "fixed.onnx")
+    (tmp_path / "zoo" / "broken.onnx").write_bytes(b"\x08")
+    done = run_here("survey", tmp_path / "zoo", "-o", tmp_path / "lake", "--shape", "batch=32,sequence=7")
+    assert done.returncode == 0, done.stderr
+
+    said = ask_lake(tmp_path / "lake", "SELECT model, macs, memory_bytes, sizes FROM models").records
+    work = {Path(row["model"]).name: row for row in said}
+    assert {name: (row["macs"], row["sizes"]) for name, row in work.items()} == {
+        "open.onnx": (32 * 64 * 8, "batch=32"),
+        "fixed.onnx": (4 * 64 * 8, ""),
+        "broken.onnx": (None, None),
+    }
+    least = {"open.onnx": 4 * (64 * 8 + 32 * 64 + 32 * 8), "fixed.onnx": 4 * (64 * 8 + 4 * 64 + 4 * 8)}
+    assert all(work[name]["memory_bytes"] >= nbytes for name, nbytes in least.items())
+    needed = work["open.onnx"]["memory_bytes"]
+    for memory, fits in ((needed, "fits"), (needed - 1, "no")):
+        found = answer_question(tmp_path / "lake", "fits", variables={"memory": memory}).records
+        assert {Path(row["model"]).name: row["fits"] for row in found} == {
+            "open.onnx": fits,
+            "fixed.onnx": "fits",
+        }
+    ranked = [Path(row["model"]).name for row in answer_question(tmp_path / "lake", "work").records]
+    assert ranked == ["open.onnx", "fixed.onnx"]
+
+
+def test_sizes_of_a_sweep_are_refused(tmp_path: Path) -> None:
+    done = run_here("survey", tmp_path, "-o", tmp_path / "lake", "--shape", "batch=1:8:x2")
+
+    assert done.returncode == 2
+    assert "one size of each axis" in done.stderr
+    assert not (tmp_path / "lake").exists()

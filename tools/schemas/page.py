@@ -41,6 +41,7 @@ TABLES: Mapping[str, Mapping[str, type[Record]]] = {
         "grouping": inspect.InspectDocument,
         "group": shared.Group,
         "tree_row": shared.TreeRow,
+        "counted_macs": shared.CountedMacs,
         "finding": shared.Finding,
         "tensor": inspect.Tensor,
         "role": inspect.RoleTotals,

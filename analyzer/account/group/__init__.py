@@ -6,7 +6,7 @@ Totals are logical parameters, stored elements and payload bytes. A tied or copi
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -21,8 +21,18 @@ from analyzer.account.group.keys import (
     parse_keys,
 )
 from analyzer.account.group.order import find_firsts
-from analyzer.account.ledger import Entry, Group, Grouping, Ledger, Role, Trainability, natural_order
+from analyzer.account.ledger import (
+    Entry,
+    Group,
+    Grouping,
+    Ledger,
+    Macs,
+    Role,
+    Trainability,
+    natural_order,
+)
 from analyzer.errors import LedgerError
+from analyzer.model import Place
 
 __all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"]
 
@@ -67,10 +77,28 @@ def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) ->
     nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
     names = sorted(members.keys() | nodes.keys(), key=label_order)
     firsts = find_firsts(ledger, labels)
+    macs, unworked = _total_macs(ledger.macs, labels.nodes)
     return tuple(
-        replace(total_entries(name, members.get(name, ()), nodes[name], known), first=firsts.get(name))
+        replace(
+            total_entries(name, members.get(name, ()), nodes[name], known),
+            first=firsts.get(name),
+            macs=None if macs is None else macs[name],
+            unworked=unworked[name],
+        )
         for name in names
     )
+
+
+def _total_macs(
+    macs: Macs | None, nodes: Mapping[Place, Label] | None
+) -> tuple[Counter[Label] | None, Counter[Label]]:
+    """Multiply-accumulates by label (None where nobody has counted, or nodes have no label), and nodes without them."""
+    if macs is None or nodes is None:
+        return None, Counter()
+    found: Counter[Label] = Counter()
+    for place, count in macs.nodes.items():
+        found[nodes[place]] += count
+    return found, Counter(nodes[place] for place in macs.unknown)
 
 
 def total_by(entries: Iterable[Entry], key: Callable[[Entry], str]) -> tuple[Group, ...]:
@@ -144,11 +172,14 @@ def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -
         "nbytes": ledger.file_nbytes if grouping.by == ACCOUNTS else ledger.stored_nbytes,
         "tensors": len(ledger.entries),
     }
+    if has_nodes and ledger.macs is not None:
+        wanted["macs"] = ledger.macs.total
     if has_nodes:
         wanted["nodes"] = sum(len(graph.nodes) for graph in ledger.model.graphs)
     for total, value in wanted.items():
         of = attrgetter(total)
-        found = sum(map(of, grouping.groups)) + of(grouping.ungrouped) - of(grouping.overlap)
+        found = sum(of(group) or 0 for group in grouping.groups)
+        found += (of(grouping.ungrouped) or 0) - (of(grouping.overlap) or 0)
         if found != value:
             raise LedgerError(
                 f"{ledger.model.path}: groups by {grouping.by} do not sum up: {total} {found:,}"

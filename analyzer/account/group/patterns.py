@@ -6,13 +6,14 @@ import itertools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from analyzer.account.group import check_sums, total_entries
 from analyzer.account.ledger import Entry, Finding, Grouping, Ledger, Match, Severity, Trainability
 from analyzer.errors import UsageError
+from analyzer.model import Place
 from analyzer.text import format_doing, format_many
 
 UNGROUPED = "[ungrouped]"
@@ -131,15 +132,25 @@ def group_by_patterns(
     members = {name: [entry for entry, names in placed if name in names] for name in patterns}
     again = [entry for entry, names in placed for _ in names[1:]]
     left = [entry for entry, names in placed if not names]
-    nodes, nodes_again, nodes_left = _count_nodes(ledger, patterns, match)
+    nodes, nodes_again, nodes_left = _count_nodes(ledger, patterns, match, dict.fromkeys(_places(ledger), 1))
+    groups = [total_entries((name,), members[name], nodes[name], known) for name in patterns]
+    overlap = total_entries((OVERLAP,), again, nodes_again, known)
+    ungrouped = total_entries((UNGROUPED,), left, nodes_left, known)
+    if ledger.macs is not None:
+        macs, macs_again, macs_left = _count_nodes(ledger, patterns, match, ledger.macs.nodes)
+        unworked = dict.fromkeys(ledger.macs.unknown, 1)
+        lacking, lacking_again, lacking_left = _count_nodes(ledger, patterns, match, unworked)
+        groups = [replace(each, macs=macs[each.name], unworked=lacking[each.name]) for each in groups]
+        overlap = replace(overlap, macs=macs_again, unworked=lacking_again)
+        ungrouped = replace(ungrouped, macs=macs_left, unworked=lacking_left)
     return check_sums(
         ledger,
         Grouping(
             by="group",
             depth=None,
-            groups=tuple(total_entries((name,), members[name], nodes[name], known) for name in patterns),
-            overlap=total_entries((OVERLAP,), again, nodes_again, known),
-            ungrouped=total_entries((UNGROUPED,), left, nodes_left, known),
+            groups=tuple(groups),
+            overlap=overlap,
+            ungrouped=ungrouped,
             match=match,
             origin=origin,
             members=tuple(found),
@@ -176,11 +187,17 @@ def find_groups(texts: Sequence[str], patterns: Mapping[str, Searcher], match: M
     return list(itertools.islice(found, 1) if match == "first" else found)
 
 
+def _places(ledger: Ledger) -> Iterator[Place]:
+    return (node.place for node in ledger.model.nodes())
+
+
 def _count_nodes(
-    ledger: Ledger, patterns: Mapping[str, Searcher], match: Match
+    ledger: Ledger, patterns: Mapping[str, Searcher], match: Match, weights: Mapping[Place, int]
 ) -> tuple[Counter[str], int, int]:
-    """Nodes per pattern (searched in their scope), how often one counts again, and how many match none."""
-    scopes = Counter(ledger.node_scopes.get(node.place) for node in ledger.model.nodes())
+    """The weights of nodes per pattern (searched in their scope), those that count again, and of what match none."""
+    scopes: Counter[str | None] = Counter()
+    for place, weight in weights.items():
+        scopes[ledger.node_scopes.get(place)] += weight
     counts: Counter[str] = Counter()
     again = left = 0
     for scope, number in scopes.items():

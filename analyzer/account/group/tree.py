@@ -127,6 +127,10 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
         learned_nbytes=sum(group.learned_nbytes for group in whole),
         tensors=sum(group.tensors for group in whole),
         nodes=sum(group.nodes for group in whole),
+        macs=sum(group.macs or 0 for group in whole)
+        if any(group.macs is not None for group in whole)
+        else None,
+        unworked=sum(group.unworked for group in whole),
         first=min((group.first for group in groups if group.first is not None), default=None),
         trainable=sum(group.trainable or 0 for group in whole) if known else None,
         frozen=sum(group.frozen or 0 for group in whole) if known else None,
@@ -143,6 +147,8 @@ def _negative(group: Group) -> Group:
         learned_nbytes=-group.learned_nbytes,
         tensors=-group.tensors,
         nodes=-group.nodes,
+        macs=None if group.macs is None else -group.macs,
+        unworked=-group.unworked,
         trainable=-(group.trainable or 0),
         frozen=-(group.frozen or 0),
     )

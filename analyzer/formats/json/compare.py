@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, cast
 
-from analyzer.account.ledger import Entry
+from msgspec import UNSET
+
+from analyzer.account.ledger import Entry, Macs
 from analyzer.comparison import Comparison, Followed, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
 from analyzer.documents import compare as compare_records
 from analyzer.documents import shared as shared_records
+from analyzer.formats.json.groups import document_macs
 from analyzer.formats.json.parts import head
 from analyzer.model import label
 
@@ -26,6 +29,7 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
             bytes=_pair(report.file_nbytes),
             tensors=_pair(report.tensor_count),
             nodes=None if report.nodes is None else _pair(report.nodes),
+            macs=UNSET if report.macs is None else _pair(Pair(report.macs[0].total, report.macs[1].total)),
         ),
         changes=compare_records.Changes(groups=_changes(report.groups), tensors=_changes(report.tensors)),
         content=compare_records.Contents(a=report.contents[0], b=report.contents[1]),
@@ -43,7 +47,15 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
         overlap=_group_pair(report.overlap),
         ungrouped=_group_pair(report.ungrouped),
         tensors=list(map(_tensor_pair, report.tensors)),
+        macs=UNSET if report.macs is None else _macs(*report.macs),
     )
+
+
+def _macs(a: Macs, b: Macs) -> compare_records.ComparedMacs:
+    ours, theirs = document_macs(a), document_macs(b)
+    assert ours is not UNSET
+    assert theirs is not UNSET
+    return compare_records.ComparedMacs(a=ours, b=theirs)
 
 
 def _changes(pairs: Iterable[GroupPair | TensorPair]) -> compare_records.Statuses:
@@ -79,6 +91,8 @@ def _group_pair(group: GroupPair) -> compare_records.GroupPair:
         stored_elements=_pair(group.stored_elements),
         bytes=_pair(group.nbytes),
         tensors=_pair(group.tensors),
+        macs=UNSET if group.macs is None else _pair(group.macs),
+        nodes_without_macs=UNSET if group.macs is None or group.unworked is None else _pair(group.unworked),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from analyzer.account.group.tree import TreeRow, build_tree
-from analyzer.account.ledger import Group, Grouping
+from analyzer.account.ledger import Group, Grouping, Macs
 from analyzer.documents import shared as shared_records
 from analyzer.formats.json.parts import Fields
 
@@ -42,6 +42,8 @@ def _group(group: Group, parameters: int) -> shared_records.Group:
         first_node=UNSET if group.first is None else group.first,
         trainable=UNSET if group.trainable is None else group.trainable,
         frozen=UNSET if group.frozen is None else group.frozen,
+        macs=UNSET if group.macs is None else group.macs,
+        nodes_without_macs=UNSET if group.macs is None else group.unworked,
     )
 
 
@@ -58,4 +60,15 @@ def _tree_row(row: TreeRow) -> shared_records.TreeRow:
         tensors=total.tensors,
         nodes=total.nodes,
         first_node=UNSET if total.first is None else total.first,
+        macs=UNSET if total.macs is None else total.macs,
+        nodes_without_macs=UNSET if total.macs is None else total.unworked,
+    )
+
+
+def document_macs(macs: Macs | None) -> shared_records.CountedMacs | UnsetType:
+    """What one run computes, where somebody has counted."""
+    if macs is None:
+        return UNSET
+    return shared_records.CountedMacs(
+        total=macs.total, at=dict(macs.at), unknown=len(macs.unknown), choices=macs.choices
     )

@@ -12,7 +12,7 @@ from analyzer.account.doubt import find_doubt
 from analyzer.account.ledger import Entry, Evidence, Hides, Ledger, Role, Run
 from analyzer.account.summary import count_operators, count_quantized, count_wasted
 from analyzer.documents import inspect as inspect_records
-from analyzer.formats.json.groups import document_grouping
+from analyzer.formats.json.groups import document_grouping, document_macs
 from analyzer.formats.json.parts import head, list_findings, utf8
 from analyzer.model import Graph, Key, Model, ValueType, label
 from analyzer.model.ranges import Traffic
@@ -73,6 +73,7 @@ def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
             key=lambda item: (item.graph_path, item.name),
         ),
         findings=list_findings(report.findings),
+        macs=document_macs(ledger.macs),
     )
 
 
