@@ -105,6 +105,17 @@ class Walk:
                 dims.append(self._axis(given.name, position, dim))
         return Value(given.dtype, tuple(dims))
 
+    def _noted(self, noted: ValueType, value: Value) -> Value:
+        """A value of which no rule tells the shape, as the file notes it; sizes in axes of the inputs, or unknown."""
+        if noted.kind != "tensor" or noted.dims is None:
+            return value
+        known = {axis.told: symbol(axis.name) for axis in self.axes if axis.told}
+        dims = (
+            dim if isinstance(dim, int) and dim >= 0 else known.get(str(dim)) or self.fresh(value.why)
+            for dim in noted.dims
+        )
+        return Value(noted.dtype, tuple(dims))
+
     def _axis(self, name: str, position: int, told: str | None) -> Poly:
         for axis in self.axes:
             if told and axis.told == told:
@@ -181,6 +192,12 @@ class Walk:
             yield from self._control(step, nested, scope, replace(where, place=where.place))
             return
         made, why = _apply(step)
+        if why and not node.is_standard:
+            noted = self._graphs[node.graph_path].noted if node.graph_path in self._graphs else {}
+            made = tuple(
+                self._noted(noted[name], value) if name in noted and value.shape is None else value
+                for name, value in zip(node.outputs, made, strict=False)
+            )
         for name, value in zip(node.outputs, made, strict=False):
             if name:
                 scope[name] = value

@@ -287,6 +287,8 @@ class Graph:
     """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
     results: tuple[ValueType, ...] = ()
     """The same of `outputs`."""
+    noted: Mapping[str, ValueType] = field(default_factory=dict)
+    """What the file says (`value_info`) of outputs of operators that are not ONNX's own: nothing else tells those."""
 
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.tensors), 'tensor')}, {format_many(len(self.nodes), 'node')}"

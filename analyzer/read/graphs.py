@@ -185,6 +185,9 @@ class _GraphReader:
         self.types: list[ValueType] = []
         self.outputs: list[str] = []
         self.results: list[ValueType] = []
+        self.noted: dict[str, ValueType] = {}
+        self.custom: set[str] = set()
+        self.seen = 0
         self.annotations: dict[str, Mapping[str, str]] = {}
 
     def read(self) -> Graph:
@@ -204,6 +207,7 @@ class _GraphReader:
             annotations=self.annotations,
             signature=tuple(given for given in self.types if given.name not in initialized),
             results=tuple(self.results),
+            noted=self.noted,
         )
 
     def _take(self, part: Field, end: int) -> int:
@@ -230,12 +234,26 @@ class _GraphReader:
         self.outputs += [text(value.name) for value in message.output]
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)
+        self._note_types([*message.value_info, *message.output])
         notes = sum(1 for value in message.value_info if value.metadata_props)
         self.book.count((len(message.input) + len(message.output) + 2 * notes) // _PER_OBJECT)
         self.book.count(len(message.quantization_annotation))
         for annotation in message.quantization_annotation:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
             self.annotations[text(annotation.tensor_name)] = roles
+
+
+    def _note_types(self, values: Sequence[onnx.ValueInfoProto]) -> None:
+        """Keep the types of what operators make that are not ONNX's own; writers put nodes before these notes."""
+        for node in self.nodes.nodes[self.seen :]:
+            if not node.is_standard:
+                self.custom.update(filter(None, node.outputs))
+        self.seen = len(self.nodes.nodes)
+        if self.custom:
+            text = self.book.text
+            kept = [(name, value) for value in values if (name := text(value.name)) in self.custom]
+            self.book.count(len(kept))
+            self.noted |= {name: read_type(name, value.type) for name, value in kept}
 
 
 class _FunctionReader:

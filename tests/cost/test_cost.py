@@ -96,6 +96,27 @@ def test_what_is_not_known_is_told_and_never_nothing(tmp_path: Path, body: str, 
     assert any(reason in row.reason for row in report.unknown)
 
 
+@pytest.mark.parametrize(
+    ("noted", "macs"), [(["b", 2], 5 * 2 * 4), ([5, 2], 5 * 2 * 4), (["other", 2], None), (None, None)]
+)
+def test_behind_a_custom_operator_the_shape_is_what_the_file_notes(
+    tmp_path: Path, noted: list[str | int] | None, macs: int | None
+) -> None:
+    """The operator's own work stays unknown, and so does what follows where nothing tells its shape."""
+    text = "g (float[b, 2] x) => (float[b, 4] y) { m = acme.Mystery(x) y = MatMul(m, w) }"
+    proto = text_model(text, {"w": noise(2, 4)})
+    proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
+    if noted is not None:
+        proto.graph.value_info.append(onnx.helper.make_tensor_value_info("m", onnx.TensorProto.FLOAT, noted))
+
+    report = measure_cost(audit(tmp_path, proto), sizes={"b": 5})
+
+    assert not report.is_complete
+    assert "Mystery" in [row.op_type for row in report.unknown]
+    assert [row.op_type for row in report.unknown] == ["Mystery", "MatMul"][: 1 if macs else 2]
+    assert report.at(report.total.macs) == (macs if macs else None if noted else 0)
+
+
 def test_a_branch_that_depends_on_values_is_told_as_a_range(tmp_path: Path) -> None:
     text = """
         g (float[2, 6] x, bool c) => (float[2, 4] y) {
