@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -41,6 +42,21 @@ DATA_LIMIT = 8 << 30
 
 SENTENCE = 150
 """Characters of an answer that the table shows."""
+
+OTHERS = {
+    "inspect -o page.html": ["inspect", "{case}", "-o", "{out}/page.html"],
+    "cost": ["cost", "{case}"],
+    "cost --memory": ["cost", "{case}", "--memory", "1GiB"],
+    "compare": ["compare", "{case}", "{case}", "--content", "sampled"],
+    "check": ["check", "{case}", "--max-parameters", "1M", "--max-macs", "1G", "--no-duplicates"],
+    "graph": ["graph", "{case}", "-o", "{out}/graph.dot"],
+    "recover": ["recover", "{case}", "-o", "{out}/state.safetensors"],
+    "reconcile": ["reconcile", "{case}", "--against", "{valid}.json"],
+    "verify": ["verify", "{case}", "--against", "{valid}"],
+    "survey": ["survey", "{case}", "-o", "{out}/lake"],
+    "show": ["show", "{case}"],
+}
+"""Commands beside `inspect`, of which one table says what the worst case of each took."""
 
 PEERS = {
     "load": "onnx.load(path, load_external_data=False)",
@@ -91,6 +107,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Other:
+    """One command over all cases."""
+
+    name: str
+    codes: dict[int, int]
+    cpu: tuple[float, str]  # the most, and the case
+    mib: tuple[float, str]  # the same, beyond a tiny valid model
+    broken: list[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     case: Case
     answer: str
@@ -114,15 +141,21 @@ def main() -> None:
         baseline = Baseline.measure(corpus / "valid_base.onnx")
         chosen = [case for case in cases if not options.only or re.search(options.only, case.id)]
         rows = []
-        for case in chosen:
+        for case in chosen if not options.command else ():
             rows.append(look(case, corpus, baseline, options.peers))
             print(line(rows[-1]), file=sys.stderr, flush=True)
+        others = [
+            over(name, command, chosen, corpus / "valid_base.onnx")
+            for name, command in OTHERS.items()
+            if not options.command or re.search(options.command, name)
+        ]
         changed = sorted(
             key for key in before.keys() | state(corpus) if before.get(key) != state(corpus).get(key)
         )
     broken = [f"{row.case.id}: {promise}" for row in rows for promise in row.broken]
+    broken += [f"{other.name}: {promise}" for other in others for promise in other.broken]
     broken += [f"{key}: was changed, or made" for key in changed]
-    document = "\n".join([introduction(len(rows)).rstrip(), *sections(rows), ""])
+    document = "\n".join([introduction(len(rows)).rstrip(), *sections(rows), *commands(others), ""])
     if options.markdown:
         options.markdown.write_text(document, encoding="utf-8")
     else:
@@ -134,6 +167,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", help="a regular expression that a case's id must match")
+    parser.add_argument("--command", help="only other commands: a regular expression that they must match")
     parser.add_argument("--no-peers", dest="peers", action="store_false", help="onnxledger alone")
     parser.add_argument("--markdown", type=Path, help="write the table to this file")
     return parser.parse_args()
@@ -221,6 +255,54 @@ def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
     others = {name: peer_answer(name, case.path, baseline) for name in PEERS} if peers else {}
     cpu = max(r.cpu for r in runs.values())
     return Row(case, answer(runs["json"], case, corpus), cpu, max(0.0, mib), others, broken)
+
+
+def over(name: str, command: list[str], cases: list[Case], valid: Path) -> Other:
+    """What one command answers to every case, and the most that an answer takes."""
+
+    def ask(path: Path) -> Run:
+        with tempfile.TemporaryDirectory(prefix="hostile-out-") as out:
+            given = [part.format(case=path, out=out, valid=valid) for part in command]
+            return run([sys.executable, "-m", "analyzer", *given], OUR_TIMEOUT)
+
+    usual = ask(valid).peak
+    codes: Counter[int] = Counter()
+    cpu, mib, broken = (0.0, ""), (0.0, ""), []
+    for case in cases:
+        result = ask(case.path)
+        beyond = result.peak - usual
+        promises = broken_promises(result)
+        promises += [f"took {beyond:,.0f} MiB beyond a tiny model"] if beyond > MIB else []
+        broken += [f"{case.id}: {promise}" for promise in promises]
+        codes[result.code] += 1
+        cpu, mib = max(cpu, (result.cpu, case.id)), max(mib, (beyond, case.id))
+    found = Other(name, dict(sorted(codes.items())), cpu, mib, broken)
+    print(found, file=sys.stderr, flush=True)
+    return found
+
+
+def commands(others: list[Other]) -> list[str]:
+    """The table of the other commands."""
+    if not others:
+        return []
+    rows = [
+        "",
+        "## Other commands",
+        "",
+        "The same files, by other commands: how many exit with 0, 1 and 2, and the most that one takes.",
+        "",
+    ]
+    rows += [
+        "| command | 0 | 1 | 2 | CPU s | of | MiB | of |",
+        "| --- | --: | --: | --: | --: | --- | --: | --- |",
+    ]
+    for other in others:
+        codes = " | ".join(str(other.codes.get(code, 0)) for code in (0, 1, 2))
+        (cpu, slowest), (mib, largest) = other.cpu, other.mib
+        rows.append(
+            f"| `{other.name}` | {codes} | {cpu:.1f} | `{slowest}` | {max(mib, 0):,.0f} | `{largest}` |"
+        )
+    return rows
 
 
 def broken_promises(result: Run) -> list[str]:

@@ -7,6 +7,7 @@ names of old; so parameters, buffers and ties are the module's, and values stay 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import pickle
@@ -28,6 +29,7 @@ from analyzer.checkpoints.checkpoint import (
     open_checkpoint,
     read_index,
 )
+from analyzer.checkpoints.packed import find_packed, read_quantization, tell_packed
 from analyzer.checkpoints.statedict import (
     BY_MODULE,
     NamedTensor,
@@ -39,6 +41,7 @@ from analyzer.checkpoints.statedict import (
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
 from analyzer.model.dtypes import DType
+from analyzer.text import format_bytes
 from exporter.census import (
     TORCH_DTYPES,
     TensorWeights,
@@ -94,8 +97,36 @@ def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
         lacking = read_index(path).keys() - stored.keys()
         if lacking:
             raise SourceError(f"{path}: no shard holds {listed(lacking)}; download the shards again")
-    plain = plain_names(stored)
-    return StateDict({name: stored[key] for key, name in plain.items()}, stored, tuple(notes))
+    tensors = {name: stored[key] for key, name in plain_names(stored).items()}
+    return StateDict(_unpacked(tensors, path.parent, notes), stored, tuple(notes))
+
+
+_MOST_DECODED = 8 << 30
+"""Bytes of weights that are decoded at once, so that a module can hold them."""
+
+
+def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) -> dict[str, torch.Tensor]:
+    """The weights that GPTQ or AWQ codes stand for in place of these; a sentence on them is added to the notes.
+
+    Raises:
+        SourceError: these weights would take more memory than a class is worth; names do without.
+    """
+    described = {
+        name: (TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED), tuple(tensor.shape))
+        for name, tensor in tensors.items()
+    }
+    packed = find_packed(described, read_quantization(folder))
+    if not packed:
+        return tensors
+    nbytes = sum(4 * math.prod(each.shape) for each in packed.values())
+    if nbytes > _MOST_DECODED:
+        raise SourceError(f"its codes decode to {format_bytes(nbytes)}")
+    notes += tell_packed(packed)
+    array = TensorWeights(tensors).array
+    weights = {name: each.decode(array) for name, each in packed.items()}
+    known = {name: torch.from_numpy(weight) for name, weight in weights.items() if weight is not None}
+    codes = {stored for name in known for stored in packed[name].stored.values()}
+    return {name: tensor for name, tensor in tensors.items() if name not in codes} | known
 
 
 def _load_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
@@ -341,6 +372,16 @@ def _by_class(
     )
 
 
+_PACKED = ("gptq", "awq")
+
+
+def is_packed(config: Any) -> bool:
+    """Whether a config says that weights are packed in a way that is decoded here."""
+    quantized = getattr(config, "quantization_config", None)
+    told = quantized if isinstance(quantized, Mapping) else vars(quantized) if quantized is not None else {}
+    return str(told.get("quant_method", "")).rpartition(".")[2].lower() in _PACKED
+
+
 def load_into(
     found: Any,
     config: Any,
@@ -355,6 +396,9 @@ def load_into(
         SourceError: it cannot be built.
     """
     trust = {"trust_remote_code": True} if trust_remote_code else {}
+    if is_packed(config):  # the codes are decoded; transformers asks for the packages that compute with them
+        config = copy.deepcopy(config)
+        del config.quantization_config
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             if found.__name__.startswith("AutoModel"):  # an Auto class takes a path and nothing else

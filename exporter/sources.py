@@ -6,6 +6,7 @@ dtype asked for, so that no exporter merges two of them.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import itertools
 import json
@@ -28,7 +29,7 @@ from analyzer.checkpoints.statedict import listed
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
 from exporter.census import is_batch_norm
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
-from exporter.fitting import load_into, load_state_dict
+from exporter.fitting import is_packed, load_into, load_state_dict
 from exporter.location import Location, locate
 from exporter.quiet import Say, quiet, silent, stdout_to_stderr
 
@@ -421,6 +422,8 @@ def _from_transformers(source: str, location: Location, options: SourceOptions, 
                 + ("" if location.kind == "config" else ", or try again when the hub can be reached")
             )
         weights = "meta"
+    if weights == "pretrained" and location.file is None:
+        location = dataclasses.replace(location, file=_packed_file(Path(str(location.where)), config))
     try:
         with quiet(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(options.seed)
@@ -432,6 +435,14 @@ def _from_transformers(source: str, location: Location, options: SourceOptions, 
     if missing:
         say(f"{source}: not in the checkpoint, newly initialised: {', '.join(missing)}")
     return _resolved(source, location.kind, model, None, weights, options, missing)
+
+
+def _packed_file(folder: Path, config: Any) -> Path | None:
+    """The checkpoint of a folder whose config says that its weights are packed; None of any other."""
+    if not is_packed(config):
+        return None
+    names = ("model.safetensors", "model.safetensors.index.json")
+    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def _build(

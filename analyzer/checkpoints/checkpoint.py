@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from analyzer.checkpoints import Original
+from analyzer.checkpoints import Original, Weights
+from analyzer.checkpoints.packed import PackedWeights, find_packed, read_quantization, tell_packed
 from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, listed, plain_names
 from analyzer.errors import ExternalDataError, ManifestError, ModelReadError
 from analyzer.model.content import Array
@@ -167,6 +168,10 @@ def open_checkpoint(path: Path | str) -> Original:
     plain = plain_names(sorted(opened.places, key=_natural))
     by_name = {name: opened.places[stored] for stored, name in plain.items()}
     other = {name: opened.places[kept] for name, kept in opened.tied.items()}
+    packed = find_packed(
+        {name: (place.dtype, place.shape) for name, place in by_name.items()}, read_quantization(path.parent)
+    )
+    codes = {name for each in packed.values() for name in each.stored.values()}
     tensors = [
         NamedTensor(
             name,
@@ -177,9 +182,13 @@ def open_checkpoint(path: Path | str) -> Original:
             ),
         )
         for stored, name in plain.items()
+        if name not in codes
     ]
+    tensors += [NamedTensor(name, DType.FLOAT, each.shape) for name, each in packed.items()]
     source = {"source": str(path), "kind": kind.value if kind else "safetensors", "weights": "checkpoint"}
-    weights = MappedWeights({**other, **opened.places, **by_name})
+    weights: Weights = MappedWeights({**other, **opened.places, **by_name})
+    if packed:
+        weights, notes = PackedWeights(weights, packed), (*notes, *tell_packed(packed))
     return describe_by_names(tensors, source, weights, notes)
 
 

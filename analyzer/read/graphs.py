@@ -242,7 +242,6 @@ class _GraphReader:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
             self.annotations[text(annotation.tensor_name)] = roles
 
-
     def _note_types(self, values: Sequence[onnx.ValueInfoProto]) -> None:
         """Keep the types of what operators make that are not ONNX's own; writers put nodes before these notes."""
         for node in self.nodes.nodes[self.seen :]:
