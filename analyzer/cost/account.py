@@ -148,7 +148,7 @@ class _Books:
             written,
             subtract(work.macs, work.masked),
         )
-        sums = Sums(*(multiply(amount, visit.times) for amount in each))
+        sums = Sums(*(each if visit.times == 1 else (multiply(amount, visit.times) for amount in each)))
         why = why or _reason(sums)
         label = (self.labels.nodes or {}).get(visit.place, ("[unscoped]",))
         if why:

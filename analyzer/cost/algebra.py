@@ -102,10 +102,16 @@ def subtract(a: Size, b: Size) -> Size:
 
 def total(sizes: Iterable[Size]) -> Size:
     """The sum of all."""
-    terms: dict[Mono, int] = {}
+    number, terms = 0, dict[Mono, int]()
     for size in sizes:
-        for mono, factor in _terms(size):
+        if isinstance(size, int):
+            number += size
+            continue
+        for mono, factor in size.terms:
             terms[mono] = terms.get(mono, 0) + factor
+    if not terms:
+        return number
+    terms[()] = terms.get((), 0) + number
     return _normal(terms)
 
 

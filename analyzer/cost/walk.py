@@ -70,6 +70,8 @@ class Walk:
     """Sizes that were taken to be equal, since they meet in one axis."""
     _names: set[str] = field(default_factory=set)
     _fresh: int = 0
+    _inner: int = 0
+    """Nodes in bodies of functions and of Loops that were walked, each time."""
 
     def __post_init__(self) -> None:
         self._graphs = {graph.path: graph for graph in self.model.graphs}
@@ -183,15 +185,21 @@ class Walk:
         inputs = tuple(scope.get(name, _LOST) if name else NOTHING for name in node.inputs)
         step = Step(node, inputs, where.opset, where.given, self.fresh, self.meet, attached)
         place = where.place or node.place
+        self._inner += where.is_body
         body = self._bodies.get(node.place)
-        if body is not None and body in self._graphs and where.depth < _DEEPEST:
+        is_call = body is not None and body in self._graphs
+        nested = self._nested.get(node.place, {}) if node.op_type in ("If", "Loop", "Scan") else {}
+        if (is_call or nested) and self._inner > _MOST_INNER:
+            why = f"bodies hold over {_MOST_INNER:,} nodes, each time that they run; no more are looked at"
+            made: tuple[Value, ...] = (replace(_LOST, why=why),) * max(len(node.outputs), 1)
+        elif body is not None and is_call and where.depth < _DEEPEST:
             yield from self._call(step, self._graphs[body], scope, replace(where, place=place))
             return
-        nested = self._nested.get(node.place, {})
-        if nested and node.op_type in ("If", "Loop", "Scan"):
+        elif nested:
             yield from self._control(step, nested, scope, replace(where, place=where.place))
             return
-        made, why = _apply(step)
+        else:
+            made, why = _apply(step)
         if why and not node.is_standard:
             noted = self._graphs[node.graph_path].noted if node.graph_path in self._graphs else {}
             made = tuple(
@@ -306,6 +314,9 @@ class _Where:
 
 
 _DEEPEST, _ROUNDS = 100, 4
+_MOST_INNER = 100_000
+"""Nodes in bodies that are walked: functions that call functions, and Loops in Loops, have as many as they like."""
+
 _LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
 
 

@@ -231,3 +231,33 @@ def test_every_shape_is_the_one_that_onnxruntime_makes(
         shape = walk.values[(), value].shape
         assert shape is not None, value
         assert tuple(evaluate(dim, at) for dim in shape) == found.shape, value
+
+
+def test_functions_that_double_forty_times_are_told_and_not_followed(tmp_path: Path) -> None:
+    """A file of 3 kB whose bodies hold 2^40 nodes."""
+    functions = [
+        onnx.helper.make_function(
+            "f",
+            f"F{at}",
+            ["x"],
+            ["y"],
+            [
+                onnx.helper.make_node(
+                    "Relu" if at == 0 else f"F{at - 1}", ["x"], ["h"], domain="f" if at else ""
+                ),
+                onnx.helper.make_node(
+                    "Relu" if at == 0 else f"F{at - 1}", ["h"], ["y"], domain="f" if at else ""
+                ),
+            ],
+            [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("f", 1)],
+        )
+        for at in range(40)
+    ]
+    proto = text_model("g (float[2] x) => (float[2] y) { y = f.F39(x) }", {})
+    proto.functions.extend(functions)
+    proto.opset_import.append(onnx.helper.make_opsetid("f", 1))
+
+    report = measure_cost(audit(tmp_path, proto))
+
+    assert not report.is_complete
+    assert "bodies hold over 100,000 nodes" in report.unknown[0].reason

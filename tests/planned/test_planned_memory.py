@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import run_here
-from models import save, text_model
+from models import noise, save, text_model
 
 from analyzer.account.audit import audit_model
 from analyzer.cost.memory.account import Basis
@@ -225,3 +226,20 @@ def test_options_of_memory_want_memory(model: Path) -> None:
 
 def test_a_local_file_is_planned_from(model: Path) -> None:
     assert file_of(audit_model(model)) == model
+
+
+@pytest.mark.child
+def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Path) -> None:
+    """Nobody but them knows `NhwcConv`."""
+    text = """agraph (float[batch, 8, 8, 3] x) => (float[batch, 6, 6, 5] y) {
+        a = Relu(x) h = com.microsoft.NhwcConv <kernel_shape = [3, 3]> (a, k) y = Relu(h)
+    }"""
+    path = save(tmp_path, text_model(text, {"k": noise(5, 3, 3, 3)}))
+
+    answer = answer_memory(audit_model(path), Asked(parse_shapes(["batch=7"])))
+
+    with open_account(path) as account:
+        assert account.needed({"batch": 7}).unknown == ("h",)
+    assert answer.needed.peak is not None
+    assert answer.needed.peak.nbytes == 7 * (8 * 8 * 3 + 6 * 6 * 5) * 4  # a and h
+    assert str(answer.needed.peak.polynomial) == f"{answer.needed.peak.nbytes // 7}*batch"

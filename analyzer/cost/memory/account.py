@@ -13,6 +13,7 @@ from analyzer.cost.memory.packing import Packed, pack
 from analyzer.cost.memory.planner import Buffer, Plan, live_nbytes, peak_at
 from analyzer.cost.memory.polynomials import Polynomial, fit_size, sample_points
 from analyzer.cost.memory.steps import Program, Step
+from analyzer.cost.memory.walked import Walked
 from analyzer.errors import CostError
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedValue, Dim
@@ -108,6 +109,8 @@ class Account:
     inference: Inference
     program: Program
     plan: Plan
+    walked: Walked | None = None
+    """What tells sizes that inference does not; None of a graph that onnxruntime made."""
     packed: Packed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -292,6 +295,10 @@ class Account:
                 dims = bound
             elif len(dims) == len(bound):
                 dims = tuple(a if a is not None else b for a, b in zip(dims, bound, strict=True))
+        if self.walked is not None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
+            told = self.walked.typed(own, sizes)
+            if told is not None and (dims is None or len(dims) == len(told[1])):
+                return told
         return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
 
     def _value(self, name: str) -> DescribedValue | None:

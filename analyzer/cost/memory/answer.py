@@ -14,6 +14,7 @@ from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.cost.memory.inplace import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.steps import Step
+from analyzer.cost.memory.walked import walk_values
 from analyzer.errors import CostError
 from analyzer.text import printable
 from analyzer.timing.inputs.feeds import plan_feeds
@@ -83,7 +84,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
-    with open_account(path, level=asked.level) as account:
+    with open_account(path, level=asked.level, walked=walk_values(ledger.model, axes)) as account:
         needed = account.needed(sizes, formulas=True)
         needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
         fits: tuple[Fit, ...] = ()

@@ -12,6 +12,7 @@ from analyzer.cost.memory.inplace import NEWEST, reuses_of
 from analyzer.cost.memory.order import default_order, priority_order
 from analyzer.cost.memory.planner import plan_buffers
 from analyzer.cost.memory.prepared import as_it_stands, as_loaded
+from analyzer.cost.memory.walked import Walked
 
 LEVELS: Mapping[str, str] = {
     "none": "ORT_DISABLE_ALL",
@@ -24,7 +25,12 @@ LEVELS: Mapping[str, str] = {
 
 @contextmanager
 def open_account(
-    path: Path, *, level: str | None = None, version: str = NEWEST, by_priority: bool = False
+    path: Path,
+    *,
+    level: str | None = None,
+    version: str = NEWEST,
+    by_priority: bool = False,
+    walked: Walked | None = None,
 ) -> Iterator[Account]:
     """Plan the memory of a file, of which any number of sizes may be asked for as long as the context lasts.
 
@@ -34,6 +40,7 @@ def open_account(
             without, the file as it stands, of which onnxruntime is asked nothing.
         version: of onnxruntime, whose kernels' table is taken.
         by_priority: whether it runs what is ready by priority, which is not its default.
+        walked: what tells sizes of the file as it stands that inference does not.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
@@ -42,4 +49,5 @@ def open_account(
     order = priority_order if by_priority else default_order
     with open_inference(path) if level is None else open_optimized(path, LEVELS[level]) as inference:
         program = (as_loaded if level is None else as_it_stands)(inference.described)
-        yield Account(inference, program, plan_buffers(program, order(program.steps), reuses))
+        plan = plan_buffers(program, order(program.steps), reuses)
+        yield Account(inference, program, plan, walked if level is None else None)
