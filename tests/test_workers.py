@@ -131,3 +131,32 @@ def test_what_a_call_prints_is_no_answer(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_there_is_a_processor() -> None:
     assert 1 <= usable_processors() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
+def test_a_process_ends_with_the_one_that_was_killed_before_it_could_end_it() -> None:
+    program = "import time; time.sleep(600)"
+    script = (
+        "import sys, time\n"
+        f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
+        "from analyzer.process.child import Child\n"
+        f"print(Child({program!r}).pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        time.sleep(1)  # until it watches
+        parent.kill()
+
+    until = time.monotonic() + 30
+    while is_running(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_running(pid)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

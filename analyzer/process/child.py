@@ -51,6 +51,20 @@ Inbox = queue.SimpleQueue[tuple["Child", bytes | None]]
 """What processes say, each message with who says it; None is the last that is heard of one."""
 
 
+_FOLLOW = "from analyzer.process.child import follow; follow(%d)"
+
+
+def follow(parent: int) -> None:
+    """End this process soon after the one that started it: killed, that one can end nobody."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 class Child:
     """A process that runs a program in Python, and what it says: messages, in frames on its stdout.
 
@@ -71,7 +85,12 @@ class Child:
     ) -> None:
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100 - an entry may be no path at all
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {program}"],
+            [
+                sys.executable,
+                "-I",
+                "-c",
+                f"import sys; sys.path[:] = {path!r}; {_FOLLOW % os.getpid()}; {program}",
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from commands import run_here
 from models import noise, save, text_model
@@ -243,3 +244,18 @@ def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Pa
     assert answer.needed.peak is not None
     assert answer.needed.peak.nbytes == 7 * (8 * 8 * 3 + 6 * 6 * 5) * 4  # a and h
     assert str(answer.needed.peak.polynomial) == f"{answer.needed.peak.nbytes // 7}*batch"
+
+
+def test_functions_that_double_are_refused_before_they_are_expanded(tmp_path: Path) -> None:
+    names = ["Relu", *(f"F{at}" for at in range(30))]
+    opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
+    proto = text_model("agraph (float[2] x) => (float[2] y) { y = f.F29(x) }", {})
+    for inner, name in itertools.pairwise(names):
+        domain = "f" if inner != "Relu" else ""
+        nodes = [onnx.helper.make_node(inner, [a], [b], domain=domain) for a, b in ("xh", "hy")]
+        proto.functions.append(onnx.helper.make_function("f", name, ["x"], ["y"], nodes, opsets))
+    proto.opset_import.append(onnx.helper.make_opsetid("f", 1))
+    ledger = audit_model(save(tmp_path, proto))
+
+    with pytest.raises(CostError, match=r"function F\d+ alone would have [\d,]+ nodes"):
+        answer_memory(ledger, Asked())

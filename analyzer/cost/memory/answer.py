@@ -81,6 +81,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         UsageError: sizes contradict each other, or name nothing.
     """
     path = file_of(ledger)
+    _check_calls(ledger)
     axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
@@ -125,6 +126,27 @@ def file_of(ledger: Ledger) -> Path:
         raise CostError(f"{name}: has several models, each with a memory of its own; name one of its files")
     path = Path(model.path)
     return path / model.files[0].path if path.is_dir() else path
+
+
+_MOST_CALLED = 250_000
+"""Nodes that bodies of functions may have once every call is expanded, which inference does."""
+
+
+def _check_calls(ledger: Ledger) -> None:
+    """Refuse functions that call functions until no memory holds what they stand for.
+
+    Raises:
+        CostError: they do.
+    """
+    bodies = {graph.path: len(graph.nodes) for graph in ledger.model.graphs}
+    for call in ledger.calls:
+        nodes = bodies.get(call.function.path, 0)
+        if call.calls is None or call.calls * nodes > _MOST_CALLED:
+            many = "endless" if call.calls is None else f"{call.calls * nodes:,}"
+            raise CostError(
+                f"{printable(str(ledger.model.path))}: memory is planned with all calls expanded, and function "
+                f"{printable(call.function.name)} alone would have {many} nodes"
+            )
 
 
 def _grouper(ledger: Ledger) -> Callable[[Step], str | None]:
