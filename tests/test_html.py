@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import onnx
 import pytest
 import reports
 import timings
+from commands import run_here
 
 from analyzer.account.findings.catalog import EXPLANATIONS
 from analyzer.account.group import group_by
@@ -540,3 +542,31 @@ def test_layers_and_changes_are_written_as_in_text(tmp_path: Path) -> None:
 
     assert "3 x 16" in [text for grid in layered for _, _, text in grid["said"]]
     assert any(signed for grid in compared for *_, signed in grid["columns"])
+
+
+def test_sections_that_ask_the_same_say_of_what(tmp_path: Path) -> None:
+    """Budgets of three models, one of them twice, on one page."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        models.save(
+            tmp_path / name,
+            models.text_model(
+                "g (float[2, 4] x) => (float[2, 3] y) { y = MatMul(x, w) }", {"w": models.noise(4, 3)}
+            ),
+        )
+    for name, limit in (("one", "1M"), ("two", "10")):
+        run_here(
+            "check", "b/model.onnx", "--max-parameters", limit, "-o", f"{name}.json", "--quiet", cwd=tmp_path
+        )
+    beside = ("--with", "one.json", "--with", "two.json")
+    done = run_here(
+        "check", "a/model.onnx", "--max-parameters", "1M", "-o", "page.html", *beside, cwd=tmp_path
+    )
+
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    assert [html.unescape(title.strip()) for title in re.findall(r"<h2[^>]*>([^<]+)", page)][:3] == [
+        "Is it within its budgets: a/model.onnx",
+        "Is it within its budgets: b/model.onnx, 1 of 2",
+        "Is it within its budgets: b/model.onnx, 2 of 2",
+    ]

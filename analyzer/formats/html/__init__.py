@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,7 +87,24 @@ def write_html(page: Page) -> str:
 
 def _page(sections: Sequence[Section]) -> str:
     title = " -> ".join(map(_shorten_path, sections[0].name.split(" -> "))) or sections[0].title
-    return make_page(title, sections)
+    return make_page(title, _told_apart(sections))
+
+
+def _told_apart(sections: Sequence[Section]) -> list[Section]:
+    """The sections; those that ask the same say of what, and of one thing asked twice which it is."""
+    asked = Counter(section.title for section in sections)
+    alike = Counter((section.title, section.name) for section in sections)
+    seen: Counter[tuple[str, str]] = Counter()
+    told = []
+    for section in sections:
+        key, title = (section.title, section.name), section.title
+        seen[key] += 1
+        if asked[title] > 1:
+            of = [_shorten_path(section.name)] if section.name else []
+            of += [f"{seen[key]} of {alike[key]}"] if alike[key] > 1 else []
+            title = ": ".join(filter(None, [title, ", ".join(of)]))
+        told.append(dataclasses.replace(section, title=title))
+    return told
 
 
 def _shorten_path(path: str) -> str:
