@@ -84,7 +84,7 @@ def verify(
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
-    from analyzer.verify.verify import verify_files
+    from analyzer.verify.files import verify_files
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")

@@ -21,7 +21,7 @@ from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
-from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
+from analyzer.verify.parting import Cause, Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
@@ -87,44 +87,13 @@ def verify_module(
         UsageError: it is not one local file.
     """
     with Runner(limits or Limits()) as runner:
-        bench = _Bench(ledger, side, runner, local_path(ledger), known or Known())
+        bench = Bench(ledger, side, runner, local_path(ledger), known or Known())
         bench.open_twin()
-        outputs = bench.compare_outputs(seeds)
-        is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
-        for other in bench.other_readings() if is_apart else ():
-            outputs = bench.compare_again(seeds, outputs, other)
-            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
-            if not is_apart:
-                break
-        bench.is_apart = is_apart
-        values, first, cause = bench.find_first() if is_apart else ((), None, None)
-        differences: tuple[Difference, ...] = () if cause is None else (cause,)
-        if not is_apart and bench.twin is not None:
-            outputs, first, differences = bench.look_at_codes(outputs)
-        costs = None if is_apart or exchange is None else bench.measure_costs(exchange)
-        drift = None if exchange is None or exchange.is_made_up else bench.measure_drift(exchange)
-        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
-            bench.codes.append(
-                f"what weights cost: PyTorch computes with those of the file, not of {against}"
-            )
-    return VerifyReport(
-        path=str(ledger.model.path),
-        against=against,
-        outputs=tuple(bench.pair(name, found) for name, found in outputs.items()),
-        values=tuple(values),
-        first=first,
-        checked=len(values),
-        differences=differences,
-        inputs=tuple(bench.fed),
-        costs=costs,
-        drift_db=drift,
-        uncovered=(*notes, *bench.uncovered(), *(f"a run that failed: {each}" for each in bench.failed)),
-        stamp=stamp,
-    )
+        return bench.verify(against, seeds, notes, exchange, stamp)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class Reading:
     """What a file with codes or half precision may mean."""
 
     rectifies: bool
@@ -142,7 +111,12 @@ def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
     return same, min(errors, default=math.inf)
 
 
-class _Bench:
+class Bench:
+    """A file, and the side that it is held against, at work."""
+
+    there = "PyTorch"
+    """What the other side is called."""
+
     def __init__(self, ledger: Ledger, side: Side, runner: Runner, path: Path, known: Known) -> None:
         self.ledger, self.side, self.runner, self.known = ledger, side, runner, known
         self.graph: Graph = ledger.model.graphs[0]
@@ -152,14 +126,7 @@ class _Bench:
         self.twin: TwinAnswer | None = None
         self.refused = ""
         self.depths = measure_depths(self.graph)
-        self.half = next(
-            (
-                entry.tensor.dtype.name
-                for entry in ledger.entries
-                if entry.tensor.dtype.name in _HALF and entry.parameters
-            ),
-            "",
-        )
+        self.half = half_of(ledger)
         self.fed: list[Fed] = []
         self.failed: list[str] = []
         self.feeds: list[dict[str, Array]] = []
@@ -176,13 +143,53 @@ class _Bench:
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
 
+    def verify(
+        self,
+        against: str,
+        seeds: Sequence[int],
+        notes: Sequence[str],
+        exchange: Exchange | None,
+        stamp: str | None,
+    ) -> VerifyReport:
+        """Compare outputs, and where they differ, find where and why; arguments and errors as of `verify_module`."""
+        outputs = self.compare_outputs(seeds)
+        is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+        for other in self.other_readings() if is_apart else ():
+            outputs = self.compare_again(seeds, outputs, other)
+            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+            if not is_apart:
+                break
+        self.is_apart = is_apart
+        values, first, cause = self.find_first() if is_apart else ((), None, None)
+        differences: tuple[Difference, ...] = () if cause is None else (cause,)
+        if not is_apart and self.twin is not None:
+            outputs, first, differences = self.look_at_codes(outputs)
+        costs = None if is_apart or exchange is None else self.measure_costs(exchange)
+        drift = None if exchange is None or exchange.is_made_up else self.measure_drift(exchange)
+        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
+            self.codes.append(
+                f"what weights cost: {self.there} computes with those of the file, not of {against}"
+            )
+        return VerifyReport(
+            path=str(self.ledger.model.path),
+            against=against,
+            outputs=tuple(self.pair(name, found) for name, found in outputs.items()),
+            values=tuple(values),
+            first=first,
+            checked=len(values),
+            differences=differences,
+            inputs=tuple(self.fed),
+            costs=costs,
+            drift_db=drift,
+            uncovered=(*notes, *self.uncovered(), *(f"a run that failed: {each}" for each in self.failed)),
+            stamp=stamp,
+        )
+
     # The twin
 
     def open_twin(self, *, rectify: bool = True) -> None:
         """Make the float twin, where the file has codes or half precision."""
-        graphs = self.ledger.model.graphs
-        is_coded = any(node.op_type in CODED for graph in graphs for node in graph.nodes)
-        if not is_coded and not self.half:
+        if not is_coded(self.ledger) and not self.half:
             return
         subject, twin = self.runner.make_twin(self.own.path, self.half, rectify=rectify)
         if twin.refused:
@@ -195,7 +202,7 @@ class _Bench:
             depths.update(dict.fromkeys(outputs, depth))
         self.depths = depths
 
-    def other_readings(self) -> Iterator[_Reading]:
+    def other_readings(self) -> Iterator[Reading]:
         """What else the twin may be: without what quantizers cut, beside numbers that are rounded as the file's are."""
         if self.twin is None:
             return
@@ -203,17 +210,14 @@ class _Bench:
         for rounds in ("", self.half) if self.half else ("",):
             for rectifies in cuts:
                 if (rectifies, rounds) != (True, ""):
-                    yield _Reading(rectifies, rounds)
+                    yield Reading(rectifies, rounds)
 
     def compare_again(
-        self, seeds: Sequence[int], before: dict[str, Agreement], reading: _Reading
+        self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
         """Compare with another reading of the file; unless that is nearer, all is as it was before."""
         kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.rounds, self.feeds
-        if self.twin is not None and self.twin.rectified:
-            self.open_twin(rectify=reading.rectifies)
-        self.rounds = reading.rounds
-        self.side.round_numbers(self.rounds)
+        self.read_as(reading)
         self.fed, self.worst_run = [], 0
         outputs = self.compare_outputs(seeds)
         if _nearness(outputs) <= _nearness(before):
@@ -221,6 +225,13 @@ class _Bench:
             self.side.round_numbers(self.rounds)
             return before
         return outputs
+
+    def read_as(self, reading: Reading) -> None:
+        """Take the file to mean this."""
+        if self.twin is not None and self.twin.rectified:
+            self.open_twin(rectify=reading.rectifies)
+        self.rounds = reading.rounds
+        self.side.round_numbers(self.rounds)
 
     # Outputs
 
@@ -402,8 +413,8 @@ class _Bench:
         if parted.cause is not None:
             cause = parted.cause
             module = _path(cause.module)
-            what = "" if cause.kind in ("weight", "layer") else f"{_class_of(passed, cause.module)}: "
-            reason = f"{what}{cause.found}, and {cause.expected} in PyTorch"
+            what = "" if cause.kind in ("weight", "layer") else f"{self.call_it(passed, cause)}: "
+            reason = f"{what}{cause.found}, and {cause.expected} in {self.there}"
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
@@ -412,13 +423,15 @@ class _Bench:
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]
-                told = Difference(module, wrong[0], said or module, "weight", f"{wrong[0]} of PyTorch", held)
+                told = Difference(
+                    module, wrong[0], said or module, "weight", f"{wrong[0]} of {self.there}", held
+                )
                 return First(module, said or module, f"{wrong[0]}: {held}"), told
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
             module = self._beside(where, passed) or module
-            held = f"{where.op_type} with {name}, which PyTorch does not have"
+            held = f"{where.op_type} with {name}, which {self.there} does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
         expected = passed.seen[call.number].prints
@@ -426,7 +439,7 @@ class _Bench:
             for name, other in Finder(known).of_size(print_.numel):
                 factor = scale_between(print_, other)
                 if factor is not None and abs(factor - 1) > 1e-4:
-                    held = f"{factor:g} times what PyTorch has ({name})"
+                    held = f"{factor:g} times what {self.there} has ({name})"
                     told = Difference(
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
@@ -436,8 +449,12 @@ class _Bench:
         if static is not None:
             module, (kind, wanted, held) = static
             told = Difference(module, None, said or module, kind, wanted, held)
-            return First(module, said or module, f"{held}, and {wanted} in PyTorch"), told
+            return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
         return First(module, said or module, reason), None
+
+    def call_it(self, passed: Pass, cause: Cause) -> str:
+        """What a reason calls that in whose place something else is."""
+        return _class_of(passed, cause.module)
 
     def _static(self, passed: Pass, parted: Parted) -> tuple[str, tuple[str, str, str]] | None:
         """What classes and settings of the modules at the place say, as far as the file names their nodes."""
@@ -553,7 +570,7 @@ class _Bench:
                 if seen.found is not None and seen.found.name == name:
                     module = _path(seen.call.module)
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
-                    told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
+                    told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
                     return First(module, name, said), told
         for name in self.graph.outputs:
             held = known.get(name)
@@ -567,7 +584,7 @@ class _Bench:
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
         name = self.graph.outputs[0] if self.graph.outputs else ""
-        said = "all that PyTorch computes is in the file, and an output is something else"
+        said = f"all that {self.there} computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
 
     # Codes
@@ -657,7 +674,7 @@ class _Bench:
             outputs=self.graph.outputs,
             feeds=self.feeds[0],
             match=self._matched,
-            is_coded=any(node.op_type in CODED for graph in self.ledger.model.graphs for node in graph.nodes),
+            is_coded=is_coded(self.ledger),
         )
         return measure_costs(sides)
 
@@ -790,6 +807,17 @@ CODED = frozenset(
     }
 )
 """Operators that round activations to codes at run time, or may."""
+
+
+def is_coded(ledger: Ledger) -> bool:
+    """Whether a file may round activations to codes at run time."""
+    return any(node.op_type in CODED for node in ledger.model.nodes())
+
+
+def half_of(ledger: Ledger) -> str:
+    """The half-precision type that a file has weights of; empty where it has none."""
+    types = (entry.tensor.dtype.name for entry in ledger.entries if entry.parameters)
+    return next((each for each in types if each in _HALF), "")
 
 
 def _path(label: str) -> str:
