@@ -27,7 +27,8 @@ from analyzer.verify.against import (
 )
 from analyzer.verify.asked import Given
 from analyzer.verify.costs import Exchange, drift_between, put
-from analyzer.verify.parting import Cause, Pass
+from analyzer.verify.parting import Cause, Parted, Pass
+from analyzer.verify.prints import Print
 from analyzer.verify.record import Agreement, Costs, Difference, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.reference import Edges, FileSide, Slot
 from analyzer.verify.rounded import Rounding, find_rounding, holds_same_codes
