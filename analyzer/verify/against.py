@@ -34,7 +34,7 @@ _HALF = ("FLOAT16", "BFLOAT16")
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
-_WEIGHED = 3
+WEIGHED = 3
 """Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
 """What is said of a parameter that is held for nothing; why that is so has still to be found."""
@@ -619,7 +619,7 @@ class Bench:
         assert self.twin is not None
         factors = dict(find_odd_biases(self.graph))
         runs = [
-            self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.feeds[:_WEIGHED]
+            self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.usual_feeds()
         ]
         weighed = weigh(self.twin.quantizers, runs)
         given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
@@ -656,6 +656,10 @@ class Bench:
         reason = f"{printable(first.quantizer.value)} is rounded to {first.found}, and holds {first.expected}"
         return outputs | spoiled, First(told[0].module, first.quantizer.node, reason), tuple(told)
 
+    def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
+        """Inputs such as a calibration may have had."""
+        return self.feeds[:WEIGHED]
+
     # Costs
 
     def measure_costs(self, exchange: Exchange) -> Costs | None:
@@ -687,7 +691,7 @@ class Bench:
         """How far the file as it stands is off the module with its own weights, the worst of several runs."""
         side = exchange.original or self.side
         found = []
-        for feeds in self.feeds[:_WEIGHED]:
+        for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)
             found.append(drift_between(self._matched(side.run(feeds), theirs), theirs))
         return None if None in found else min((each for each in found if each is not None), default=None)

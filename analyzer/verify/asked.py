@@ -58,6 +58,10 @@ class Rounded(msgspec.Struct, frozen=True, array_like=True):
     """Codes, less one."""
     masks: int
     """Numbers of masks that are cut off: single ones, or what is beyond all sizes."""
+    rows: int
+    """Rows along the last axis."""
+    cut_rows: int
+    """Of them, those that have a number which is cut off."""
 
 
 Setting = int | float | str | list[int | float]

@@ -19,6 +19,7 @@ from analyzer.text import printable
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.verify.against import (
     ROOT,
+    WEIGHED,
     Bench,
     Reading,
     half_of,
@@ -165,21 +166,24 @@ class _FileBench(Bench):
         except (UsageError, ModelReadError) as error:
             self.notes.append(f"with the weights of one file in the other: {error}")
             return
-        held = self.rounding.held
+        held, back = self.rounding.held, self.rounding.back
         if self.rounding.is_turned:
-            for each in held:
-                for label, value in each.tensors.items():
-                    slot = Slot.of(label)
-                    self.state[Given(slot.name, slot.reader)] = value
+            held, back = back, held
+        for each in back:
+            for label, value in each.tensors.items():
+                slot = Slot.of(label)
+                self.state[Given(slot.name, slot.reader)] = value
+        if back:
             self.open_twin()
-            if held:
+        original = self.side.apart()
+        put(self.side, held)
+        if self.rounding.is_turned:
+            if back:
                 self.notes.append(
                     "what rounding costs, module by module: it is the other file that is rounded"
                 )
-            self.exchanged = Exchange(original=self.side)
+            self.exchanged = Exchange(original=original)
             return
-        original = self.side.apart()
-        put(self.side, held)
         self.exchanged = Exchange(held, original)
         self.known = self.rounding.known
         self._taint()
@@ -242,6 +246,11 @@ class _FileBench(Bench):
         places = match_outputs([*self.graph.outputs], theirs, ours)
         return {name: ours[place][1] for name, place in places.items()}
 
+    def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
+        """Inputs such as a calibration may have had: those without padding, if there are any."""
+        found = [feeds for feeds in self.feeds if not self.side.has_padding(feeds)]
+        return (found or self.feeds)[:WEIGHED]
+
     # Where they part
 
     def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
@@ -256,17 +265,21 @@ class _FileBench(Bench):
         return rows, first, cause
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
-        return self._named(parted, passed) is not None or super()._is_known(parted, passed)
+        named = self._named(parted, passed)
+        return (named is not None and named.kind != "input") or super()._is_known(parted, passed)
 
     def _tell(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
-        """Where, and why: what nodes of one name differ in comes first, where both files have nearly all names."""
+        """Where, and why: also by what nodes of one name differ in, where both files have nearly all names."""
         told = self._named(parted, passed)
-        if told is None:
-            return super()._tell(passed, parted, known)
+        first, cause = super()._tell(passed, parted, known)
+        if told is None or (told.kind == "input" and cause is not None):
+            return first, cause
         module = told.module or parted.call.module or ROOT
         reason = f"{told.node}: {told.found}, and {told.expected} in {self.there}"
+        if told.kind == "planted":
+            reason = f"{told.found}, which {self.there} does not have"
         return First(module, told.node, reason), dataclasses.replace(told, module=module)
 
     def _named(self, parted: Parted, passed: Pass) -> Difference | None:
@@ -278,7 +291,18 @@ class _FileBench(Bench):
         differences = {
             each.node: each for each in reversed([*find_differences(self.ledger, self.side.ledger)])
         }
-        return next((differences[name] for name in near if name in differences), None)
+        told = next((differences[name] for name in near if name in differences), None)
+        return told if told is None or told.kind != "input" else self._planted(told)
+
+    def _planted(self, told: Difference) -> Difference:
+        """The same, where what is read is made by a node that only MODEL has."""
+        maker = self.makers.get(told.parameter or "")
+        others = {name for node in self.side.graph.nodes for name in node.outputs}
+        if maker is None or others.intersection(maker.outputs):
+            return told
+        held = [name for name in maker.inputs if name in self.tainted]
+        said = f"{maker.op_type} {name_node(maker)}" + (f" with {self.tainted[held[0]]}" if held else "")
+        return dataclasses.replace(told, kind="planted", expected="no such node", found=said)
 
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """The operator."""
@@ -308,7 +332,7 @@ class _FileBench(Bench):
     def measure_drift(self, exchange: Exchange) -> float | None:
         """How far the two are apart as they stand, the worst of several runs."""
         found = []
-        for feeds in self.feeds[:3]:
+        for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)
             found.append(drift_between(self._matched(self.side.standing(feeds), theirs), theirs))
         return None if None in found else min((each for each in found if each is not None), default=None)

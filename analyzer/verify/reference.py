@@ -179,11 +179,26 @@ class FileSide:
         npz = None if self._npz is None else str(self._npz)
         found = {feed.name: make_array(feed, seed, npz) for feed in self._feeds[kind]}
         for feed in self._feeds[kind] if seed else ():
-            is_mask = feed.fill is Fill.CONSTANT and feed.low == 1 and "mask" in feed.name.lower()
-            if is_mask and len(feed.shape) == 2 and feed.shape[1] > 1:
+            if feed.name in self._masks and feed.shape[1] > 1:
                 found[feed.name] = found[feed.name].copy()
                 found[feed.name][-1, -max(1, int(feed.shape[1] * _PADDED)) :] = 0
         return found
+
+    @property
+    def _masks(self) -> frozenset[str]:
+        """Inputs that say which tokens are padding."""
+        return frozenset(
+            feed.name
+            for feed in self._feeds["example"]
+            if feed.fill is Fill.CONSTANT
+            and feed.low == 1
+            and len(feed.shape) == 2
+            and "mask" in feed.name.lower()
+        )
+
+    def has_padding(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether some of the tokens are padding."""
+        return any(not feeds[name].all() for name in self._masks if name in feeds)
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison.following import mean_bits, reconcile_files
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, operator_of
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.lines import UNBALANCED, ParameterLine
+from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import ROOT, Known
@@ -25,6 +26,7 @@ from analyzer.verify.reference import Slot
 from analyzer.verify.weights import SAID, buffers_of, decode, first_reader, is_rounded, unfold
 
 _PAST = frozenset(MOVES | DECODES)
+_HALVES = frozenset({"FLOAT16", "BFLOAT16"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,9 @@ class Rounding:
     is_unknown: bool = False
     """Whether both have codes, so that nobody knows the numbers that they are of."""
     held: tuple[Held, ...] = ()
-    """By module, under the labels of `Slot`."""
+    """By module, under the labels of `Slot`: what the rounded file has, for the finer one to compute with."""
+    back: tuple[Held, ...] = ()
+    """The same of what the finer file holds rounded all the same, as norms in half precision beside codes."""
     known: Known = field(default_factory=Known)
     """What is wrong with the other side's tensors."""
 
@@ -58,7 +62,11 @@ def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
     result, keys = reconcile_files(source, made, "full", with_constants=True)
     held = _recover(result, keys, source) if _types(ours) != _types(theirs) else ()
     known = Known() if is_turned else _known(result, keys)
-    return Rounding(is_turned, False, held, known)
+    back: tuple[Held, ...] = ()
+    if held and not _HALVES.isdisjoint(_types(source)):
+        other, others = reconcile_files(made, source, "full", with_constants=True)
+        back = _recover(other, others, made, only=Line.CAST)
+    return Rounding(is_turned, False, held, back, known)
 
 
 def _types(ledger: Ledger) -> set[str]:
@@ -102,8 +110,10 @@ def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
     return Known(suspects, strangers)
 
 
-def _recover(result: Reconciliation, keys: Mapping[str, Key], source: Ledger) -> tuple[Held, ...]:
-    """What the rounded file has of each tensor of the other, by module."""
+def _recover(
+    result: Reconciliation, keys: Mapping[str, Key], source: Ledger, only: Line | None = None
+) -> tuple[Held, ...]:
+    """What the rounded file has of each tensor of the other, by module; of one line of the bridge, or of all."""
     restorer = Restorer(result.ledger)
     entries = {entry.tensor.key: entry for entry in source.entries}
     copies: dict[Key, list[Entry]] = {}
@@ -128,13 +138,15 @@ def _recover(result: Reconciliation, keys: Mapping[str, Key], source: Ledger) ->
         line = lines.get(each.name)
         if line is None or not (is_rounded(line) or _is_rounded_elsewhere(line, restorer, stored)):
             continue
-        parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
+        if only is not None and line.line is not only:
+            continue
+        parts = [*restorer.values(each.shape, DType.FLOAT, each.pieces)]
         whole = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         give(each.name, whole, line.entries)
     for _, name, value in buffers_of(result, restorer):
         if name in keys:
             give(name, value, ())
-    for _, name, value in unfold(result, restorer, _biases(source, keys)):
+    for _, name, value in () if only is not None else unfold(result, restorer, _biases(source, keys)):
         give(name, value, lines[name].entries if name in lines else ())
     return tuple(
         Held(

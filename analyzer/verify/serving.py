@@ -445,7 +445,14 @@ def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> 
         float(ceiling.reshape(-1)[0]),
         most - least,
         masks,
+        *_rows(cut & counts),
     )
+
+
+def _rows(cut: Array) -> tuple[int, int]:
+    """How many rows there are, and in how many of them something is cut off."""
+    rows = cut.reshape(-1, cut.shape[-1] if cut.ndim else 1)
+    return len(rows), int(rows.any(axis=1).sum())
 
 
 def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
