@@ -165,8 +165,14 @@ def _told(document: VerifyDocument) -> Iterator[str]:
             known = (("weights", document.costs.weights_db), ("codes", document.costs.codes_db))
             parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
         said = f", {' and '.join(parts)}" if parts else ""
-        yield f"as it stands, beside PyTorch's own weights: {document.drift_db:.0f} dB signal to error{said}"
+        other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
+        yield f"as it stands, beside {other}: {document.drift_db:.0f} dB signal to error{said}"
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
+
+
+def _is_file(against: str) -> bool:
+    """Whether the other side is a file: PyTorch's is called by its class first."""
+    return against.endswith(".onnx")
 
 
 def _differences(document: VerifyDocument) -> Table:

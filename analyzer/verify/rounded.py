@@ -27,6 +27,8 @@ from analyzer.verify.weights import SAID, buffers_of, decode, first_reader, is_r
 
 _PAST = frozenset(MOVES | DECODES)
 _HALVES = frozenset({"FLOAT16", "BFLOAT16"})
+_STEP = 2.0**-11
+"""Half a step of a number in half precision, of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,13 @@ def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
     source, made = (ours, theirs) if is_turned else (theirs, ours)
     result, keys = reconcile_files(source, made, "full", with_constants=True)
     held = _recover(result, keys, source) if _types(ours) != _types(theirs) else ()
+    held = _merged((*held, *_recover_numbers(made, source)))
     known = Known() if is_turned else _known(result, keys)
     back: tuple[Held, ...] = ()
     if held and not _HALVES.isdisjoint(_types(source)):
         other, others = reconcile_files(made, source, "full", with_constants=True)
-        back = _recover(other, others, made, only=Line.CAST)
+        cast = _recover(other, others, made, only=Line.CAST)
+        back = _merged((*cast, *_recover_numbers(source, made)))
     return Rounding(is_turned, False, held, back, known)
 
 
@@ -157,6 +161,53 @@ def _recover(
         )
         for module, values in found.items()
     )
+
+
+def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
+    """Single numbers, as a scale, that a file of half precision holds rounded, and does not hold as they are."""
+    rounded, exact = set[float](), set[float]()
+    for entry in made.entries:
+        array = entry.tensor.payload.array() if entry.tensor.numel == 1 else None
+        if array is not None:
+            kind = entry.tensor.dtype.name
+            (rounded if kind in _HALVES else exact).add(
+                float(array.reshape(-1)[0]) if _is_real(entry) else 0.0
+            )
+    found: dict[str, dict[str, Array]] = {}
+    for entry in source.entries if rounded else ():
+        tensor = entry.tensor
+        array = tensor.payload.array() if tensor.numel == 1 and not tensor.graph_path else None
+        if array is None or tensor.dtype is not DType.FLOAT:
+            continue
+        number = float(array.reshape(-1)[0])
+        near = [each for each in rounded if each and abs(each - number) <= _STEP * abs(number)]
+        if near and number not in exact and number not in near:
+            found.setdefault(entry.scope or ROOT, {})[Slot(tensor.name).label] = np.full(
+                tensor.shape, near[0], np.float32
+            )
+    return tuple(Held(module, values, 2 * len(values), 4 * len(values)) for module, values in found.items())
+
+
+def _merged(held: Sequence[Held]) -> tuple[Held, ...]:
+    """Each module once."""
+    found: dict[str, Held] = {}
+    for each in held:
+        before = found.get(each.module)
+        found[each.module] = (
+            each
+            if before is None
+            else Held(
+                each.module,
+                {**before.tensors, **each.tensors},
+                before.nbytes + each.nbytes,
+                before.float_nbytes + each.float_nbytes,
+            )
+        )
+    return tuple(found.values())
+
+
+def _is_real(entry: Entry) -> bool:
+    return entry.tensor.dtype.is_floating
 
 
 def _is_rounded_elsewhere(
