@@ -177,3 +177,5 @@ class VerifiedInput(Record, frozen=True, kw_only=True):
     """Dimensions; empty for a scalar."""
     seed: Annotated[int, Meta(ge=0, extra={"unit": "seed"})]
     """What its elements are drawn with."""
+    file: Text | None
+    """What they were read from instead; null where they were made."""

@@ -139,14 +139,14 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
 
 def _inputs(document: VerifyDocument) -> Table:
     rows = tuple(
-        Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.seed))
+        Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.file or str(each.seed)))
         for each in document.inputs
     )
     columns = (
         Column("input", Kind.NAME),
         Column("dtype", room=8),
         Column("shape", room=8),
-        Column("seed", Kind.COUNT, room=7),
+        Column("seed or file", room=7),
     )
     return Table(columns, rows, title="inputs", detail=Detail.MORE)
 

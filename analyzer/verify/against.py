@@ -21,6 +21,7 @@ from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
+from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
@@ -64,6 +65,7 @@ def verify_module(
     known: Known | None = None,
     exchange: Exchange | None = None,
     stamp: str | None = None,
+    given: GivenInputs | None = None,
 ) -> VerifyReport:
     """Run a file and its module on the same inputs, and compare outputs; where they differ, find where and why.
 
@@ -80,6 +82,7 @@ def verify_module(
         known: what the reconciliation says.
         exchange: what of the file the module was given; None where nobody asks what rounding costs.
         stamp: when.
+        given: inputs that are read; None where they are made.
 
     Raises:
         ExportError: forward fails.
@@ -88,6 +91,7 @@ def verify_module(
     """
     with Runner(limits or Limits()) as runner:
         bench = Bench(ledger, side, runner, local_path(ledger), known or Known())
+        bench.give(given)
         bench.open_twin()
         return bench.verify(against, seeds, notes, exchange, stamp)
 
@@ -137,11 +141,24 @@ class Bench:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.is_apart = False
+        self.given: Mapping[str, Array] = {}
+        """Inputs that are read, all of them; empty where inputs are made."""
+        self.files: Mapping[str, str] = {}
+        """What each input that is read was read from."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
         self.rounds = ""
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
+
+    def give(self, given: GivenInputs | None) -> None:
+        """Feed what is read.
+
+        Raises:
+            UsageError: it is not all that the file takes.
+        """
+        if given is not None:
+            self.given, self.files = given.arrays(self.ledger), given.files
 
     def verify(
         self,
@@ -252,7 +269,10 @@ class Bench:
                 self.failed.append(f"{_sizes(feeds)}: {error}")
                 continue
             self.feeds.append(feeds)
-            self.fed += [Fed(name, each.dtype.name, tuple(each.shape), seed) for name, each in feeds.items()]
+            self.fed += [
+                Fed(name, each.dtype.name, tuple(each.shape), seed, self.files.get(name))
+                for name, each in feeds.items()
+            ]
             for name, each in made.items():
                 before = found.get(name)
                 found[name] = worst(before, each)
@@ -266,6 +286,9 @@ class Bench:
 
         With several seeds also lengths of one and the greatest; and rows of tables that none of them looks up.
         """
+        if self.given:
+            yield seeds[0], dict(self.given)
+            return
         kinds = self.side.kinds
         for at, seed in enumerate(seeds):
             is_small = 0 < at == len(seeds) - 1 and "small" in kinds
@@ -756,7 +779,7 @@ class Bench:
         if self.refused:
             yield f"the same without codes: there is no float twin, for {self.refused}"
         sizes = sorted({f"{fed.name} {'x'.join(map(str, fed.shape)) or 'scalar'}" for fed in self.fed})
-        yield f"other sizes than {', '.join(sizes)}"
+        yield f"other {'inputs' if self.given else 'sizes'} than {', '.join(sizes)}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"

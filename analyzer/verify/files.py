@@ -28,6 +28,7 @@ from analyzer.verify.against import (
 )
 from analyzer.verify.asked import Given
 from analyzer.verify.costs import Exchange, drift_between, put
+from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass
 from analyzer.verify.prints import Print
 from analyzer.verify.record import Agreement, Costs, Difference, First, Pairing, Verdict, VerifyReport
@@ -51,7 +52,7 @@ def verify_files(
     seeds: Sequence[int] = (0, 1, 2),
     limits: Limits | None = None,
     stamp: str | None = None,
-    npz: Path | None = None,
+    given: GivenInputs | None = None,
 ) -> VerifyReport:
     """Run two files on the same inputs, and compare outputs; where they differ, find where and why.
 
@@ -66,7 +67,7 @@ def verify_files(
         seeds: of inputs, a run each.
         limits: of all runs.
         stamp: when.
-        npz: a file with inputs; those that it lacks are made.
+        given: inputs that are read; those that it lacks are made.
 
     Raises:
         TimingError: a file does not run, or not within the limits.
@@ -75,8 +76,9 @@ def verify_files(
     paths = (local_path(ours), local_path(theirs))
     _check_alike(ours, theirs)
     with Runner(limits or Limits()) as runner:
-        side = _Reference(theirs, runner, paths[1], shapes, npz)
+        side = _Reference(theirs, runner, paths[1], shapes, None if given is None else given.npz)
         bench = _FileBench(ours, side, runner, paths[0])
+        bench.give(given)
         bench.exchange()
         report = bench.verify(str(theirs.model.path), seeds, bench.notes, bench.exchanged, stamp)
     here, there = (each.model.graphs[0].outputs for each in (ours, theirs))
@@ -157,6 +159,12 @@ class _FileBench(Bench):
         self.open_twin()
         self.refused = self.refused or side.refused
 
+    def give(self, given: GivenInputs | None) -> None:
+        """Feed what is read; the other side makes the rest."""
+        self.files = {} if given is None else given.files
+        if given is not None and self.side.is_given:
+            super().give(given)
+
     # What one holds rounded of the other
 
     def exchange(self) -> None:
@@ -226,8 +234,6 @@ class _FileBench(Bench):
 
     def compare_outputs(self, seeds: Sequence[int]) -> dict[str, Agreement]:
         """As beside PyTorch; of two files with codes that are not the same, nobody knows the weights."""
-        if self.side.is_given:
-            seeds = seeds[:1]
         found = super().compare_outputs(seeds)
         is_apart = any(each.verdict is Verdict.DIFFERS for each in found.values())
         if is_apart and self.rounding.is_unknown and not holds_same_codes(self.ledger, self.side.ledger):

@@ -333,3 +333,60 @@ def test_text_says_what_rounding_costs_beside_the_other_file(files: dict[str, Pa
     assert "computes the same" in lines.splitlines()[1]
     assert "as it stands, beside the other file: " in lines
     assert "PyTorch" not in lines
+
+
+def test_inputs_are_read_and_told(files: dict[str, Path], tmp_path: Path) -> None:
+    ids = np.random.default_rng(3).integers(0, 50, (3, 9))
+    np.savez(tmp_path / "in.npz", ids=ids, attention_mask=np.ones((3, 9), np.int64))
+    np.save(tmp_path / "ids.npy", ids)
+
+    code, document = ask(files["int8"], files["float"], "--input", tmp_path / "in.npz")
+    some, partly = ask(files["int8"], files["float"], "--input", f"ids={tmp_path / 'ids.npy'}")
+
+    assert (code, some) == (0, 0)
+    assert {(row["name"], *row["shape"], row["file"]) for row in document["inputs"]} == {
+        ("ids", 3, 9, str(tmp_path / "in.npz")),
+        ("attention_mask", 3, 9, str(tmp_path / "in.npz")),
+    }
+    assert len(document["inputs"]) == 2
+    files_of = {row["name"]: row["file"] for row in partly["inputs"]}
+    assert files_of == {"ids": str(tmp_path / "ids.npy"), "attention_mask": None}
+    assert {tuple(row["shape"]) for row in partly["inputs"]} == {(3, 9)}
+
+
+def test_a_fault_that_only_some_inputs_show_is_found_with_them(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    proto = onnx.load(files["float"])
+    table = tensor(proto, (50, 32))
+    array = np.array(onnx.numpy_helper.to_array(table))
+    array[7] += 1
+    table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
+    onnx.save(proto, tmp_path / "faulty.onnx")
+    np.savez(tmp_path / "with.npz", ids=np.full((1, 4), 7), attention_mask=np.ones((1, 4), np.int64))
+    np.savez(tmp_path / "without.npz", ids=np.full((1, 4), 8), attention_mask=np.ones((1, 4), np.int64))
+
+    found, _ = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "with.npz")
+    missed, document = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "without.npz")
+
+    assert (found, missed) == (1, 0)
+    assert any("49 of 50 rows of table" in each for each in document["uncovered"])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"ids": np.zeros((1, 4), np.float32)}, "is to be INT64"),
+        ({"ids": np.zeros(4, np.int64)}, "is to have 2 axes"),
+        ({"tokens": np.zeros((1, 4), np.int64)}, "tokens is no input of the model"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_told_before_anything_runs(
+    files: dict[str, Path], tmp_path: Path, arrays: dict[str, Any], words: str
+) -> None:
+    np.savez(tmp_path / "in.npz", **arrays)
+
+    result = run_here("verify", files["int8"], "--against", files["float"], "--input", tmp_path / "in.npz")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words in result.stderr
