@@ -62,6 +62,12 @@ _PURPOSE = "running PyTorch's side"
     help="Read inputs from FILE.npz, an array for each name, or NAME=FILE.npy. Repeatable.",
 )
 @click.option(
+    "--static",
+    "is_static",
+    is_flag=True,
+    help="Run nothing: account for every operator of two files.",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
@@ -79,6 +85,7 @@ def verify(
     shapes: tuple[str, ...],
     seeds: tuple[int, ...],
     inputs: tuple[str, ...],
+    is_static: bool,
     timeout: float,
     sourced: Sourced,
     random_weights: bool,
@@ -94,6 +101,7 @@ def verify(
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
+    from analyzer.verify.accounting import account_files
     from analyzer.verify.files import verify_files
     from analyzer.verify.given import gather_inputs
 
@@ -102,6 +110,19 @@ def verify(
     source = against if against is not None else require_beside(model)
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
     run.guard(*list_inputs(model), source, *(text.rpartition("=")[2] for text in inputs))
+    if is_static:
+        if not source.endswith(".onnx"):
+            raise UsageError(
+                f"--static: {source} says no operators to account for; name another .onnx file with --against"
+            )
+        if shapes or inputs:
+            raise UsageError("--static: runs nothing; leave --shape and --input out")
+        ours, theirs = (run.audit(side, content="none") for side in (model, source))
+        report = account_files(ours, theirs, told)
+        run.finish(
+            report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
+        )
+        return
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         given = gather_inputs(inputs, Path(folder))
         if source.endswith(".onnx"):

@@ -38,6 +38,8 @@ def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:
         many = format_many(len(document.outputs), "output")
+        if not document.inputs:
+            return f"computes the same: {many} by the same operators, of the same numbers; nothing was run"
         return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
     if document.first is not None:
         node, reason = document.first.node, document.first.reason
@@ -46,6 +48,10 @@ def _answer(document: VerifyDocument) -> str:
         return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
+    if not document.inputs:
+        return (
+            f"NOT COMPARED: {format_many(len(lost), 'output')} by other operators; run them, without --static"
+        )
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
 
 
