@@ -295,6 +295,13 @@ def _is_near(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
 
 
+def _reason(told: Difference) -> str:
+    if told.kind == "weight":
+        return f"{told.parameter}: {told.found}"
+    there = "" if told.expected.endswith(" there") else " in the other file"
+    return f"{told.node}: {told.found}, and {told.expected}{there}"
+
+
 class _Pairing:
     """MODEL's graph, read against the numbers of the other."""
 
@@ -428,9 +435,14 @@ class _Pairing:
                 for name, theirs in zip(node.inputs, other.inputs, strict=False)
                 if self.here.number(name) != self.there.number(theirs)
             ]
-            tensor = off[0] if off else None
-            expected = f"{tensor or said} of the other file"
-            yield Difference(module, tensor, said, "weight", expected, "its values in the file are others")
+            name = off[0] if off else said
+            if self.here.array(name) is None:
+                yield Difference(
+                    module, None, said, "input", f"{name} as it is there", f"{name} is another value"
+                )
+            else:
+                held = "its values in the file are others"
+                yield Difference(module, name, said, "weight", f"{name} as it is there", held)
 
     def _known(self) -> set[str]:
         return {*self.there.numbers.values()}
