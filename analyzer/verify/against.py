@@ -27,7 +27,7 @@ from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
-from analyzer.verify.side import Side
+from analyzer.verify.side import Call, Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -467,7 +467,7 @@ class Bench:
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
                     return First(module, said or module, held), told
-        reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
+        reason = f"what {self.call_that(call)} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:
             module, (kind, wanted, held) = static
@@ -478,6 +478,10 @@ class Bench:
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """What a reason calls that in whose place something else is."""
         return _class_of(passed, cause.module)
+
+    def call_that(self, call: Call) -> str:
+        """What a reason calls a call whose value is nowhere."""
+        return f"{call.operator} of {call.class_name}"
 
     def _static(self, passed: Pass, parted: Parted) -> tuple[str, tuple[str, str, str]] | None:
         """What classes and settings of the modules at the place say, as far as the file names their nodes."""

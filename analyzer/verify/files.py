@@ -35,6 +35,7 @@ from analyzer.verify.record import Agreement, Costs, Difference, First, Pairing,
 from analyzer.verify.reference import Edges, FileSide, Slot
 from analyzer.verify.rounded import Rounding, find_rounding, holds_same_codes
 from analyzer.verify.running import Runner, Subject
+from analyzer.verify.side import Call
 from analyzer.verify.static import count_alike, find_differences
 from analyzer.verify.verify import local_path, name_node
 
@@ -313,6 +314,11 @@ class _FileBench(Bench):
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """The operator."""
         return cause.operator
+
+    def call_that(self, call: Call) -> str:
+        """The operator, and the node."""
+        node = self.side.calls[call.number].node
+        return f"{call.operator} {printable(node)}"
 
     def other_differences(self, told: Sequence[Difference]) -> Iterator[Difference]:
         """What nodes of one name differ in, as far as rounding and optimizing do not make it differ."""
