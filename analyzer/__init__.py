@@ -121,8 +121,8 @@ if TYPE_CHECKING:
     from analyzer.timing.side_by_side import TimingComparison as TimingComparison
     from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
+    from analyzer.verify.files import verify_files as verify_files
     from analyzer.verify.record import VerifyReport as VerifyReport
-    from analyzer.verify.verify import verify_files as verify_files
 
 __all__ = [
     "Answer",
@@ -335,7 +335,7 @@ _MODULES = {
     "survey_models": "survey",
     "time_model": "timing.timer",
     "to_document": "formats",
-    "verify_files": "verify.verify",
+    "verify_files": "verify.files",
 }
 
 

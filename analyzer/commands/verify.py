@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from analyzer.errors import SourceError, UsageError
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
+    from analyzer.verify.given import GivenInputs
     from analyzer.verify.record import VerifyReport
 
 _PURPOSE = "running PyTorch's side"
@@ -53,6 +55,19 @@ _PURPOSE = "running PyTorch's side"
     help="Draw inputs from this seed. Repeatable.  [0, 1, 2]",
 )
 @click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="FILE",
+    help="Read inputs from FILE.npz, an array for each name, or NAME=FILE.npy. Repeatable.",
+)
+@click.option(
+    "--static",
+    "is_static",
+    is_flag=True,
+    help="Run nothing: account for every operator of two files.",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=600.0,
@@ -69,6 +84,8 @@ def verify(
     against: str | None,
     shapes: tuple[str, ...],
     seeds: tuple[int, ...],
+    inputs: tuple[str, ...],
+    is_static: bool,
     timeout: float,
     sourced: Sourced,
     random_weights: bool,
@@ -84,22 +101,41 @@ def verify(
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
-    from analyzer.verify.verify import verify_files
+    from analyzer.verify.accounting import account_files
+    from analyzer.verify.files import verify_files
+    from analyzer.verify.given import gather_inputs
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")
     source = against if against is not None else require_beside(model)
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
-    run.guard(*list_inputs(model), source)
-    if source.endswith(".onnx"):
+    run.guard(*list_inputs(model), source, *(text.rpartition("=")[2] for text in inputs))
+    if is_static:
+        if not source.endswith(".onnx"):
+            raise UsageError(
+                f"--static: {source} says no operators to account for; name another .onnx file with --against"
+            )
+        if shapes or inputs:
+            raise UsageError("--static: runs nothing; leave --shape and --input out")
         ours, theirs = (run.audit(side, content="none") for side in (model, source))
-        report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), stamp=told)
-    else:
-        if shapes:
-            raise UsageError("--shape: sizes are those of PyTorch's example inputs; leave it out")
-        weights = Weights(random_weights, weights_seed)
-        ledger = run.audit(model)
-        report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told)
+        report = account_files(ours, theirs, told)
+        run.finish(
+            report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
+        )
+        return
+    with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
+        given = gather_inputs(inputs, Path(folder))
+        if source.endswith(".onnx"):
+            ours, theirs = (run.audit(side, content="none") for side in (model, source))
+            report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
+        else:
+            if shapes:
+                raise UsageError("--shape: sizes are those of PyTorch's example inputs; leave it out")
+            weights = Weights(random_weights, weights_seed)
+            ledger = run.audit(model)
+            if given is not None:
+                given.arrays(ledger)  # what does not fit is told before anything is built
+            report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told, given)
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
     )
@@ -122,6 +158,7 @@ def verify_source(
     limits: Limits,
     run: Run,
     stamp: str | None,
+    given: GivenInputs | None = None,
 ) -> VerifyReport:
     """Run PyTorch's module beside the file.
 
@@ -153,7 +190,8 @@ def verify_source(
     exchange = give_back(result, side, is_all=is_made_up)
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
-    return verify_module(ledger, side, against, seeds, limits, notes, known_of(result), exchange, stamp)
+    known = known_of(result)
+    return verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given)
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:

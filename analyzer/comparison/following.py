@@ -60,7 +60,7 @@ def follow_tensors(
         return None
     if content is None:
         content = "full" if a.stored_nbytes + b.stored_nbytes <= _MOST_READ else "sampled"
-    bits = [_mean_bits(side) for side in sides]
+    bits = [mean_bits(side) for side in sides]
     is_turned = bool(codes[0]) or (not codes[1] and (bits[0], -a.parameters) < (bits[1], -b.parameters))
     found = _follow(a, b, content, progress, is_turned=is_turned)
     if found.is_whole or any(codes) or bits[0] != bits[1]:
@@ -74,7 +74,28 @@ def _follow(
 ) -> Followed:
     """The learned tensors of A in B; turned, those of B in A."""
     source, made = (b, a) if is_turned else (a, b)
-    manifest, keys, weights = _describe(source)
+    found, keys = reconcile_files(source, made, content, progress)
+    return _followed(found, keys, content, is_turned=is_turned)
+
+
+def reconcile_files(
+    source: Ledger,
+    made: Ledger,
+    content: ContentMode,
+    progress: Progress | None = None,
+    *,
+    with_constants: bool = False,
+) -> tuple[Reconciliation, Mapping[str, Key]]:
+    """The bridge from one file to one that was made of it, and which tensor of the first each of its names is.
+
+    Args:
+        source: the file whose tensors are followed.
+        made: the file that they are looked for in.
+        content: how far values are compared.
+        progress: told (done, total) in bytes.
+        with_constants: whether floats are followed too that an exporter has made, such as masks and tables.
+    """
+    manifest, keys, weights = _describe(source, with_constants=with_constants)
     nameless = replace(
         made,
         entries=tuple(e if _is_told(e, keys) else replace(e, sources=()) for e in made.entries),
@@ -82,7 +103,7 @@ def _follow(
         node_scopes={},
     )
     found = reconcile_ledger(nameless, manifest, content, weights=weights, progress=progress, is_file=True)
-    return _followed(found, keys, content, is_turned=is_turned)
+    return found, keys
 
 
 def _is_told(entry: Entry, names: Mapping[str, Key]) -> bool:
@@ -95,7 +116,8 @@ def _count_codes(ledger: Ledger) -> int:
     return sum(e.parameters for e in ledger.entries if e.role is Role.PARAMETER and e.tensor.dtype in CODES)
 
 
-def _mean_bits(ledger: Ledger) -> float:
+def mean_bits(ledger: Ledger) -> float:
+    """Of a learned element, as it is stored."""
     return sum(entry.tensor.dtype.bits * entry.parameters for entry in ledger.entries) / ledger.parameters
 
 
@@ -114,11 +136,13 @@ _HELD = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
 """What is followed: what is learned, what is kept, and what nobody could explain, which may be either."""
 
 
-def _describe(ledger: Ledger) -> tuple[Manifest, dict[str, Key], _Values]:
+def _describe(ledger: Ledger, *, with_constants: bool = False) -> tuple[Manifest, dict[str, Key], _Values]:
     """What a file learned, and keeps, as PyTorch's side of a bridge."""
     names: dict[str, Entry] = {}
     for entry in ledger.entries:
-        if entry.role in _HELD and entry.copy_of is None:
+        is_float = entry.tensor.dtype.is_floating and entry.tensor.numel > 1
+        is_held = entry.role in _HELD or (with_constants and entry.role is Role.CONSTANT and is_float)
+        if is_held and entry.copy_of is None:
             names[_name(entry, names)] = entry
     parameters, buffers = [], []
     for name, entry in names.items():

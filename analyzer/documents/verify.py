@@ -33,8 +33,8 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     modules: list[VerifiedModule]
     """Inner values of both, in the order of MODEL; empty where the outputs are the same."""
     drift_db: _Decibel | None
-    """Signal to error of the output that is off the most: MODEL as it stands, beside PyTorch with its own weights, the
-    worst of three runs; null where nothing is off or all is lost, beside another file, or if SOURCE has no weights."""
+    """Signal to error of the output that is off the most: MODEL as it stands, beside the other file or PyTorch with its
+    own weights, the worst of three runs; null where nothing is off or all is lost, or if SOURCE has no weights."""
     costs: VerifyCosts | None
     """What rounding does to the outputs; null where nothing is rounded, and where the outputs are not the same."""
     inputs: list[VerifiedInput]
@@ -47,8 +47,8 @@ class VerifyCosts(Record, frozen=True, kw_only=True):
     """What rounding does to the outputs, on the first inputs."""
 
     weights_db: _Decibel | None
-    """Signal to error of PyTorch with the weights of MODEL beside its own, of the output that is off the most; null
-    where nothing is off, or SOURCE has no weights."""
+    """Signal to error of the other side with the weights of MODEL beside its own, of the output that is off the most;
+    null where nothing is off, or SOURCE has no weights."""
     codes_db: _Decibel | None
     """The same of MODEL as it stands, beside the same without codes of activations and half precision."""
     layers: list[VerifyLayerCost]
@@ -107,7 +107,7 @@ class VerifyWiring(Record, frozen=True, kw_only=True):
     """What is known without running."""
 
     checked: Nodes
-    """Nodes that make values of one name in both."""
+    """Nodes that make values of one name in two files; beside PyTorch, modules that were looked for."""
     differing: Annotated[int, Meta(ge=0, extra={"unit": "differences"})]
     """How many `differences` there are."""
     differences: list[VerifyDifference]
@@ -177,3 +177,5 @@ class VerifiedInput(Record, frozen=True, kw_only=True):
     """Dimensions; empty for a scalar."""
     seed: Annotated[int, Meta(ge=0, extra={"unit": "seed"})]
     """What its elements are drawn with."""
+    file: Text | None
+    """What they were read from instead; null where they were made."""

@@ -38,6 +38,8 @@ def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:
         many = format_many(len(document.outputs), "output")
+        if not document.inputs:
+            return f"computes the same: {many} by the same operators, of the same numbers; nothing was run"
         return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
     if document.first is not None:
         node, reason = document.first.node, document.first.reason
@@ -46,6 +48,10 @@ def _answer(document: VerifyDocument) -> str:
         return f"DIFFERS from {node} on{where}: {what if what and who.count(' ') <= 1 else reason}"
     if any(each.verdict == "differs" for each in document.outputs):
         return "DIFFERS: no inner value that both have tells from where on"
+    if not document.inputs:
+        return (
+            f"NOT COMPARED: {format_many(len(lost), 'output')} by other operators; run them, without --static"
+        )
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
 
 
@@ -139,14 +145,14 @@ def _costs(costs: VerifyCosts) -> Iterator[Block]:
 
 def _inputs(document: VerifyDocument) -> Table:
     rows = tuple(
-        Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.seed))
+        Row((each.name, each.dtype, "x".join(map(str, each.shape)) or "scalar", each.file or str(each.seed)))
         for each in document.inputs
     )
     columns = (
         Column("input", Kind.NAME),
         Column("dtype", room=8),
         Column("shape", room=8),
-        Column("seed", Kind.COUNT, room=7),
+        Column("seed or file", room=7),
     )
     return Table(columns, rows, title="inputs", detail=Detail.MORE)
 
@@ -165,8 +171,14 @@ def _told(document: VerifyDocument) -> Iterator[str]:
             known = (("weights", document.costs.weights_db), ("codes", document.costs.codes_db))
             parts = [f"{value:.0f} dB by {what}" for what, value in known if value is not None]
         said = f", {' and '.join(parts)}" if parts else ""
-        yield f"as it stands, beside PyTorch's own weights: {document.drift_db:.0f} dB signal to error{said}"
+        other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
+        yield f"as it stands, beside {other}: {document.drift_db:.0f} dB signal to error{said}"
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
+
+
+def _is_file(against: str) -> bool:
+    """Whether the other side is a file: PyTorch's is called by its class first."""
+    return against.endswith(".onnx")
 
 
 def _differences(document: VerifyDocument) -> Table:

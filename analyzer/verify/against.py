@@ -21,12 +21,13 @@ from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
-from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
+from analyzer.verify.given import GivenInputs
+from analyzer.verify.parting import Cause, Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
-from analyzer.verify.side import Side
+from analyzer.verify.side import Call, Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -34,7 +35,7 @@ _HALF = ("FLOAT16", "BFLOAT16")
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
-_WEIGHED = 3
+WEIGHED = 3
 """Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
 """What is said of a parameter that is held for nothing; why that is so has still to be found."""
@@ -64,6 +65,7 @@ def verify_module(
     known: Known | None = None,
     exchange: Exchange | None = None,
     stamp: str | None = None,
+    given: GivenInputs | None = None,
 ) -> VerifyReport:
     """Run a file and its module on the same inputs, and compare outputs; where they differ, find where and why.
 
@@ -80,6 +82,7 @@ def verify_module(
         known: what the reconciliation says.
         exchange: what of the file the module was given; None where nobody asks what rounding costs.
         stamp: when.
+        given: inputs that are read; None where they are made.
 
     Raises:
         ExportError: forward fails.
@@ -87,44 +90,14 @@ def verify_module(
         UsageError: it is not one local file.
     """
     with Runner(limits or Limits()) as runner:
-        bench = _Bench(ledger, side, runner, local_path(ledger), known or Known())
+        bench = Bench(ledger, side, runner, local_path(ledger), known or Known())
+        bench.give(given)
         bench.open_twin()
-        outputs = bench.compare_outputs(seeds)
-        is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
-        for other in bench.other_readings() if is_apart else ():
-            outputs = bench.compare_again(seeds, outputs, other)
-            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
-            if not is_apart:
-                break
-        bench.is_apart = is_apart
-        values, first, cause = bench.find_first() if is_apart else ((), None, None)
-        differences: tuple[Difference, ...] = () if cause is None else (cause,)
-        if not is_apart and bench.twin is not None:
-            outputs, first, differences = bench.look_at_codes(outputs)
-        costs = None if is_apart or exchange is None else bench.measure_costs(exchange)
-        drift = None if exchange is None or exchange.is_made_up else bench.measure_drift(exchange)
-        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
-            bench.codes.append(
-                f"what weights cost: PyTorch computes with those of the file, not of {against}"
-            )
-    return VerifyReport(
-        path=str(ledger.model.path),
-        against=against,
-        outputs=tuple(bench.pair(name, found) for name, found in outputs.items()),
-        values=tuple(values),
-        first=first,
-        checked=len(values),
-        differences=differences,
-        inputs=tuple(bench.fed),
-        costs=costs,
-        drift_db=drift,
-        uncovered=(*notes, *bench.uncovered(), *(f"a run that failed: {each}" for each in bench.failed)),
-        stamp=stamp,
-    )
+        return bench.verify(against, seeds, notes, exchange, stamp)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class Reading:
     """What a file with codes or half precision may mean."""
 
     rectifies: bool
@@ -142,7 +115,12 @@ def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
     return same, min(errors, default=math.inf)
 
 
-class _Bench:
+class Bench:
+    """A file, and the side that it is held against, at work."""
+
+    there = "PyTorch"
+    """What the other side is called."""
+
     def __init__(self, ledger: Ledger, side: Side, runner: Runner, path: Path, known: Known) -> None:
         self.ledger, self.side, self.runner, self.known = ledger, side, runner, known
         self.graph: Graph = ledger.model.graphs[0]
@@ -152,14 +130,7 @@ class _Bench:
         self.twin: TwinAnswer | None = None
         self.refused = ""
         self.depths = measure_depths(self.graph)
-        self.half = next(
-            (
-                entry.tensor.dtype.name
-                for entry in ledger.entries
-                if entry.tensor.dtype.name in _HALF and entry.parameters
-            ),
-            "",
-        )
+        self.half = half_of(ledger)
         self.fed: list[Fed] = []
         self.failed: list[str] = []
         self.feeds: list[dict[str, Array]] = []
@@ -170,19 +141,72 @@ class _Bench:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.is_apart = False
+        self.given: Mapping[str, Array] = {}
+        """Inputs that are read, all of them; empty where inputs are made."""
+        self.files: Mapping[str, str] = {}
+        """What each input that is read was read from."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
         self.rounds = ""
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
 
+    def give(self, given: GivenInputs | None) -> None:
+        """Feed what is read.
+
+        Raises:
+            UsageError: it is not all that the file takes.
+        """
+        if given is not None:
+            self.given, self.files = given.arrays(self.ledger), given.files
+
+    def verify(
+        self,
+        against: str,
+        seeds: Sequence[int],
+        notes: Sequence[str],
+        exchange: Exchange | None,
+        stamp: str | None,
+    ) -> VerifyReport:
+        """Compare outputs, and where they differ, find where and why; arguments and errors as of `verify_module`."""
+        outputs = self.compare_outputs(seeds)
+        is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+        for other in self.other_readings() if is_apart else ():
+            outputs = self.compare_again(seeds, outputs, other)
+            is_apart = any(found.verdict is Verdict.DIFFERS for found in outputs.values())
+            if not is_apart:
+                break
+        self.is_apart = is_apart
+        values, first, cause = self.find_first() if is_apart else ((), None, None)
+        differences: tuple[Difference, ...] = () if cause is None else (cause,)
+        if not is_apart and self.twin is not None:
+            outputs, first, differences = self.look_at_codes(outputs)
+        costs = None if is_apart or exchange is None else self.measure_costs(exchange)
+        drift = None if exchange is None or exchange.is_made_up else self.measure_drift(exchange)
+        if exchange is not None and exchange.held and (costs is None or exchange.original is None):
+            self.codes.append(
+                f"what weights cost: {self.there} computes with those of the file, not of {against}"
+            )
+        return VerifyReport(
+            path=str(self.ledger.model.path),
+            against=against,
+            outputs=tuple(self.pair(name, found) for name, found in outputs.items()),
+            values=tuple(values),
+            first=first,
+            checked=len(values),
+            differences=differences,
+            inputs=tuple(self.fed),
+            costs=costs,
+            drift_db=drift,
+            uncovered=(*notes, *self.uncovered(), *(f"a run that failed: {each}" for each in self.failed)),
+            stamp=stamp,
+        )
+
     # The twin
 
     def open_twin(self, *, rectify: bool = True) -> None:
         """Make the float twin, where the file has codes or half precision."""
-        graphs = self.ledger.model.graphs
-        is_coded = any(node.op_type in CODED for graph in graphs for node in graph.nodes)
-        if not is_coded and not self.half:
+        if not is_coded(self.ledger) and not self.half:
             return
         subject, twin = self.runner.make_twin(self.own.path, self.half, rectify=rectify)
         if twin.refused:
@@ -195,7 +219,7 @@ class _Bench:
             depths.update(dict.fromkeys(outputs, depth))
         self.depths = depths
 
-    def other_readings(self) -> Iterator[_Reading]:
+    def other_readings(self) -> Iterator[Reading]:
         """What else the twin may be: without what quantizers cut, beside numbers that are rounded as the file's are."""
         if self.twin is None:
             return
@@ -203,17 +227,14 @@ class _Bench:
         for rounds in ("", self.half) if self.half else ("",):
             for rectifies in cuts:
                 if (rectifies, rounds) != (True, ""):
-                    yield _Reading(rectifies, rounds)
+                    yield Reading(rectifies, rounds)
 
     def compare_again(
-        self, seeds: Sequence[int], before: dict[str, Agreement], reading: _Reading
+        self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
         """Compare with another reading of the file; unless that is nearer, all is as it was before."""
         kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.rounds, self.feeds
-        if self.twin is not None and self.twin.rectified:
-            self.open_twin(rectify=reading.rectifies)
-        self.rounds = reading.rounds
-        self.side.round_numbers(self.rounds)
+        self.read_as(reading)
         self.fed, self.worst_run = [], 0
         outputs = self.compare_outputs(seeds)
         if _nearness(outputs) <= _nearness(before):
@@ -221,6 +242,13 @@ class _Bench:
             self.side.round_numbers(self.rounds)
             return before
         return outputs
+
+    def read_as(self, reading: Reading) -> None:
+        """Take the file to mean this."""
+        if self.twin is not None and self.twin.rectified:
+            self.open_twin(rectify=reading.rectifies)
+        self.rounds = reading.rounds
+        self.side.round_numbers(self.rounds)
 
     # Outputs
 
@@ -241,7 +269,10 @@ class _Bench:
                 self.failed.append(f"{_sizes(feeds)}: {error}")
                 continue
             self.feeds.append(feeds)
-            self.fed += [Fed(name, each.dtype.name, tuple(each.shape), seed) for name, each in feeds.items()]
+            self.fed += [
+                Fed(name, each.dtype.name, tuple(each.shape), seed, self.files.get(name))
+                for name, each in feeds.items()
+            ]
             for name, each in made.items():
                 before = found.get(name)
                 found[name] = worst(before, each)
@@ -255,6 +286,9 @@ class _Bench:
 
         With several seeds also lengths of one and the greatest; and rows of tables that none of them looks up.
         """
+        if self.given:
+            yield seeds[0], dict(self.given)
+            return
         kinds = self.side.kinds
         for at, seed in enumerate(seeds):
             is_small = 0 < at == len(seeds) - 1 and "small" in kinds
@@ -402,8 +436,8 @@ class _Bench:
         if parted.cause is not None:
             cause = parted.cause
             module = _path(cause.module)
-            what = "" if cause.kind in ("weight", "layer") else f"{_class_of(passed, cause.module)}: "
-            reason = f"{what}{cause.found}, and {cause.expected} in PyTorch"
+            what = "" if cause.kind in ("weight", "layer") else f"{self.call_it(passed, cause)}: "
+            reason = f"{what}{cause.found}, and {cause.expected} in {self.there}"
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
@@ -412,13 +446,15 @@ class _Bench:
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]
-                told = Difference(module, wrong[0], said or module, "weight", f"{wrong[0]} of PyTorch", held)
+                told = Difference(
+                    module, wrong[0], said or module, "weight", f"{wrong[0]} of {self.there}", held
+                )
                 return First(module, said or module, f"{wrong[0]}: {held}"), told
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
             module = self._beside(where, passed) or module
-            held = f"{where.op_type} with {name}, which PyTorch does not have"
+            held = f"{where.op_type} with {name}, which {self.there} does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
         expected = passed.seen[call.number].prints
@@ -426,18 +462,26 @@ class _Bench:
             for name, other in Finder(known).of_size(print_.numel):
                 factor = scale_between(print_, other)
                 if factor is not None and abs(factor - 1) > 1e-4:
-                    held = f"{factor:g} times what PyTorch has ({name})"
+                    held = f"{factor:g} times what {self.there} has ({name})"
                     told = Difference(
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
                     return First(module, said or module, held), told
-        reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
+        reason = f"what {self.call_that(call)} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:
             module, (kind, wanted, held) = static
             told = Difference(module, None, said or module, kind, wanted, held)
-            return First(module, said or module, f"{held}, and {wanted} in PyTorch"), told
+            return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
         return First(module, said or module, reason), None
+
+    def call_it(self, passed: Pass, cause: Cause) -> str:
+        """What a reason calls that in whose place something else is."""
+        return _class_of(passed, cause.module)
+
+    def call_that(self, call: Call) -> str:
+        """What a reason calls a call whose value is nowhere."""
+        return f"{call.operator} of {call.class_name}"
 
     def _static(self, passed: Pass, parted: Parted) -> tuple[str, tuple[str, str, str]] | None:
         """What classes and settings of the modules at the place say, as far as the file names their nodes."""
@@ -553,7 +597,7 @@ class _Bench:
                 if seen.found is not None and seen.found.name == name:
                     module = _path(seen.call.module)
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
-                    told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
+                    told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
                     return First(module, name, said), told
         for name in self.graph.outputs:
             held = known.get(name)
@@ -567,7 +611,7 @@ class _Bench:
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
         name = self.graph.outputs[0] if self.graph.outputs else ""
-        said = "all that PyTorch computes is in the file, and an output is something else"
+        said = f"all that {self.there} computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
 
     # Codes
@@ -602,7 +646,7 @@ class _Bench:
         assert self.twin is not None
         factors = dict(find_odd_biases(self.graph))
         runs = [
-            self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.feeds[:_WEIGHED]
+            self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.usual_feeds()
         ]
         weighed = weigh(self.twin.quantizers, runs)
         given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
@@ -639,6 +683,10 @@ class _Bench:
         reason = f"{printable(first.quantizer.value)} is rounded to {first.found}, and holds {first.expected}"
         return outputs | spoiled, First(told[0].module, first.quantizer.node, reason), tuple(told)
 
+    def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
+        """Inputs such as a calibration may have had."""
+        return self.feeds[:WEIGHED]
+
     # Costs
 
     def measure_costs(self, exchange: Exchange) -> Costs | None:
@@ -657,7 +705,7 @@ class _Bench:
             outputs=self.graph.outputs,
             feeds=self.feeds[0],
             match=self._matched,
-            is_coded=any(node.op_type in CODED for graph in self.ledger.model.graphs for node in graph.nodes),
+            is_coded=is_coded(self.ledger),
         )
         return measure_costs(sides)
 
@@ -670,7 +718,7 @@ class _Bench:
         """How far the file as it stands is off the module with its own weights, the worst of several runs."""
         side = exchange.original or self.side
         found = []
-        for feeds in self.feeds[:_WEIGHED]:
+        for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)
             found.append(drift_between(self._matched(side.run(feeds), theirs), theirs))
         return None if None in found else min((each for each in found if each is not None), default=None)
@@ -735,7 +783,7 @@ class _Bench:
         if self.refused:
             yield f"the same without codes: there is no float twin, for {self.refused}"
         sizes = sorted({f"{fed.name} {'x'.join(map(str, fed.shape)) or 'scalar'}" for fed in self.fed})
-        yield f"other sizes than {', '.join(sizes)}"
+        yield f"other {'inputs' if self.given else 'sizes'} than {', '.join(sizes)}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"
@@ -790,6 +838,17 @@ CODED = frozenset(
     }
 )
 """Operators that round activations to codes at run time, or may."""
+
+
+def is_coded(ledger: Ledger) -> bool:
+    """Whether a file may round activations to codes at run time."""
+    return any(node.op_type in CODED for node in ledger.model.nodes())
+
+
+def half_of(ledger: Ledger) -> str:
+    """The half-precision type that a file has weights of; empty where it has none."""
+    types = (entry.tensor.dtype.name for entry in ledger.entries if entry.parameters)
+    return next((each for each in types if each in _HALF), "")
 
 
 def _path(label: str) -> str:

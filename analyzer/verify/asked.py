@@ -58,6 +58,46 @@ class Rounded(msgspec.Struct, frozen=True, array_like=True):
     """Codes, less one."""
     masks: int
     """Numbers of masks that are cut off: single ones, or what is beyond all sizes."""
+    rows: int
+    """Rows along the last axis."""
+    cut_rows: int
+    """Of them, those that have a number which is cut off."""
+
+
+Setting = int | float | str | list[int | float]
+
+
+class PatchNode(msgspec.Struct, frozen=True):
+    """A node that stands in the place of another."""
+
+    op_type: str
+    domain: str
+    inputs: list[str]
+    output: str
+    settings: dict[str, Setting] = {}
+    """Its attributes."""
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """Something else in the place of one value; the nodes may read what was there by its name and `BEFORE`."""
+
+    output: str
+    nodes: list[PatchNode]
+    """The last of them makes it."""
+    numbers: dict[str, float] = {}
+    """Constants that the nodes read: single numbers of the type of what they meet."""
+
+
+BEFORE = "/before"
+"""Behind the name of a value that something else stands in the place of."""
+
+
+class Given(msgspec.Struct, frozen=True):
+    """A stored tensor that is to hold other numbers."""
+
+    name: str
+    reader: str = ""
+    """The first output of the one node that is to read them; empty where all do."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -91,6 +131,18 @@ class Question(msgspec.Struct, frozen=True):
     """A file whose values of the same names are held against these."""
     other_home: str = ""
     """As `home`."""
+    rewritten: str = ""
+    """The file that the model is written to with other numbers in it, which `given` holds."""
+    state: list[Given] = []
+    """What these are, in their order."""
+    rounded_to: str = ""
+    """The half-precision type that all other stored floats are rounded to; empty where they stay."""
+    shaken: bool = False
+    """Whether each stored float is moved by a unit in its last place, up or down."""
+    patch: Patch | None = None
+    """Something else in the model, before it runs."""
+    tries: list[Patch] = []
+    """What is kept of what each of these would make is asked."""
 
 
 class TwinAnswer(msgspec.Struct, frozen=True):
@@ -118,3 +170,5 @@ class Answer(msgspec.Struct, frozen=True):
     apart: dict[str, Apart] = {}
     rounded: dict[str, Rounded] = {}
     """By `QuantizerAnswer.place`."""
+    tried: list[Print | None] = []
+    """Of `tries`; None of one that does not run."""

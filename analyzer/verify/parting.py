@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.errors import ExportError
 from analyzer.model.content import Array
+from analyzer.model.operators import MOVES
 from analyzer.verify.prints import Finder, Likeness, Print, noise_between, print_of
-from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side
+from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side, Value
 
 _MOVING = frozenset(
     {
@@ -35,6 +36,7 @@ _MOVING = frozenset(
         *("expand_as", "view_as", "narrow", "select", "unbind", "repeat_interleave", "movedim", "swapaxes"),
         *("split_with_sizes", "unflatten", "numpy_T", "alias", "half", "double", "bfloat16", "setitem"),
         *("arange", "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "new_zeros", "new_ones"),
+        *(MOVES - {"Where", "Concat"}),
     }
 )
 """Calls that compute nothing: what they give is what they are given, or a part of it, or no activation."""
@@ -108,15 +110,15 @@ def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single
     """
     seen: list[Seen] = []
 
-    def told(call: Call, values: Sequence[Array]) -> None:
-        seen.append(Seen(call, tuple(map(print_of, values))))
+    def told(call: Call, values: Sequence[Value]) -> None:
+        seen.append(Seen(call, tuple(map(_keep, values))))
 
     recording = side.record(feeds, told)
     others: dict[int, tuple[Print, ...]] = {}
 
-    def again(call: Call, values: Sequence[Array]) -> None:
+    def again(call: Call, values: Sequence[Value]) -> None:
         if call.number < len(seen) and seen[call.number].call.operator == call.operator:
-            others[call.number] = tuple(map(print_of, values))
+            others[call.number] = tuple(map(_keep, values))
 
     try:
         side.record(feeds, again, precision if precision != "single" else "double")
@@ -127,6 +129,10 @@ def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single
         noises = tuple(noise_between(one, other) for one, other in zip(each.prints, twin, strict=False))
         each.noises = noises if len(noises) == len(each.prints) else (0.0,) * len(each.prints)
     return Pass(tuple(seen), recording)
+
+
+def _keep(value: Value) -> Print:
+    return value if isinstance(value, Print) else print_of(value)
 
 
 def settle(passed: Pass, finder: Finder) -> None:
@@ -307,8 +313,8 @@ class _Search:
     def _choices(self, place: int | str, module: str, operator: str) -> list[_Choice]:
         found: list[_Choice] = []
 
-        def told(index: int, said: tuple[str, str, str], value: Array | None) -> None:
-            print_ = None if value is None else print_of(value)
+        def told(index: int, said: tuple[str, str, str], value: Value | None) -> None:
+            print_ = None if value is None else _keep(value)
             if print_ is not None and print_.numel:
                 found.append(_Choice(place, module, operator, index, said, print_))
 
@@ -372,20 +378,21 @@ class _Search:
             return 0, 0
         explained = 0
 
-        def told(call: Call, values: Sequence[Array]) -> None:
+        def told(call: Call, values: Sequence[Value]) -> None:
             nonlocal explained
             each = wanted.get(call.number)
             if each is None or call.operator != each.call.operator:
                 return
-            made = Seen(call, tuple(map(print_of, values)), each.noises)
+            made = Seen(call, tuple(map(_keep, values)), each.noises)
             if len(made.prints) != len(each.prints):
                 return
             like = _look_up(made, self.finder)
             if like is not None and like.name not in self.known:
                 explained += 1
 
+        asked = replace(attempt, judged=tuple(wanted))
         try:
-            self.side.record(self.feeds, told, "single", attempt, max(wanted))
+            self.side.record(self.feeds, told, "single", asked, max(wanted))
         except ExportError:
             return 0, len(wanted)
         return explained, len(wanted)

@@ -42,6 +42,9 @@ _BEYOND = 1.0
 leaves out outliers cuts so far, but no more than one number in a hundred."""
 _CUT = 0.02
 """Share of numbers that are cut off then."""
+_SPREAD = 0.1
+"""Share of rows that are cut off then: what a wrong range cuts off is everywhere. What is in a few rows alone is what
+these are of, as a padding's, and may be in no calibration."""
 _COARSE = 1.5
 """Powers of two by which a range is too large, more than those of its neighbours."""
 _GIVEN = 3.0
@@ -89,6 +92,8 @@ class Weighed:
     """The same of codes over the range of these values."""
     masks: int
     """Numbers of masks that are cut off."""
+    spread: float = 1.0
+    """Share of rows in which a number is cut off."""
 
     @property
     def lost_db(self) -> float:
@@ -149,6 +154,7 @@ def weigh(
                 _decibel(power, error),
                 _decibel(power, count * step * step / 12),
                 sum(one.masks for one in each),
+                sum(one.cut_rows for one in each) / max(1, sum(one.rows for one in each)),
             )
         )
     return tuple(found)
@@ -216,7 +222,7 @@ class Judge:
             off = math.log2(size / reach) if size and reach else 0.0
             return off - max(*near, 0.0) >= _GIVEN or min(*near, 0.0) - off >= _GIVEN
         if each.cut >= _CUT and each.beyond >= _BEYOND:
-            return each.beyond - max(*near, 0.0) >= _BEYOND
+            return each.spread >= _SPREAD and each.beyond - max(*near, 0.0) >= _BEYOND
         beyond = max(self.weighed[place].beyond for place in mine)
         if beyond < -_MASKED and self._is_scores(each):
             return False

@@ -78,6 +78,8 @@ class Fed:
     shape: tuple[int, ...]
     seed: int
     """Of the generator that its values are drawn from."""
+    file: str | None = None
+    """What it was read from instead; None where it was made."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,16 @@ from analyzer.model.content import Array
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import Feed
-from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, Rounded, TwinAnswer
+from analyzer.verify.asked import (
+    Answer,
+    Apart,
+    Given,
+    Patch,
+    QuantizerAnswer,
+    Question,
+    Rounded,
+    TwinAnswer,
+)
 from analyzer.verify.prints import Print
 
 _PROGRAM = "from analyzer.verify.serving import serve; serve()"
@@ -30,6 +39,13 @@ class Subject:
     path: Path
     home: Path | None = None
     """The folder of its external data; None where that is its own."""
+    made_of: Path | None = None
+    """The file that a twin is of, which messages name; None for a file itself."""
+
+    @property
+    def called(self) -> Path:
+        """What messages call it."""
+        return self.made_of or self.path
 
 
 class Runner:
@@ -81,7 +97,7 @@ class Runner:
         target = Path(self._folder.name, "values.npz")
         question = self._question(subject, wanted, arrays, feeds, seed, level)
         asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds))
-        answer = self._ask(asked, subject.path)
+        answer = self._ask(asked, subject.called)
         with np.load(target) as found:
             return {wanted[place]: found[f"v{place}"] for place in answer.places}
 
@@ -93,10 +109,42 @@ class Runner:
         feeds: Sequence[Feed] = (),
         seed: int = 0,
         level: str = "ORT_DISABLE_ALL",
+        patch: Patch | None = None,
     ) -> dict[str, Print]:
-        """What is kept of the wanted values; arguments and errors as of `run`."""
+        """What is kept of the wanted values; arguments and errors as of `run`, and something else in the file."""
         question = self._question(subject, wanted, arrays, feeds, seed, level)
-        return self._ask(question, subject.path).prints
+        return self._ask(msgspec.structs.replace(question, patch=patch), subject.called).prints
+
+    def attempt(
+        self, subject: Subject, patches: Sequence[Patch], arrays: Mapping[str, Array]
+    ) -> list[Print | None]:
+        """What is kept of what each would make; None of one that does not run. Errors as of `run`."""
+        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        return self._ask(msgspec.structs.replace(question, tries=list(patches)), subject.called).tried
+
+    def rewrite(
+        self, subject: Subject, state: Mapping[Given, Array], half: str = "", *, shaken: bool = False
+    ) -> Subject:
+        """The same file with other numbers in its stored tensors, as long as the runner is open.
+
+        Args:
+            subject: the file.
+            state: what some of them are to hold.
+            half: the type that all others are rounded to; empty where they stay.
+            shaken: whether all are then moved by a unit in their last place.
+
+        Raises:
+            TimingError: the file cannot be opened, or not within the limits.
+        """
+        self._serial += 1
+        target = Path(self._folder.name, f"rewritten{self._serial}.onnx")
+        arrays = {f"{at}": each for at, each in enumerate(state.values())}
+        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        asked = msgspec.structs.replace(
+            question, rewritten=str(target), state=list(state), rounded_to=half, shaken=shaken
+        )
+        self._ask(asked, subject.called)
+        return Subject(target, None, subject.called)
 
     def beside(
         self, subject: Subject, other: Subject, wanted: Sequence[str], arrays: Mapping[str, Array]
@@ -105,14 +153,14 @@ class Runner:
         question = self._question(subject, wanted, arrays, (), 0, "ORT_DISABLE_ALL")
         home = "" if other.home is None else str(other.home)
         asked = msgspec.structs.replace(question, other=str(other.path), other_home=home)
-        return self._ask(asked, subject.path).apart
+        return self._ask(asked, subject.called).apart
 
     def measure(
         self, subject: Subject, quantizers: Sequence[QuantizerAnswer], arrays: Mapping[str, Array]
     ) -> dict[str, Rounded]:
         """What the quantizers that a twin goes without would do to their values; errors as of `run`."""
         question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
-        return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.path).rounded
+        return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.called).rounded
 
     def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
         """The float twin of a file, as long as the runner is open.
@@ -125,7 +173,7 @@ class Runner:
         asked = Question(str(path), twin=str(target), half=half, rectify=rectify)
         answer = self._ask(asked, path)
         assert answer.twin is not None
-        return Subject(target, None if half else path.resolve().parent), answer.twin
+        return Subject(target, None if half else path.resolve().parent, path), answer.twin
 
     def _question(
         self,

@@ -16,7 +16,18 @@ from analyzer.model.content import Array
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed
-from analyzer.verify.asked import Answer, Apart, QuantizerAnswer, Question, Rounded, TwinAnswer
+from analyzer.verify.asked import (
+    BEFORE,
+    Answer,
+    Apart,
+    Given,
+    Patch,
+    PatchNode,
+    QuantizerAnswer,
+    Question,
+    Rounded,
+    TwinAnswer,
+)
 from analyzer.verify.prints import HUGE, Print, print_of
 from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
@@ -26,6 +37,10 @@ _ROOM = 1 << 28
 _FAR = 16.0
 """How many times lower than all codes the number of a mask is, at least."""
 _MOST_INLINE = 1_500_000_000
+_MOST_HELD = 8
+"""Models that are kept as they were read."""
+_SHAKEN = 2.0**-23
+"""By how much of itself a number is moved: a unit in its last place, as sums in another order are off by."""
 
 
 def serve() -> None:
@@ -38,6 +53,10 @@ def serve() -> None:
         try:
             if asked.twin:
                 answer = Answer(twin=_make_twin(asked))
+            elif asked.rewritten:
+                answer = _rewrite(asked)
+            elif asked.tries:
+                answer = Answer(tried=_try(held, asked))
             elif asked.other:
                 answer = Answer(apart=_beside(held, asked))
             elif asked.rounds and not asked.target:
@@ -53,18 +72,22 @@ def serve() -> None:
 
 
 class _Held:
-    """The models of the last two questions, so that each is read once."""
+    """The models of the last questions, so that each is read once: two of them, or more that are small."""
 
     def __init__(self) -> None:
-        self._protos: dict[tuple[str, int], Any] = {}
+        self._protos: dict[tuple[str, int], tuple[Any, int]] = {}
 
     def open(self, path: str) -> Any:
-        key = (path, Path(path).stat().st_mtime_ns)
+        stat = Path(path).stat()
+        key = (path, stat.st_mtime_ns)
         if key not in self._protos:
-            while len(self._protos) > 1:
+            while len(self._protos) > 1 and (
+                len(self._protos) >= _MOST_HELD
+                or stat.st_size + sum(nbytes for _, nbytes in self._protos.values()) > _ROOM
+            ):
                 del self._protos[next(iter(self._protos))]
-            self._protos[key] = onnx.load(path, load_external_data=False)
-        return self._protos[key]
+            self._protos[key] = onnx.load(path, load_external_data=False), stat.st_size
+        return self._protos[key][0]
 
 
 def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
@@ -72,6 +95,9 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
 
     proto = held.open(asked.model)
     nodes = _put_back(proto.graph, asked.rounds if asked.target else ())
+    if asked.patch is not None:
+        nodes = nodes or list(proto.graph.node)
+        _exchange(proto.graph, asked.patch)
     before = len(proto.graph.output)
     known = {output.name for output in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
@@ -117,6 +143,187 @@ def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
     del graph.node[:]
     graph.node.extend(made)
     return before
+
+
+def _exchange(graph: Any, patch: Patch) -> None:
+    """Have something else stand in the place of a value; the nodes of the graph that change are other ones."""
+    made = []
+    for node in graph.node:
+        if patch.output not in node.output:
+            made.append(node)
+            continue
+        kept = type(node).FromString(node.SerializeToString())
+        place = list(kept.output).index(patch.output)
+        kept.output[place] = patch.output + BEFORE
+        made += [kept, *_patch_nodes(patch)]
+    del graph.node[:]
+    graph.node.extend(made)
+
+
+def _patch_nodes(patch: Patch) -> Iterator[Any]:
+    for name, number in patch.numbers.items():
+        value = onnx.numpy_helper.from_array(np.array(number, np.float32), name)
+        yield onnx.helper.make_node("Constant", [], [name], value=value)
+    for node in patch.nodes:
+        yield _patch_node(node)
+
+
+def _patch_node(node: PatchNode) -> Any:
+    made = onnx.helper.make_node(node.op_type, node.inputs, [node.output], domain=node.domain or None)
+    made.attribute.extend(onnx.helper.make_attribute(key, value) for key, value in node.settings.items())
+    return made
+
+
+def _try(held: _Held, asked: Question) -> list[Print | None]:
+    """What is kept of what each patch makes, of the values as they are where it stands."""
+    import onnxruntime
+
+    proto = held.open(asked.model)
+    stored = _stored(proto)
+    inputs = _inputs(asked)
+    makers = {name for node in proto.graph.node for name in node.output}
+    wanted = list(dict.fromkeys(name for patch in asked.tries for name in _read(patch)))
+    values = dict(inputs)
+    running = [name for name in wanted if name in makers and name not in stored]
+    values.update((running[place], value) for place, value in _run(held, asked, running))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    folder = asked.home or str(Path(asked.model).resolve().parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    found: list[Print | None] = []
+    for patch in asked.tries:
+        names = _read(patch)
+        given = {name: values[name] for name in names if name in values}
+        tensors = []
+        for name in names:
+            if name in stored and name not in values:
+                tensor = type(stored[name]).FromString(stored[name].SerializeToString())
+                tensor.name = name
+                tensors.append(tensor)
+        nodes = [*_patch_nodes(patch)]
+        for node in nodes:
+            for place, name in enumerate(node.input):
+                if name == patch.output + BEFORE:
+                    node.input[place] = patch.output
+            if node.output[0] == patch.output:
+                node.output[0] = patch.output + "/tried"
+        try:
+            graph = onnx.helper.make_graph(
+                nodes,
+                "tried",
+                [_typed_value(name, array) for name, array in given.items()],
+                [onnx.ValueInfoProto(name=patch.output + "/tried")],
+                tensors,
+            )
+            model = onnx.helper.make_model(
+                graph, opset_imports=proto.opset_import, ir_version=proto.ir_version
+            )
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            found.append(print_of(session.run(None, given)[0]))
+        except Exception:  # noqa: BLE001 - what does not run is no answer
+            found.append(None)
+    return found
+
+
+def _read(patch: Patch) -> list[str]:
+    """The values of the model that the nodes of a patch read."""
+    own = {*(node.output for node in patch.nodes), *patch.numbers} - {patch.output}
+    names = [name for node in patch.nodes for name in node.inputs if name and name not in own]
+    return list(dict.fromkeys(patch.output if name == patch.output + BEFORE else name for name in names))
+
+
+def _typed_value(name: str, array: Array) -> Any:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
+    return onnx.helper.make_tensor_value_info(name, kind, list(array.shape))
+
+
+def _rewrite(asked: Question) -> Answer:
+    """Write the model with other numbers in it."""
+    proto = onnx.load(asked.model, load_external_data=False)
+    onnx.load_external_data_for_model(proto, asked.home or str(Path(asked.model).resolve().parent))
+    with np.load(asked.given) as held:
+        arrays = [held[f"v{place}"] for place in range(len(asked.state))]
+    done = set()
+    for given, array in zip(asked.state, arrays, strict=True):
+        _give_tensor(proto.graph, given, array)
+        done.add(given.name)
+    if asked.rounded_to or asked.shaken:
+        _change_all(proto, done, asked)
+    if proto.ByteSize() > _MOST_INLINE:
+        name = f"{Path(asked.rewritten).name}.data"
+        onnx.save(proto, asked.rewritten, save_as_external_data=True, location=name, size_threshold=1024)
+    else:
+        Path(asked.rewritten).write_bytes(proto.SerializeToString())
+    return Answer()
+
+
+def _give_tensor(graph: Any, given: Given, array: Array) -> None:
+    """Have a stored tensor hold other numbers, or the one node read a tensor of its own."""
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            stored.update((node.output[0], each.t) for each in node.attribute if each.name == "value")
+    before = stored[given.name]
+    element = onnx.helper.tensor_dtype_to_np_dtype(before.data_type)
+    made = onnx.numpy_helper.from_array(array.reshape(tuple(before.dims)).astype(element), before.name)
+    if not given.reader:
+        before.CopyFrom(made)
+        return
+    made.name = f"{given.name}/{given.reader}"
+    graph.initializer.append(made)
+    for node in graph.node:
+        if node.output and node.output[0] == given.reader:
+            for place, name in enumerate(node.input):
+                if name == given.name:
+                    node.input[place] = made.name
+
+
+_FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+
+
+def _change_all(proto: Any, done: set[str], asked: Question) -> None:
+    """Round or move all stored floats, in the main graph and in bodies."""
+    random = np.random.default_rng(0)
+
+    def change(tensor: Any) -> None:
+        if tensor.data_type not in _FLOATS:
+            return
+        array = onnx.numpy_helper.to_array(tensor)
+        if asked.rounded_to and tensor.name not in done:
+            array = _as_half(array, asked.rounded_to)
+        if asked.shaken and array.size > 1:
+            signs = random.choice(np.array([-1.0, 1.0], array.dtype), array.shape)
+            with np.errstate(over="ignore", invalid="ignore"):
+                array = np.where(np.abs(array) < HUGE, array * (1 + array.dtype.type(_SHAKEN) * signs), array)
+        tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array), tensor.name))
+
+    def walk(graph: Any) -> None:
+        for tensor in graph.initializer:
+            change(tensor)
+        for node in graph.node:
+            for attribute in node.attribute:
+                if node.op_type == "Constant" and attribute.HasField("t"):
+                    change(attribute.t)
+                for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                    walk(body)
+
+    walk(proto.graph)
+
+
+def _as_half(array: Array, half: str) -> Array:
+    """Rounded as tools do: what is too large or too small for the type becomes the nearest that is not."""
+    import ml_dtypes
+
+    element = np.dtype(np.float16 if half == "FLOAT16" else ml_dtypes.bfloat16)
+    least, most = (1e-7, 1e4) if half == "FLOAT16" else (0.0, HUGE)
+    with np.errstate(over="ignore"):
+        small = (np.abs(array) < least) & (array != 0)
+        kept = np.where(small, np.copysign(least, array), array)
+        kept = np.where(np.abs(kept) > 65504.0, np.copysign(most, kept), kept) if half == "FLOAT16" else kept
+        rounded: Array = kept.astype(element).astype(array.dtype)
+    return rounded
 
 
 def _inputs(asked: Question) -> dict[str, Array]:
@@ -238,7 +445,14 @@ def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> 
         float(ceiling.reshape(-1)[0]),
         most - least,
         masks,
+        *_rows(cut & counts),
     )
+
+
+def _rows(cut: Array) -> tuple[int, int]:
+    """How many rows there are, and in how many of them something is cut off."""
+    rows = cut.reshape(-1, cut.shape[-1] if cut.ndim else 1)
+    return len(rows), int(rows.any(axis=1).sum())
 
 
 def _beside(held: _Held, asked: Question) -> dict[str, Apart]:

@@ -1,4 +1,7 @@
-"""What verify asks of PyTorch's side, which the exporter answers: values as NumPy arrays, and nothing of PyTorch."""
+"""What verify asks of the other side: PyTorch's, which the exporter answers, or another file's (`reference.py`).
+
+Values are NumPy arrays, or what is kept of them; nothing here is of PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from analyzer.model.content import Array
+from analyzer.verify.prints import Print
 
 
 class Call(Protocol):
@@ -117,10 +121,16 @@ class Attempt:
     """Of what it may be exchanged for."""
     numbers: tuple[float, ...]
     """That the file has."""
+    judged: tuple[int, ...] = ()
+    """The calls whose values are looked at; a side may leave all others out."""
+
+
+Value = Array | Print
+"""What a call gives, or what is kept of it."""
 
 
 class Side(Protocol):
-    """A module that is fed what the file is fed."""
+    """A module, or a file, that is fed what the file is fed."""
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
         """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them."""
@@ -150,7 +160,7 @@ class Side(Protocol):
     def record(
         self,
         feeds: Mapping[str, Array],
-        told: Callable[[Call, Sequence[Array]], None],
+        told: Callable[[Call, Sequence[Value]], None],
         precision: str = "single",
         attempt: Attempt | None = None,
         until: int | None = None,
@@ -163,7 +173,7 @@ class Side(Protocol):
         feeds: Mapping[str, Array],
         place: int | str,
         numbers: Sequence[float],
-        told: Callable[[int, tuple[str, str, str], Array | None], None],
+        told: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
         """Tell what a call or a module may be exchanged for: kind, what PyTorch has, what it would be, its value."""
         ...

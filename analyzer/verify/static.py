@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+import numpy as np
+
 from analyzer.account.ledger import Ledger
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.verify.record import Difference
@@ -23,14 +25,14 @@ def find_differences(ours: Ledger, theirs: Ledger) -> Iterator[Difference]:
     """What differs between nodes that make values of one name, in the order of the first file."""
     graph, other = ours.model.graphs[0], theirs.model.graphs[0]
     others = _by_output(other)
-    stored, stored_there = _small(graph), _small(other)
+    stored, stored_there = small_tensors(graph), small_tensors(other)
     for node in graph.nodes:
         twin = _counterpart(node, others)
         if twin is None or node.op_type == "Constant":
             continue
         name = node.name or next(filter(None, node.outputs), "")
         module = ours.node_scopes.get(node.place)
-        for kind, parameter, expected, found in _of_pair(node, twin, stored, stored_there):
+        for kind, parameter, expected, found in compare_nodes(node, twin, stored, stored_there):
             yield Difference(module, parameter, name, kind, expected, found)
 
 
@@ -42,14 +44,25 @@ def _counterpart(node: Node, others: Mapping[str, Node]) -> Node | None:
     return next((others[name] for name in node.outputs if name in others), None)
 
 
-def _small(graph: Graph) -> Mapping[str, StoredTensor]:
+def small_tensors(graph: Graph) -> Mapping[str, StoredTensor]:
+    """Stored tensors whose numbers are told, by name."""
     return {tensor.name: tensor for tensor in graph.tensors if tensor.numel <= _FEW}
 
 
-def _of_pair(
+Kind = Literal["operator", "attribute", "constant", "input"]
+
+
+def compare_nodes(
     node: Node, twin: Node, stored: Mapping[str, StoredTensor], stored_there: Mapping[str, StoredTensor]
-) -> Iterator[tuple[Literal["operator", "attribute", "constant", "input"], str | None, str, str]]:
-    """Kind, parameter, what the other file has, what this one has."""
+) -> Iterator[tuple[Kind, str | None, str, str]]:
+    """Kind, parameter, what the other file has, what this one has.
+
+    Args:
+        node: of MODEL.
+        twin: of the other file.
+        stored: MODEL's small tensors, by name.
+        stored_there: those of the other file.
+    """
     if (node.op_type, node.domain) != (twin.op_type, twin.domain):
         yield "operator", None, _operator(twin), _operator(node)
         return
@@ -66,7 +79,7 @@ def _of_pair(
         a, b = stored.get(mine), stored_there.get(yours)
         if a is not None and b is not None:
             said, told = _numbers(a), _numbers(b)
-            if said != told:
+            if said != told and not _is_rounded(a, b):
                 yield "constant", mine, told, said
         elif mine != yours and (a is None) == (b is None):
             yield "input", mine, f"input {slot} {yours}", f"input {slot} {mine}"
@@ -80,6 +93,22 @@ def _operator(node: Node) -> str:
 
 def _settings(node: Node) -> dict[str, object]:
     return {**node.integers, **node.settings}
+
+
+def _is_rounded(one: StoredTensor, other: StoredTensor) -> bool:
+    """Whether one holds in half precision what the other holds."""
+    if "FLOAT16" not in (one.dtype.name, other.dtype.name) or one.shape != other.shape:
+        return False
+    a, b = one.payload.array(), other.payload.array()
+    if a is None or b is None:
+        return False
+    with np.errstate(over="ignore"):
+        off = np.abs(a.astype(np.float64) - b.astype(np.float64))
+        return bool((off <= np.maximum(2.0**-11 * np.abs(b.astype(np.float64)), _LEAST_HALF)).all())
+
+
+_LEAST_HALF = 1.2e-7
+"""What tools make of smaller numbers: half precision has hardly any."""
 
 
 def _numbers(tensor: StoredTensor) -> str:

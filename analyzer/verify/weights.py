@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from analyzer.verify.side import Side
 
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
-_SAID = {
+SAID = {
     Line.DIFFERING: "its values in the file are others",
     Line.MISPLACED: "it is read where another belongs",
     Line.MISSING: "the file does not hold it",
@@ -31,12 +31,13 @@ _SAID = {
     Line.UNEXPLAINED: "nothing of PyTorch's explains it",
     Line.OPAQUE: "nothing of PyTorch's explains it, and it computes",
 }
+"""What is wrong with a tensor, by its line."""
 
 
 def known_of(result: Reconciliation) -> Known:
     """What is wrong with weights, in words."""
     suspects = {
-        line.name: _SAID.get(line.line, str(line.line.value))
+        line.name: SAID.get(line.line, str(line.line.value))
         for line in result.parameters
         if line.line in UNBALANCED
     }
@@ -45,9 +46,9 @@ def known_of(result: Reconciliation) -> Known:
         if entry.line not in UNBALANCED:
             continue
         if entry.parameter is not None:
-            suspects.setdefault(entry.parameter, _SAID.get(entry.line, str(entry.line.value)))
+            suspects.setdefault(entry.parameter, SAID.get(entry.line, str(entry.line.value)))
         if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
-            strangers[entry.key[1]] = _SAID[entry.line]
+            strangers[entry.key[1]] = SAID[entry.line]
     return Known(suspects, strangers)
 
 
@@ -81,7 +82,7 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
     """
     recovery = recover_state(result)
     restorer = Restorer(result.ledger)
-    rounded = {line.name for line in result.parameters if _is_rounded(line)}
+    rounded = {line.name for line in result.parameters if is_rounded(line)}
     tensors = {
         each.name: each
         for each in recovery.tensors
@@ -92,9 +93,9 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
         value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         found.setdefault(_owner(name), {})[name] = value
-    for owner, name, value in (*_copies(result, restorer), *_buffers(result, restorer)):
+    for owner, name, value in (*_copies(result, restorer), *buffers_of(result, restorer)):
         found.setdefault(owner, {})[name] = value
-    for owner, name, value in () if is_all else _unfold(result, restorer):
+    for owner, name, value in () if is_all else unfold(result, restorer):
         found.setdefault(owner, {})[name] = value
     stored = _stored(result)
     tensors_of = {
@@ -136,11 +137,12 @@ def _stored(result: Reconciliation) -> dict[str, tuple[Key, ...]]:
     return found
 
 
-def _is_rounded(line: ParameterLine) -> bool:
+def is_rounded(line: ParameterLine) -> bool:
+    """Whether the file holds a tensor rounded, and nothing is wrong with it."""
     return line.line not in UNBALANCED and bool(_ROUNDED.intersection(line.chain))
 
 
-def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
+def buffers_of(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
     """Buffers that the file holds rounded, also those that no state dict has."""
     shapes = {name: buffer.shape for buffer in result.manifest.buffers for name in buffer.names}
     entries = {entry.tensor.key: entry for entry in result.ledger.entries}
@@ -149,7 +151,7 @@ def _buffers(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, 
             continue
         tensor = entries[line.key].tensor
         is_rounded = restorer.encoding(tensor) is not None or tensor.dtype.name in ("FLOAT16", "BFLOAT16")
-        value = _decode(restorer, result, line.key) if is_rounded else None
+        value = decode(restorer, result, line.key) if is_rounded else None
         if value is not None and value.size == math.prod(shapes[line.parameter]):
             yield (
                 _owner(line.parameter),
@@ -165,7 +167,7 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
         line = lines[parameter.name]
         if not parameter.tied or len(line.entries) < 2 or line.line in UNBALANCED:
             continue
-        held = {key: _decode(restorer, result, key) for key in line.entries}
+        held = {key: decode(restorer, result, key) for key in line.entries}
         values = {
             key: value if value.shape == parameter.shape else value.T
             for key, value in held.items()
@@ -192,18 +194,18 @@ def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, 
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
     tied = {parameter.name for parameter in result.manifest.parameters if parameter.tied}
     for line in result.parameters:
-        if not _is_rounded(line) or len(line.entries) < 2 or line.name in tied:
+        if not is_rounded(line) or len(line.entries) < 2 or line.name in tied:
             continue
         values: list[Array] = []
-        for key in sorted(line.entries, key=lambda each: _first_reader(result, each)):
-            value = _decode(restorer, result, key)
+        for key in sorted(line.entries, key=lambda each: first_reader(result, each)):
+            value = decode(restorer, result, key)
             if value is not None and value.shape == shapes[line.name]:
                 values.append(value.astype(np.float32))
         if len(values) == len(line.entries) and any(not np.array_equal(values[0], each) for each in values):
             yield line.name, values
 
 
-def _first_reader(result: Reconciliation, key: Key) -> int:
+def first_reader(result: Reconciliation, key: Key) -> int:
     """Where in the file a stored tensor is read first, past what decodes it."""
     tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
     readers = result.ledger.wiring.readers(
@@ -225,42 +227,55 @@ def _readers(result: Reconciliation, key: Key) -> set[str]:
     return {scope for scope in scopes if scope}
 
 
-def _decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | None:
+def decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | None:
+    """What a stored tensor stands for; None where it cannot be read."""
     tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
     encoded = restorer.encoding(tensor)
     return tensor.payload.array() if encoded is None else encoded.array()
 
 
-def _unfold(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
-    """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these."""
+def unfold(
+    result: Reconciliation, restorer: Restorer, biases: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str, Array]]:
+    """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these.
+
+    Args:
+        result: the reconciliation.
+        restorer: of its file.
+        biases: the bias of each convolution by its weight; None where it has the name that PyTorch gives it.
+    """
     lines = {line.name: line for line in result.parameters}
-    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    norms = {norm.module: norm for norm in result.manifest.batch_norms}
+    shapes = {
+        name: each.shape
+        for each in (*result.manifest.parameters, *result.manifest.buffers)
+        for name in each.names
+    }
     for line in result.parameters:
-        if not _is_rounded(line) or Line.FOLDED_BATCHNORM not in line.chain or len(line.pieces) != 1:
+        if not is_rounded(line) or Line.FOLDED_BATCHNORM not in line.chain or len(line.pieces) != 1:
             continue
         piece = line.pieces[0]
         if piece.computed is None or not piece.computed.rule.startswith(_FOLDED):
             continue
-        norm = piece.computed.rule.removeprefix(_FOLDED)
-        shift = lines.get(f"{norm}.bias")
+        norm = norms[piece.computed.rule.removeprefix(_FOLDED)]
+        shift = lines.get(norm.bias or "")
         if shift is None or not shift.entries or shift.line in UNBALANCED:
             continue
-        bias = _decode(restorer, result, shift.entries[0])
+        bias = decode(restorer, result, shift.entries[0])
         plain = [dataclasses.replace(piece, computed=None)]
         parts = [*restorer.values(shapes[line.name], DType.FLOAT, plain)]
         if bias is None or not parts:
             continue
-        owner = _owner(line.name)
-        yield (
-            owner,
-            line.name,
-            np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name]),
-        )
-        count = bias.size
-        yield owner, f"{norm}.bias", bias.reshape(-1).astype(np.float32)
-        yield owner, f"{norm}.weight", np.ones(count, np.float32)
-        yield owner, f"{norm}.running_mean", np.zeros(count, np.float32)
-        yield owner, f"{norm}.running_var", np.ones(count, np.float32)
-        own = f"{owner}.bias"
-        if own in shapes:
-            yield owner, own, np.zeros(shapes[own], np.float32)
+        owner, count = _owner(line.name), bias.size
+        own = f"{owner}.bias" if biases is None else biases.get(line.name, "")
+        whole = np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name])
+        yield owner, line.name, whole
+        for name, value in (
+            (norm.bias, bias.reshape(-1).astype(np.float32)),
+            (norm.weight, np.ones(count, np.float32)),
+            (norm.running_mean, np.zeros(count, np.float32)),
+            (norm.running_var, np.ones(count, np.float32)),
+            (own, np.zeros(shapes.get(own, ()), np.float32)),
+        ):
+            if name and name in shapes:
+                yield owner, name, value

@@ -56,6 +56,22 @@ def test_an_export_computes_what_its_module_does(exported: Path) -> None:
     assert {each["name"] for each in document["inputs"]} == {"input_ids", "attention_mask", "token_type_ids"}
 
 
+def test_inputs_are_read_beside_the_module(exported: Path, tmp_path: Path) -> None:
+    ids = np.random.default_rng(0).integers(3, 300, (2, 9))
+    ones = np.ones((2, 9), np.int64)
+    np.savez(tmp_path / "in.npz", input_ids=ids, attention_mask=ones, token_type_ids=ones * 0)
+    np.save(tmp_path / "ids.npy", ids)
+
+    code, document = verify(exported / "model.onnx", "--input", tmp_path / "in.npz")
+    lacking = run_here("verify", exported / "model.onnx", "--input", f"input_ids={tmp_path / 'ids.npy'}")
+
+    assert (code, document["same"]) == (0, True)
+    assert {tuple(row["shape"]) for row in document["inputs"]} == {(2, 9)}
+    assert {row["file"] for row in document["inputs"]} == {str(tmp_path / "in.npz")}
+    assert lacking.returncode == 2
+    assert "lacks attention_mask" in lacking.stderr
+
+
 def epsilon(proto: onnx.ModelProto) -> None:
     node = [each for each in proto.graph.node if each.op_type == "LayerNormalization"][3]
     kept = [each for each in node.attribute if each.name != "epsilon"]

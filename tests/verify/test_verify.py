@@ -100,8 +100,8 @@ def test_an_optimizer_is_no_difference(original: Path, tmp_path: Path, level: st
         (epsilon, "norm", "epsilon"),
         (activation, "act", "Relu, and Gelu in the other"),
         (constant, "bias", "FLOAT ["),
-        (dropped, "second", "input 0 b, and input 0 c"),
-        (weight, "first", "off by"),
+        (dropped, "act", "it is left out, and Gelu in the other"),
+        (weight, "first", "w: its values in the file are others"),
     ],
 )
 def test_a_fault_is_told_with_its_node_and_its_cause(

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -68,7 +68,31 @@ def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list
     )
 
 
-def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+def run_apart_between(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+    """The same, with each file beside the export that it was made of."""
+    return answer_apart(
+        run_cases_between,
+        kinds,
+        folder,
+        base,
+        seed,
+        killed=lambda kind, why: Case(base, kind, "failed", why),
+        each=_EACH,
+    )
+
+
+def run_cases_between(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+    """The same as `run_cases`, with each file beside the export that it was made of."""
+    return run_cases(kinds, folder, base, seed, judge=_FileJudge)
+
+
+def run_cases(
+    kinds: Sequence[str],
+    folder: Path,
+    base: Base,
+    seed: int,
+    judge: Callable[[Path, Base], Callable[[Path], Any]] | None = None,
+) -> list[Case]:
     """Put these faults into one honest file, each time from the start; `clean` puts none."""
     from analyzer.account.audit import audit_model
 
@@ -78,11 +102,11 @@ def run_cases(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list
     except Exception as error:  # noqa: BLE001  a tool has made a file that does not run
         return [Case(base, kind, "does not run", first_line(error)) for kind in kinds]
     ledger = audit_model(base.path(folder))
-    judge = _Judge(folder, base)
+    judged = (judge or _Judge)(folder, base)
     place = Path(tempfile.mkdtemp(prefix="faults-"))
     path = place / "model.onnx"
     try:
-        return [_run(model, runner, seen, before, judge, ledger, path, base, kind, seed) for kind in kinds]
+        return [_run(model, runner, seen, before, judged, ledger, path, base, kind, seed) for kind in kinds]
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
@@ -122,6 +146,22 @@ class _Judge:
         return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
 
 
+class _FileJudge:
+    """The export that a file was made of."""
+
+    def __init__(self, folder: Path, base: Base) -> None:
+        from analyzer.account.audit import audit_model
+
+        self.other = audit_model(base.manifest(folder).with_name("model.onnx"))
+
+    def __call__(self, path: Path) -> Any:
+        from analyzer.account.audit import audit_model
+        from analyzer.process.child import Limits
+        from analyzer.verify.files import verify_files
+
+        return verify_files(audit_model(path), self.other, limits=Limits(_SECONDS))
+
+
 def _without_codes(runner: Runner, model: Any, faulty: Any, change: float) -> float:
     """The change of the float twins: any noise turns some code over, which is a step of all that follows."""
     import onnx
@@ -142,7 +182,7 @@ def _run(
     runner: Runner,
     seen: Mapping[str, Seen],
     before: Any,
-    judge: _Judge,
+    judge: Callable[[Path], Any],
     ledger: Any,
     path: Path,
     base: Base,

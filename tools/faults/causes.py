@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
+_PLANTED = r"which (PyTorch|the other file) does not have|nothing of PyTorch"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
     (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
@@ -36,13 +37,13 @@ _WORDS: Sequence[tuple[str, str]] = (
 )
 _GROUPS = {
     "quantizers": r"is rounded to codes",
-    "planted": r"which PyTorch does not have|nothing of PyTorch",
+    "planted": _PLANTED,
     "content": _WEIGHT,
     "orientation": _WEIGHT + r"|turned|flipped",
-    "hollow": _WEIGHT + r"|which PyTorch does not have",
+    "hollow": _WEIGHT + "|" + _PLANTED,
     "folded-factor": _WEIGHT + r"|scale|times",
-    "tables": _WEIGHT + r"|ids|output|rows|which PyTorch does not have",
-    "forged": _WEIGHT + r"|which PyTorch does not have",
+    "tables": _WEIGHT + r"|ids|output|rows|" + _PLANTED,
+    "forged": _WEIGHT + "|" + _PLANTED,
 }
 
 

@@ -47,7 +47,9 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
         drift_db=_finite(report.drift_db),
         costs=None if report.costs is None else _costs(report.costs),
         inputs=[
-            records.VerifiedInput(name=fed.name, dtype=fed.dtype, shape=list(fed.shape), seed=fed.seed)
+            records.VerifiedInput(
+                name=fed.name, dtype=fed.dtype, shape=list(fed.shape), seed=fed.seed, file=fed.file
+            )
             for fed in report.inputs
         ],
         uncovered=list(report.uncovered),

@@ -1,0 +1,350 @@
+"""Two ledgers -> a verification of their files: does MODEL compute the other's function of MODEL's weights?
+
+The other file takes the place of PyTorch's module: it runs as its float twin, with what MODEL holds rounded, and its
+nodes are what is looked for among MODEL's values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from analyzer.account.ledger import Ledger
+from analyzer.errors import ModelReadError, UsageError
+from analyzer.model import Place
+from analyzer.model.content import Array
+from analyzer.process.child import Limits
+from analyzer.text import printable
+from analyzer.timing.inputs.sizes import Shapes
+from analyzer.verify.against import (
+    ROOT,
+    WEIGHED,
+    Bench,
+    Reading,
+    half_of,
+    is_coded,
+    match_outputs,
+)
+from analyzer.verify.asked import Given
+from analyzer.verify.costs import Exchange, drift_between, put
+from analyzer.verify.given import GivenInputs
+from analyzer.verify.parting import Cause, Parted, Pass
+from analyzer.verify.prints import Print
+from analyzer.verify.record import Agreement, Costs, Difference, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.reference import Edges, FileSide, Slot
+from analyzer.verify.rounded import Rounding, find_rounding, holds_same_codes
+from analyzer.verify.running import Runner, Subject
+from analyzer.verify.side import Call
+from analyzer.verify.static import count_alike, find_differences
+from analyzer.verify.verify import local_path, name_node
+
+_LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
+_NEAR = 6
+"""Nodes after the last values that are right, among which it is looked for what differs."""
+_ALIKE = 0.9
+"""Share of nodes of one name from which two files are one that was changed in places."""
+
+
+def verify_files(
+    ours: Ledger,
+    theirs: Ledger,
+    shapes: Shapes | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    limits: Limits | None = None,
+    stamp: str | None = None,
+    given: GivenInputs | None = None,
+) -> VerifyReport:
+    """Run two files on the same inputs, and compare outputs; where they differ, find where and why.
+
+    Each runs as its float twin, if it has codes or half precision. Where one holds the other's tensors rounded, that
+    one computes with what it holds. Rounding is measured: the other file also runs with every stored number moved by a
+    unit in its last place.
+
+    Args:
+        ours: of MODEL.
+        theirs: of the other file.
+        shapes: sizes of axes.
+        seeds: of inputs, a run each.
+        limits: of all runs.
+        stamp: when.
+        given: inputs that are read; those that it lacks are made.
+
+    Raises:
+        TimingError: a file does not run, or not within the limits.
+        UsageError: inputs cannot be made, or the two do not take the same ones.
+    """
+    paths = (local_path(ours), local_path(theirs))
+    _check_alike(ours, theirs)
+    with Runner(limits or Limits()) as runner:
+        side = _Reference(theirs, runner, paths[1], shapes, None if given is None else given.npz)
+        bench = _FileBench(ours, side, runner, paths[0])
+        bench.give(given)
+        bench.exchange()
+        report = bench.verify(str(theirs.model.path), seeds, bench.notes, bench.exchanged, stamp)
+    here, there = (each.model.graphs[0].outputs for each in (ours, theirs))
+    only_there = [name for name in there if name not in here][: max(0, len(there) - len(here))]
+    missing = tuple(Pairing("", name, "", "", None, _LOST) for name in only_there)
+    return dataclasses.replace(
+        report,
+        outputs=(*report.outputs, *missing),
+        differences=(*report.differences, *bench.other_differences(report.differences)),
+        checked=count_alike(ours, theirs),
+    )
+
+
+def _check_alike(ours: Ledger, theirs: Ledger) -> None:
+    a, b = ({given.name for given in each.model.graphs[0].signature} for each in (ours, theirs))
+    if a != b:
+        odd = ", ".join(printable(name) for name in sorted(a ^ b)[:5])
+        raise UsageError(
+            f"{printable(str(theirs.model.path))}: takes other inputs than the first file: {odd}"
+        )
+
+
+class _Reference(FileSide):
+    """The other file, with its twin."""
+
+    def __init__(
+        self, ledger: Ledger, runner: Runner, path: Path, shapes: Shapes | None, npz: Path | None
+    ) -> None:
+        self.ledger, self._path = ledger, path
+        self.half = half_of(ledger)
+        self.refused = ""
+        self.rectified = 0
+        own = Subject(path)
+        subject, edges = own, _edges(ledger)
+        self.has_twin = is_coded(ledger) or bool(self.half)
+        if self.has_twin:
+            made, twin = runner.make_twin(path, self.half, rectify=True)
+            self.refused, self.rectified = twin.refused, twin.rectified
+            if not twin.refused:
+                subject, edges = made, twin.edges
+        super().__init__(ledger, runner, own, subject, edges, shapes, npz)
+
+    def rectify(self, *, cuts: bool) -> None:
+        """Have quantizers whose codes begin at zero cut what is negative, or not."""
+        if self.rectified:
+            self._base, _ = self._runner.make_twin(self._path, self.half, rectify=cuts)
+            self._made = {}
+
+
+def _edges(ledger: Ledger) -> Edges:
+    """What each node of the main graph reads, also in its bodies, and makes."""
+    inner: dict[Place, set[str]] = {}
+    for graph in reversed(ledger.model.graphs):
+        if graph.parent is not None:
+            names = {name for node in graph.nodes for name in node.inputs} | {*graph.outputs}
+            names |= {name for node in graph.nodes for name in inner.get(node.place, ())}
+            inner.setdefault(graph.parent, set()).update(names)
+    return [
+        ([*node.inputs, *inner.get(node.place, ())], [*node.outputs], node.op_type)
+        for node in ledger.model.graphs[0].nodes
+    ]
+
+
+class _FileBench(Bench):
+    """MODEL beside another file."""
+
+    there = "the other file"
+    side: _Reference
+
+    def __init__(self, ledger: Ledger, side: _Reference, runner: Runner, path: Path) -> None:
+        self.rounding = Rounding()
+        self.state: dict[Given, Array] = {}
+        """What MODEL computes with, where it is the other file that is rounded."""
+        self.rounded_to = ""
+        self.notes: list[str] = []
+        self.exchanged: Exchange | None = None
+        super().__init__(ledger, side, runner, path, self.rounding.known)
+        self.open_twin()
+        self.refused = self.refused or side.refused
+
+    def give(self, given: GivenInputs | None) -> None:
+        """Feed what is read; the other side makes the rest."""
+        self.files = {} if given is None else given.files
+        if given is not None and self.side.is_given:
+            super().give(given)
+
+    # What one holds rounded of the other
+
+    def exchange(self) -> None:
+        """Have the finer file compute with what the other holds rounded."""
+        try:
+            self.rounding = find_rounding(self.ledger, self.side.ledger)
+        except (UsageError, ModelReadError) as error:
+            self.notes.append(f"with the weights of one file in the other: {error}")
+            return
+        held, back = self.rounding.held, self.rounding.back
+        if self.rounding.is_turned:
+            held, back = back, held
+        for each in back:
+            for label, value in each.tensors.items():
+                slot = Slot.of(label)
+                self.state[Given(slot.name, slot.reader)] = value
+        if back:
+            self.open_twin()
+        original = self.side.apart()
+        put(self.side, held)
+        if self.rounding.is_turned:
+            if back:
+                self.notes.append(
+                    "what rounding costs, module by module: it is the other file that is rounded"
+                )
+            self.exchanged = Exchange(original=original)
+            return
+        self.exchanged = Exchange(held, original)
+        self.known = self.rounding.known
+        self._taint()
+
+    def open_twin(self, *, rectify: bool = True) -> None:
+        """Make the float twin, where there has to be one, with what MODEL computes with."""
+        super().open_twin(rectify=rectify)
+        if self.state or self.rounded_to:
+            base = self.own if self.twin is None else self.subject
+            self.subject = self.runner.rewrite(base, self.state, self.rounded_to)
+
+    def other_readings(self) -> Iterator[Reading]:
+        """What else either file may mean."""
+        yield from super().other_readings()
+        if self.twin is not None:
+            return
+        if self.side.rectified:
+            yield Reading(rectifies=False, rounds="")
+        if self.side.half:
+            yield Reading(rectifies=True, rounds=self.side.half)
+
+    def read_as(self, reading: Reading) -> None:
+        """Take both files to mean this."""
+        self.side.rectify(cuts=reading.rectifies)
+        if self.half or not self.side.half:
+            super().read_as(reading)
+            return
+        self.rounded_to = self.rounds = reading.rounds
+        self.open_twin(rectify=reading.rectifies)
+
+    def compare_again(
+        self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
+    ) -> dict[str, Agreement]:
+        """Compare with another reading; unless that is nearer, all is as it was before."""
+        outputs = super().compare_again(seeds, before, reading)
+        if outputs is before:
+            self.side.rectify(cuts=True)
+            self.rounded_to = ""
+        return outputs
+
+    def compare_outputs(self, seeds: Sequence[int]) -> dict[str, Agreement]:
+        """As beside PyTorch; of two files with codes that are not the same, nobody knows the weights."""
+        found = super().compare_outputs(seeds)
+        is_apart = any(each.verdict is Verdict.DIFFERS for each in found.values())
+        if is_apart and self.rounding.is_unknown and not holds_same_codes(self.ledger, self.side.ledger):
+            said = "the same without codes: both files hold rounded weights, and not the same ones"
+            if said not in self.notes:
+                self.notes.append(said)
+            found = {
+                name: dataclasses.replace(each, verdict=Verdict.NOT_COMPARED)
+                if each.verdict is Verdict.DIFFERS
+                else each
+                for name, each in found.items()
+            }
+        return found
+
+    def _matched(self, ours: Sequence[tuple[str, Array]], theirs: Mapping[str, Array]) -> dict[str, Array]:
+        places = match_outputs([*self.graph.outputs], theirs, ours)
+        return {name: ours[place][1] for name, place in places.items()}
+
+    def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
+        """Inputs such as a calibration may have had: those without padding, if there are any."""
+        found = [feeds for feeds in self.feeds if not self.side.has_padding(feeds)]
+        return (found or self.feeds)[:WEIGHED]
+
+    # Where they part
+
+    def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
+        """As beside PyTorch; where the other file names no modules, with those of MODEL."""
+        rows, first, cause = super().find_first()
+        if first is not None and first.module == ROOT:
+            node = next((each for each in self.graph.nodes if first.node in (each.name, *each.outputs)), None)
+            module = None if node is None else self.ledger.node_scopes.get(node.place)
+            first = dataclasses.replace(first, module=module)
+            if cause is not None:
+                cause = dataclasses.replace(cause, module=module)
+        return rows, first, cause
+
+    def _is_known(self, parted: Parted, passed: Pass) -> bool:
+        named = self._named(parted, passed)
+        return (named is not None and named.kind != "input") or super()._is_known(parted, passed)
+
+    def _tell(
+        self, passed: Pass, parted: Parted, known: Mapping[str, Print]
+    ) -> tuple[First, Difference | None]:
+        """Where, and why: also by what nodes of one name differ in, where both files have nearly all names."""
+        told = self._named(parted, passed)
+        first, cause = super()._tell(passed, parted, known)
+        if told is None or (told.kind == "input" and cause is not None):
+            return first, cause
+        module = told.module or parted.call.module or ROOT
+        reason = f"{told.node}: {told.found}, and {told.expected} in {self.there}"
+        if told.kind == "planted":
+            reason = f"{told.found}, which {self.there} does not have"
+        return First(module, told.node, reason), dataclasses.replace(told, module=module)
+
+    def _named(self, parted: Parted, passed: Pass) -> Difference | None:
+        """What the first node after the values that are right differs in from the one of its name."""
+        if not self._is_one_file():
+            return None
+        found = {each.found.name for each in passed.seen if each.found is not None}
+        near = [name_node(node) for node, _ in zip(self._region(parted, found), range(_NEAR), strict=False)]
+        differences = {
+            each.node: each for each in reversed([*find_differences(self.ledger, self.side.ledger)])
+        }
+        told = next((differences[name] for name in near if name in differences), None)
+        return told if told is None or told.kind != "input" else self._planted(told)
+
+    def _planted(self, told: Difference) -> Difference:
+        """The same, where what is read is made by a node that only MODEL has."""
+        maker = self.makers.get(told.parameter or "")
+        others = {name for node in self.side.graph.nodes for name in node.outputs}
+        if maker is None or others.intersection(maker.outputs):
+            return told
+        held = [name for name in maker.inputs if name in self.tainted]
+        said = f"{maker.op_type} {name_node(maker)}" + (f" with {self.tainted[held[0]]}" if held else "")
+        return dataclasses.replace(told, kind="planted", expected="no such node", found=said)
+
+    def call_it(self, passed: Pass, cause: Cause) -> str:
+        """The operator."""
+        return cause.operator
+
+    def call_that(self, call: Call) -> str:
+        """The operator, and the node."""
+        node = self.side.calls[call.number].node
+        return f"{call.operator} {printable(node)}"
+
+    def other_differences(self, told: Sequence[Difference]) -> Iterator[Difference]:
+        """What nodes of one name differ in, as far as rounding and optimizing do not make it differ."""
+        known = {each.node for each in told}
+        is_one = self._is_one_file()
+        for each in find_differences(self.ledger, self.side.ledger):
+            if each.node not in known and (is_one or each.kind == "attribute"):
+                yield each
+
+    def _is_one_file(self) -> bool:
+        """Whether nearly all nodes of both have one name, so that one is the other, changed in places."""
+        many = max(len(self.graph.nodes), len(self.side.graph.nodes))
+        return count_alike(self.ledger, self.side.ledger) >= _ALIKE * many
+
+    # Costs
+
+    def measure_costs(self, exchange: Exchange) -> Costs | None:
+        """What rounding costs; of another file that is rounded, nobody asks it."""
+        return (
+            None if self.rounding.is_turned or self.rounding.is_unknown else super().measure_costs(exchange)
+        )
+
+    def measure_drift(self, exchange: Exchange) -> float | None:
+        """How far the two are apart as they stand, the worst of several runs."""
+        found = []
+        for feeds in self.feeds[:WEIGHED]:
+            theirs = self.runner.run(self.own, self.graph.outputs, feeds)
+            found.append(drift_between(self._matched(self.side.standing(feeds), theirs), theirs))
+        return None if None in found else min((each for each in found if each is not None), default=None)

@@ -1,0 +1,696 @@
+"""Another file -> the side that MODEL is held against: what it computes, node by node, and with other numbers in it.
+
+A node is a call, and the subgraph that it stands in its module. What stands in the place of a node is tried as for a
+call of PyTorch's (`exporter/alternatives.py`), by a model of that node alone, with the values that it is given.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from analyzer.account.ledger import Ledger
+from analyzer.errors import ExportError, TimingError, UsageError
+from analyzer.model import Graph, Node
+from analyzer.model import Setting as Kept
+from analyzer.model.content import Array
+from analyzer.model.operators import MOVES
+from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.feeds import plan_feeds
+from analyzer.timing.inputs.sizes import Shapes
+from analyzer.timing.request import Feed, Fill
+from analyzer.verify.asked import BEFORE, Given, Patch, PatchNode, Setting
+from analyzer.verify.prints import Print
+from analyzer.verify.running import Runner, Subject
+from analyzer.verify.side import Attempt, Value
+
+Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
+"""Inputs, outputs and operator of each node that runs."""
+
+_KINDS = {"small": (2, 7), "single": (1, 1)}
+"""Batch and length of runs beside the first."""
+_MOST_SECONDS = 25.0
+"""Of attempts."""
+_MOST_COVERING = 4
+"""Runs that reach rows of tables which no other has."""
+_PADDED = 0.25
+"""Share of a row of a mask that is padding."""
+_PAST = MOVES | {"DequantizeLinear", "Cast"}
+"""Operators between a stored tensor and what computes with it."""
+_HANDING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCall:
+    """A node as a call."""
+
+    number: int
+    module: str
+    class_name: str
+    operator: str
+    ordinal: int
+    parents: tuple[int, ...]
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    node: str
+    """What it is called."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """The nodes of a scope as a call of a module."""
+
+    module: str
+    class_name: str
+    first: int
+    last: int
+    made: int | None
+    given: tuple[int, ...]
+    numel: int = 0
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecording:
+    """A run."""
+
+    modules: tuple[Subgraph, ...]
+    outputs: tuple[tuple[str, Array], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A stored tensor, or what one node reads of it: what `FileSide.load` gives other numbers."""
+
+    name: str
+    reader: str = ""
+
+    @property
+    def label(self) -> str:
+        """As it is called in a state file."""
+        return f"{self.name}{_AT}{self.reader}" if self.reader else self.name
+
+    @classmethod
+    def of(cls, label: str) -> Slot:
+        """The slot that a label is of."""
+        name, _, reader = label.partition(_AT)
+        return cls(name, reader)
+
+
+_AT = "@reader:"
+
+
+class FileSide:
+    """Another file, as a side.
+
+    Args:
+        ledger: of the file.
+        runner: that runs it.
+        own: the file as it stands.
+        subject: what runs: the file, or its float twin.
+        edges: of what runs.
+        shapes: sizes that were asked for.
+        variances: of batch normalizations: the stored tensor, and the epsilon that is added to it.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        runner: Runner,
+        own: Subject,
+        subject: Subject,
+        edges: Edges,
+        shapes: Shapes | None = None,
+        npz: Path | None = None,
+    ) -> None:
+        self._ledger, self._runner, self.own, self._base = ledger, runner, own, subject
+        self.graph: Graph = ledger.model.graphs[0]
+        self._shapes, self._npz = shapes or Shapes(), npz
+        self._state: dict[Given, Array] = {}
+        self._half = ""
+        self._made: dict[bool, Subject] = {}
+        self._stored = {tensor.name for tensor in self.graph.tensors}
+        self._feeds: dict[str, tuple[Feed, ...]] = {"example": plan_feeds(ledger, shapes, npz=npz)[0].feeds}
+        self._plan_kinds()
+        self.calls = tuple(_calls(ledger, edges, self._stored))
+        self._nodes = {name: node for node in self.graph.nodes for name in node.outputs if name}
+        self._variances = {
+            node.inputs[4]: float(epsilon)
+            for node in self.graph.nodes
+            if node.op_type == "BatchNormalization" and len(node.inputs) > 4
+            if isinstance(epsilon := node.settings.get("epsilon", 1e-5), float)
+        }
+        self._tables = dict(_looked_up(self.graph))
+        self._reached: dict[str, set[int]] = {}
+        self._spent = 0.0
+
+    def _plan_kinds(self) -> None:
+        """Runs of other sizes, as far as the file's axes may vary and nobody has set them."""
+        is_free = any(not isinstance(dim, int) for value in self.graph.signature for dim in value.dims or ())
+        if self._npz is not None or self._shapes.sizes or self._shapes.sweep or not is_free:
+            return
+        for kind, (batch, length) in _KINDS.items():
+            for sizes in (
+                (("batch", batch), ("sequence", length)),
+                (("batch", batch),),
+                (("sequence", length),),
+            ):
+                try:
+                    feeds = plan_feeds(self._ledger, Shapes(sizes))[0].feeds
+                except UsageError:
+                    continue
+                if all(feeds != known for known in self._feeds.values()):
+                    self._feeds[kind] = feeds
+                    break
+
+    # What it is fed
+
+    def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
+        """Values for the inputs, by name; masks of all seeds but the first have padding."""
+        npz = None if self._npz is None else str(self._npz)
+        found = {feed.name: make_array(feed, seed, npz) for feed in self._feeds[kind]}
+        for feed in self._feeds[kind] if seed else ():
+            if feed.name in self._masks and feed.shape[1] > 1:
+                found[feed.name] = found[feed.name].copy()
+                found[feed.name][-1, -max(1, int(feed.shape[1] * _PADDED)) :] = 0
+        return found
+
+    @property
+    def _masks(self) -> frozenset[str]:
+        """Inputs that say which tokens are padding."""
+        return frozenset(
+            feed.name
+            for feed in self._feeds["example"]
+            if feed.fill is Fill.CONSTANT
+            and feed.low == 1
+            and len(feed.shape) == 2
+            and "mask" in feed.name.lower()
+        )
+
+    def has_padding(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether some of the tokens are padding."""
+        return any(not feeds[name].all() for name in self._masks if name in feeds)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those of other sizes."""
+        return tuple(kind for kind in self._feeds if kind != "example")
+
+    @property
+    def is_given(self) -> bool:
+        """Whether all inputs are read from a file, so that every seed has the same."""
+        return all(feed.fill is Fill.FILE for feed in self._feeds["example"])
+
+    def covering(self, at: int) -> dict[str, Array] | None:
+        """Inputs that look up rows which no run has reached."""
+        if at >= _MOST_COVERING or self._npz is not None:
+            return None
+        found, is_new = self.feeds(0), False
+        for name, (table, rows) in self._tables.items():
+            missing = sorted({*range(rows)} - self._reached.get(table, set()))
+            if missing and name in found:
+                found[name] = np.resize(missing[: found[name].size], found[name].shape).astype(
+                    found[name].dtype
+                )
+                is_new = True
+        return found if is_new else None
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        """Tables whose rows an input names."""
+        tables = dict(self._tables.values())
+        return [(table, rows, len(self._reached.get(table, ()))) for table, rows in tables.items()]
+
+    def _reach(self, feeds: Mapping[str, Array]) -> None:
+        for name, (table, rows) in self._tables.items():
+            if name in feeds:
+                ids = np.unique(feeds[name]).astype(np.int64)
+                self._reached.setdefault(table, set()).update((ids % rows).tolist())
+
+    # What it computes
+
+    def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:
+        """The outputs; in another precision, with every number moved by a unit in its last place.
+
+        Raises:
+            ExportError: it does not run.
+        """
+        try:
+            found = self._runner.run(self._subject(precision), self.graph.outputs, feeds)
+        except TimingError as error:
+            raise ExportError(str(error)) from error
+        if precision == "single":
+            self._reach(feeds)
+        return [(name, found[name]) for name in self.graph.outputs if name in found]
+
+    def standing(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
+        """The outputs of the file as it stands.
+
+        Raises:
+            TimingError: it does not run.
+        """
+        found = self._runner.run(self.own, self.graph.outputs, feeds)
+        return [(name, found[name]) for name in self.graph.outputs if name in found]
+
+    def record(
+        self,
+        feeds: Mapping[str, Array],
+        told: Callable[[NodeCall, Sequence[Value]], None],
+        precision: str = "single",
+        attempt: Attempt | None = None,
+        until: int | None = None,
+    ) -> NodeRecording:
+        """Run, and tell what is kept of the values of each node.
+
+        Raises:
+            ExportError: it does not run, or attempts have taken too long.
+        """
+        judged = None if attempt is None else set(attempt.judged)
+        calls = [
+            call
+            for call in self.calls
+            if (until is None or call.number <= until) and (judged is None or call.number in judged)
+        ]
+        patch = None
+        if attempt is not None:
+            if self._spent > _MOST_SECONDS:
+                raise ExportError("no time is left for attempts")
+            patch = [*self._alternatives(attempt.place, attempt.numbers)][attempt.index][1]
+        names = [name for call in calls for name in call.outputs if name]
+        start = time.monotonic()
+        try:
+            prints = self._runner.prints(self._subject(precision), names, feeds, patch=patch)
+        except TimingError as error:
+            raise ExportError(str(error)) from error
+        if attempt is not None:
+            self._spent += time.monotonic() - start
+        empty = Print(0, (), False, 0, 0.0, 0.0, 0.0, 0.0, (), ())
+        for call in calls:
+            told(call, [prints.get(name, empty) for name in call.outputs if name])
+        return NodeRecording(() if attempt is not None else tuple(_subgraphs(self.calls)))
+
+    def alternatives(
+        self,
+        feeds: Mapping[str, Array],
+        place: int | str,
+        numbers: Sequence[float],
+        told: Callable[[int, tuple[str, str, str], Value | None], None],
+    ) -> None:
+        """Tell what a node or a subgraph may be exchanged for, each with what it would give.
+
+        Raises:
+            ExportError: the file does not run, or attempts have taken too long.
+        """
+        found = [*self._alternatives(place, numbers)]
+        if not found:
+            return
+        if self._spent > _MOST_SECONDS:
+            raise ExportError("no time is left for attempts")
+        start = time.monotonic()
+        try:
+            made = self._runner.attempt(self._subject("single"), [patch for _, patch in found], feeds)
+        except TimingError as error:
+            raise ExportError(str(error)) from error
+        self._spent += time.monotonic() - start
+        for index, ((said, _), value) in enumerate(zip(found, made, strict=True)):
+            told(index, said, value)
+
+    def _alternatives(
+        self, place: int | str, numbers: Sequence[float]
+    ) -> Iterator[tuple[tuple[str, str, str], Patch]]:
+        if isinstance(place, int):
+            yield from of_node(self.calls[place], self._nodes, self.graph, numbers)
+            return
+        module = next((each for each in _subgraphs(self.calls) if each.module == place), None)
+        if module is None or module.made is None:
+            return
+        made = self.calls[module.made].outputs[0]
+        given = [self.calls[number].outputs[0] for number in module.given]
+        for name in given:
+            patch = Patch(made, [PatchNode("Identity", "", [name], made)])
+            yield ("layer", module.module, f"nothing: {module.module} is skipped"), patch
+
+    # With other numbers
+
+    def _subject(self, precision: str) -> Subject:
+        is_shaken = precision != "single"
+        if not self._state and not self._half and not is_shaken:
+            return self._base
+        if is_shaken not in self._made:
+            self._made[is_shaken] = self._runner.rewrite(
+                self._base, self._state, self._half, shaken=is_shaken
+            )
+        return self._made[is_shaken]
+
+    def round_numbers(self, half: str) -> None:
+        """Have all stored floats be what a file of half precision stores of them; empty for as they are."""
+        if half != self._half:
+            self._half, self._made = half, {}
+
+    def apart(self) -> FileSide:
+        """Another that holds what this one holds now."""
+        other = copy.copy(self)
+        other._state, other._made, other._reached = dict(self._state), {}, {}
+        return other
+
+    def load(self, path: Path) -> None:
+        """Give stored tensors other numbers: those of a safetensors file, by the labels of `Slot`.
+
+        Of a batch normalization whose variance is 1 there, the epsilon is taken off it, so that it divides by 1.
+        """
+        for label, value in load_file(path).items():
+            slot = Slot.of(label)
+            if slot.name in self._variances and bool((value == 1).all()):
+                value = value - np.float32(self._variances[slot.name])
+            self._state[Given(slot.name, slot.reader)] = value
+        self._made = {}
+
+    def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
+        """What each reader has of its own is loaded as such."""
+
+
+def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]:
+    """Every node that depends on an input, in its order."""
+    graph = ledger.model.graphs[0]
+    scopes = {
+        name: ledger.node_scopes.get(node.place, "") for node in graph.nodes for name in node.outputs if name
+    }
+    names = {name: node.name for node in graph.nodes for name in node.outputs if name}
+    moving = {*graph.inputs} - stored
+    behind: dict[str, tuple[str, ...]] = {name: (name,) for name in stored}
+    """The stored tensors that a value without inputs is made of."""
+    makers: dict[str, int] = {}
+    ordinals: dict[str, int] = {}
+    scope = ""
+    number = 0
+    for inputs, outputs, op_type in edges:
+        scope = next((scopes[name] for name in outputs if scopes.get(name)), None) or (
+            "" if any(name in scopes for name in outputs) else scope
+        )
+        if not moving.intersection(inputs):
+            told = tuple(dict.fromkeys(each for name in inputs for each in behind.get(name, ())))
+            behind.update((name, told) for name in outputs if name and name not in behind)
+            continue
+        moving.update(name for name in outputs if name)
+        ordinal = ordinals.get(scope, 0)
+        ordinals[scope] = ordinal + 1
+        yield NodeCall(
+            number=number,
+            module=scope,
+            class_name=_LAYER.sub("*", scope),
+            operator=op_type,
+            ordinal=ordinal,
+            parents=tuple(dict.fromkeys(makers[name] for name in inputs if name in makers)),
+            parameters=tuple(dict.fromkeys(each for name in inputs for each in behind.get(name, ()))),
+            outputs=tuple(name for name in outputs if name),
+            inputs=tuple(inputs),
+            node=next((names[name] for name in outputs if names.get(name)), "")
+            or next((name for name in outputs if name), ""),
+        )
+        makers.update((name, number) for name in outputs if name)
+        number += 1
+
+
+_LAYER = re.compile(r"\d+")
+
+
+def _subgraphs(calls: Sequence[NodeCall]) -> list[Subgraph]:
+    """The scopes of all nodes and what holds them, in the order in which they end."""
+    members: dict[str, list[NodeCall]] = {}
+    for call in calls:
+        parts = call.module.split(".") if call.module else []
+        for depth in range(1, len(parts) + 1):
+            members.setdefault(".".join(parts[:depth]), []).append(call)
+    children: dict[int, list[int]] = {}
+    for call in calls:
+        for parent in call.parents:
+            children.setdefault(parent, []).append(call.number)
+    found = []
+    for module, own in members.items():
+        numbers = {call.number for call in own}
+        leaving = [
+            call.number
+            for call in own
+            if any(child not in numbers for child in children.get(call.number, ()))
+            or not children.get(call.number)
+        ]
+        given = dict.fromkeys(parent for call in own for parent in call.parents if parent not in numbers)
+        made = leaving[-1] if leaving else None
+        found.append(
+            Subgraph(
+                module,
+                _LAYER.sub("*", module),
+                own[0].number,
+                own[-1].number,
+                made,
+                tuple(given),
+            )
+        )
+    return sorted(found, key=lambda each: (each.last, -each.first))
+
+
+def _looked_up(graph: Graph) -> Iterator[tuple[str, tuple[str, int]]]:
+    """Inputs that name rows of a stored table as they are given: the table, and how many rows it has."""
+    tables = {tensor.name: tensor for tensor in graph.tensors if len(tensor.shape) == 2}
+    for node in graph.nodes:  # codes that are decoded where they are read
+        if node.op_type in ("DequantizeLinear", "Identity", "Cast") and node.inputs[0] in tables:
+            tables[node.outputs[0]] = tables[node.inputs[0]]
+    given = {name: name for name in graph.inputs if name not in tables}
+    for node in graph.nodes:
+        if node.op_type in _HANDING and node.inputs and node.inputs[0] in given:
+            given.update((name, given[node.inputs[0]]) for name in node.outputs)
+        is_lookup = node.op_type == "Gather" and node.integers.get("axis", 0) == 0
+        if is_lookup and node.inputs[0] in tables and node.inputs[1] in given:
+            table = tables[node.inputs[0]]
+            yield given[node.inputs[1]], (table.name, table.shape[0])
+
+
+# What may stand in the place of a node
+
+_UNARY = (
+    *("Relu", "Gelu", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "LeakyRelu", "Softplus", "Softsign", "Mish"),
+    *("HardSwish", "HardSigmoid", "Exp", "Neg", "Abs", "Sqrt", "Sin", "Cos", "Celu", "Identity"),
+)
+_ACTIVE = frozenset({*_UNARY, "FastGelu", "QuickGelu", "Clip", "PRelu", "BiasGelu", "Reciprocal", "Log"})
+_TWO = ("Add", "Sub", "Mul", "Div", "Max", "Min")
+_NORMS = frozenset(
+    {
+        *("LayerNormalization", "SkipLayerNormalization", "SimplifiedLayerNormalization"),
+        *("SkipSimplifiedLayerNormalization", "BatchNormalization", "InstanceNormalization"),
+        *("GroupNormalization", "RMSNormalization", "GroupNorm"),
+    }
+)
+_MOST_WEIGHTS = 16
+_SCALES = frozenset({"scale", "alpha", "beta", "epsilon", "mask_filter_value"})
+
+_Told = tuple[tuple[str, str, str], Patch]
+
+
+def of_node(
+    call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float]
+) -> Iterator[_Told]:
+    """What a node may be exchanged for, each told as kind, what the file has, and what it would be.
+
+    Args:
+        call: the node.
+        nodes: of the file as it is stored, by output.
+        graph: of the file.
+        numbers: that MODEL has: epsilons, scales and the like.
+    """
+    output = call.outputs[0] if call.outputs else ""
+    node = nodes.get(output)
+    if node is None:  # made for the twin
+        return
+    make = _Maker(node, output, call.inputs)
+    stored = {tensor.name: tensor for tensor in graph.tensors}
+    op_type = node.op_type
+    yield from _other_settings(node, make, numbers)
+    if op_type in _ACTIVE:
+        for other in _UNARY:
+            if other not in (op_type, "Identity"):
+                yield ("operator", op_type, other), make.node(other, node.inputs[:1])
+    if op_type in _TWO and len(node.inputs) == 2:
+        yield from _other_terms(node, make, stored, numbers)
+    if op_type in ("MatMul", "Gemm", "Gather", "LayerNormalization", "Conv"):
+        yield from _other_weights(node, make, stored, graph)
+    if op_type == "Where" and len(node.inputs) == 3:
+        swapped = [node.inputs[0], node.inputs[2], node.inputs[1]]
+        yield ("input", "Where", "Where, inverted"), make.node("Where", swapped)
+        for slot in (1, 2):
+            if node.inputs[slot] not in stored:
+                yield ("input", "a mask", "no mask"), make.node("Identity", [node.inputs[slot]])
+    if op_type == "Concat" and len(node.inputs) == 2:
+        turned = make.node("Concat", node.inputs[::-1], settings={**node.integers})
+        yield ("input", "Concat", "Concat the other way round"), turned
+    if op_type in ("MatMul", "FusedMatMul") and len(node.inputs) == 2 and not stored.keys() & {*node.inputs}:
+        yield ("input", "MatMul", "MatMul of its operands exchanged"), make.node("MatMul", node.inputs[::-1])
+    if op_type not in MOVES:
+        for name in node.inputs[:2]:
+            if name and name not in stored:
+                said = ("operator", op_type, "nothing: it is left out")
+                yield said, make.node("Identity", [name])
+                break
+        yield ("operator", op_type, f"{op_type}, and Neg"), make.node("Neg", [output + BEFORE])
+
+
+class _Maker:
+    def __init__(self, node: Node, output: str, inputs: Sequence[str]) -> None:
+        self._node, self._output, self._inputs = node, output, inputs
+
+    def node(
+        self,
+        op_type: str,
+        inputs: Sequence[str],
+        domain: str = "",
+        settings: Mapping[str, Setting] | None = None,
+    ) -> Patch:
+        """One node in its place."""
+        return Patch(
+            self._output, [PatchNode(op_type, domain, [*inputs], self._output, {**(settings or {})})]
+        )
+
+    def same(self, inputs: Sequence[str] | None = None, **settings: Setting) -> Patch:
+        """The node itself with other inputs or attributes."""
+        node = self._node
+        told = {key: _setting(value) for key, value in {**node.integers, **node.settings}.items()}
+        return self.node(
+            node.op_type, node.inputs if inputs is None else inputs, node.domain, {**told, **settings}
+        )
+
+    def number_setting(self, key: str, number: float) -> Patch:
+        """The node itself with another number for one of its attributes."""
+        return self.same(None, **{key: number})
+
+    def number(self, op_type: str, inputs: Sequence[str], number: float) -> Patch:
+        """One node in its place that reads a number of its own."""
+        name = f"{self._output}/number"
+        told = [name if each == _NUMBER else each for each in inputs]
+        return Patch(self._output, [PatchNode(op_type, "", told, self._output)], {name: number})
+
+
+_NUMBER = "[number]"
+
+
+def _setting(value: int | Kept) -> Setting:
+    return cast("Setting", list(value) if isinstance(value, tuple) else value)
+
+
+def _other_settings(node: Node, make: _Maker, numbers: Sequence[float]) -> Iterator[_Told]:
+    """Other numbers and axes among its attributes."""
+    if len(node.outputs) > 1 and sum(map(bool, node.outputs)) > 1:
+        return
+    for key, value in {**_defaults(node), **node.settings}.items():
+        if isinstance(value, float) and key in _SCALES:
+            for number in numbers:
+                if abs(number - value) > 1e-3 * abs(value):
+                    kind = ("attribute", f"{key} {value:g}", f"{key} {number:g}")
+                    yield kind, make.number_setting(key, number)
+    axis = node.integers.get("axis")
+    if node.op_type in ("Softmax", "LogSoftmax"):
+        for other in (-1, -2, 1):
+            if other != (-1 if axis is None else axis):
+                yield (("attribute", f"axis {axis}", f"axis {other}"), make.same(axis=other))
+    perm = node.settings.get("perm")
+    if node.op_type == "Gelu":
+        now = node.settings.get("approximate", "none")
+        other_way = "none" if now == "tanh" else "tanh"
+        said = ("attribute", f"approximate {now}", f"approximate {other_way}")
+        yield said, make.same(approximate=other_way)
+    if isinstance(perm, tuple) and len(perm) == 4:
+        return
+
+
+def _defaults(node: Node) -> dict[str, float]:
+    if node.op_type in _NORMS:
+        return {"epsilon": 1e-5}
+    return {"LeakyRelu": {"alpha": 0.01}, "Elu": {"alpha": 1.0}, "HardSigmoid": {"alpha": 0.2}}.get(
+        node.op_type, {}
+    )
+
+
+def _other_terms(
+    node: Node, make: _Maker, stored: Mapping[str, object], numbers: Sequence[float]
+) -> Iterator[_Told]:
+    """Another operator, another number, or one of its operands alone."""
+    op_type, inputs = node.op_type, node.inputs
+    is_residual = op_type == "Add" and not any(name in stored for name in inputs)
+    for slot, lost in ((0, "second"), (1, "first")):
+        if inputs[slot] in stored:
+            continue
+        other = inputs[1 - slot]
+        if other in stored:
+            said = (
+                ("weight", other, "no bias") if op_type == "Add" else ("constant", op_type, "it is left out")
+            )
+        elif is_residual:
+            said = ("input", "Add of two values", f"a sum without its {lost} term: the residual is dropped")
+        else:
+            said = ("input", f"{op_type} of two values", f"its {lost} operand left out")
+        yield said, make.node("Identity", [inputs[slot]])
+    for other in _TWO:
+        if other != op_type:
+            yield ("operator", op_type, other), make.node(other, inputs)
+    yield ("operator", op_type, f"{op_type} the other way round"), make.node(op_type, inputs[::-1])
+    if is_residual:
+        for slot, which in ((0, "first"), (1, "second")):
+            twice = Patch(
+                make.node("Add", inputs).output,
+                [
+                    PatchNode("Add", "", [*inputs], f"{node.outputs[0]}/once"),
+                    PatchNode("Add", "", [f"{node.outputs[0]}/once", inputs[slot]], node.outputs[0]),
+                ],
+            )
+            yield ("constant", "Add", f"Add of the {which} term twice"), twice
+    for slot in (0, 1):
+        tensor = stored.get(inputs[slot])
+        if tensor is not None and getattr(tensor, "numel", 0) == 1:
+            held = tensor.payload.array()  # type: ignore[attr-defined]
+            if held is None or held.dtype.kind != "f":
+                continue
+            before = float(held.reshape(-1)[0])
+            told = [inputs[1 - slot], _NUMBER] if slot else [_NUMBER, inputs[1 - slot]]
+            for number in numbers:
+                if abs(number - before) > 1e-3 * abs(before):
+                    what = ("constant", f"{op_type} with {before:g}", f"{op_type} with {number:g}")
+                    yield what, make.number(op_type, told, number)
+
+
+def _other_weights(node: Node, make: _Maker, stored: Mapping[str, object], graph: Graph) -> Iterator[_Told]:
+    """Another stored tensor of its shape, or its own turned, or none."""
+    for slot, name in enumerate(node.inputs):
+        tensor = stored.get(name)
+        if tensor is None:
+            continue
+        alike = [
+            each
+            for each in graph.tensors
+            if each.shape == tensor.shape  # type: ignore[attr-defined]
+            and each.dtype == tensor.dtype  # type: ignore[attr-defined]
+            and each.name != name
+            and each.numel > 1
+        ]
+        for other in alike[:_MOST_WEIGHTS]:
+            inputs = [other.name if at == slot else each for at, each in enumerate(node.inputs)]
+            yield ("weight", name, other.name), make.same(inputs)
+        if node.op_type in ("LayerNormalization", "Gemm", "Conv") and slot == 2:
+            yield ("weight", name, "no bias"), make.same(node.inputs[:2])
+        shape = tensor.shape  # type: ignore[attr-defined]
+        if node.op_type == "MatMul" and len(shape) == 2 and shape[0] == shape[1]:
+            output = node.outputs[0]
+            inputs = [f"{output}/turned" if at == slot else each for at, each in enumerate(node.inputs)]
+            turned = Patch(
+                output,
+                [
+                    PatchNode("Transpose", "", [name], f"{output}/turned"),
+                    PatchNode("MatMul", "", inputs, output),
+                ],
+            )
+            yield ("weight", name, f"{name}, turned"), turned

@@ -1,0 +1,309 @@
+"""Two files -> what one of them holds rounded of the other's tensors, for the other to compute with."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.account.decoding import CODES
+from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.comparison.following import mean_bits, reconcile_files
+from analyzer.model import Key, Node, StoredTensor
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
+from analyzer.model.operators import DECODES, MOVES, operator_of
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
+from analyzer.recover import recover_state
+from analyzer.recover.restoring import Restorer
+from analyzer.verify.against import ROOT, Known
+from analyzer.verify.costs import Held
+from analyzer.verify.reference import Slot
+from analyzer.verify.weights import SAID, buffers_of, decode, first_reader, is_rounded, unfold
+
+_PAST = frozenset(MOVES | DECODES)
+_HALVES = frozenset({"FLOAT16", "BFLOAT16"})
+_STEP = 2.0**-11
+"""Half a step of a number in half precision, of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Which of two files holds the other's tensors rounded, and what it has."""
+
+    is_turned: bool = False
+    """Whether it is the other side that does, so that MODEL computes with what that has."""
+    is_unknown: bool = False
+    """Whether both have codes, so that nobody knows the numbers that they are of."""
+    held: tuple[Held, ...] = ()
+    """By module, under the labels of `Slot`: what the rounded file has, for the finer one to compute with."""
+    back: tuple[Held, ...] = ()
+    """The same of what the finer file holds rounded all the same, as norms in half precision beside codes."""
+    known: Known = field(default_factory=Known)
+    """What is wrong with the other side's tensors."""
+
+
+def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
+    """Find which file is rounded, and recover what it holds.
+
+    Raises:
+        UsageError: values of a side cannot be read.
+        ModelReadError: likewise.
+    """
+    codes = _has_codes(ours), _has_codes(theirs)
+    if not ours.parameters or not theirs.parameters:
+        return Rounding()
+    if all(codes):
+        return Rounding(is_unknown=True)
+    is_turned = codes[1] or (not codes[0] and mean_bits(theirs) < mean_bits(ours))
+    source, made = (ours, theirs) if is_turned else (theirs, ours)
+    result, keys = reconcile_files(source, made, "full", with_constants=True)
+    held = _recover(result, keys, source) if _types(ours) != _types(theirs) else ()
+    held = _merged((*held, *_recover_numbers(made, source)))
+    known = Known() if is_turned else _known(result, keys)
+    back: tuple[Held, ...] = ()
+    if held and not _HALVES.isdisjoint(_types(source)):
+        other, others = reconcile_files(made, source, "full", with_constants=True)
+        cast = _recover(other, others, made, only=Line.CAST)
+        back = _merged((*cast, *_recover_numbers(source, made)))
+    return Rounding(is_turned, False, held, back, known)
+
+
+def _types(ledger: Ledger) -> set[str]:
+    """The types of what is learned, copies too."""
+    return {entry.tensor.dtype.name for entry in ledger.entries if entry.role is Role.PARAMETER}
+
+
+def _has_codes(ledger: Ledger) -> bool:
+    return any(entry.role is Role.PARAMETER and entry.tensor.dtype in CODES for entry in ledger.entries)
+
+
+def holds_same_codes(ours: Ledger, theirs: Ledger) -> bool:
+    """Whether two files with codes have the same of every learned tensor, in whatever order of axes."""
+    return all(
+        not left - right
+        for left, right in ((_contents(ours), _contents(theirs)), (_contents(theirs), _contents(ours)))
+    )
+
+
+def _contents(ledger: Ledger) -> set[tuple[int, int, bytes]]:
+    found = set()
+    for entry in ledger.entries:
+        array = entry.tensor.payload.array() if entry.parameters else None
+        if array is not None:
+            whole = array.reshape(-1).view(np.uint8) if array.dtype.itemsize == 1 else array.reshape(-1)
+            digest = hashlib.sha256(np.sort(whole).tobytes()).digest()
+            found.add((array.size, array.dtype.itemsize, digest))
+    return found
+
+
+def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
+    """What is wrong, under the names that tensors have in their files."""
+    suspects, strangers = {}, {}
+    for line in result.parameters:
+        if line.line in UNBALANCED:
+            said = SAID.get(line.line, str(line.line.value))
+            suspects[keys[line.name][1]] = said.replace("PyTorch", "the other file")
+    for entry in result.entries:
+        if entry.line in UNBALANCED and entry.parameter is None:
+            strangers[entry.key[1]] = "the other file has no such tensor"
+    return Known(suspects, strangers)
+
+
+def _recover(
+    result: Reconciliation, keys: Mapping[str, Key], source: Ledger, only: Line | None = None
+) -> tuple[Held, ...]:
+    """What the rounded file has of each tensor of the other, by module; of one line of the bridge, or of all."""
+    restorer = Restorer(result.ledger)
+    entries = {entry.tensor.key: entry for entry in source.entries}
+    copies: dict[Key, list[Entry]] = {}
+    for entry in source.entries:
+        if entry.copy_of is not None:
+            copies.setdefault(entry.copy_of, []).append(entry)
+    stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    lines = {line.name: line for line in result.parameters}
+    found: dict[str, dict[str, Array]] = {}
+    nbytes: dict[str, set[Key]] = {}
+
+    def give(name: str, value: Array, held: Sequence[Key]) -> None:
+        own = entries[keys[name]]
+        for slot, each in _spread(
+            result, restorer, source, [own, *copies.get(own.tensor.key, ())], value, held
+        ):
+            module = own.scope or ROOT
+            found.setdefault(module, {})[slot.label] = each
+            nbytes.setdefault(module, set()).update(held)
+
+    for each in recover_state(result).tensors:
+        line = lines.get(each.name)
+        if line is None or not (is_rounded(line) or _is_rounded_elsewhere(line, restorer, stored)):
+            continue
+        if only is not None and line.line is not only:
+            continue
+        parts = [*restorer.values(each.shape, DType.FLOAT, each.pieces)]
+        whole = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
+        give(each.name, whole, line.entries)
+    for _, name, value in buffers_of(result, restorer):
+        if name in keys:
+            give(name, value, ())
+    for _, name, value in () if only is not None else unfold(result, restorer, _biases(source, keys)):
+        give(name, value, lines[name].entries if name in lines else ())
+    return tuple(
+        Held(
+            module,
+            values,
+            sum(stored[key].nbytes for key in nbytes[module]),
+            sum(math.prod(value.shape) * 4 for value in values.values()),
+        )
+        for module, values in found.items()
+    )
+
+
+def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
+    """Single numbers, as a scale, that a file of half precision holds rounded, and does not hold as they are."""
+    rounded, exact = set[float](), set[float]()
+    for entry in made.entries:
+        array = entry.tensor.payload.array() if entry.tensor.numel == 1 else None
+        if array is not None:
+            kind = entry.tensor.dtype.name
+            (rounded if kind in _HALVES else exact).add(
+                float(array.reshape(-1)[0]) if _is_real(entry) else 0.0
+            )
+    found: dict[str, dict[str, Array]] = {}
+    for entry in source.entries if rounded else ():
+        tensor = entry.tensor
+        array = tensor.payload.array() if tensor.numel == 1 and not tensor.graph_path else None
+        if array is None or tensor.dtype is not DType.FLOAT:
+            continue
+        number = float(array.reshape(-1)[0])
+        near = [each for each in rounded if each and abs(each - number) <= _STEP * abs(number)]
+        if near and number not in exact and number not in near:
+            found.setdefault(entry.scope or ROOT, {})[Slot(tensor.name).label] = np.full(
+                tensor.shape, near[0], np.float32
+            )
+    return tuple(Held(module, values, 2 * len(values), 4 * len(values)) for module, values in found.items())
+
+
+def _merged(held: Sequence[Held]) -> tuple[Held, ...]:
+    """Each module once."""
+    found: dict[str, Held] = {}
+    for each in held:
+        before = found.get(each.module)
+        found[each.module] = (
+            each
+            if before is None
+            else Held(
+                each.module,
+                {**before.tensors, **each.tensors},
+                before.nbytes + each.nbytes,
+                before.float_nbytes + each.float_nbytes,
+            )
+        )
+    return tuple(found.values())
+
+
+def _is_real(entry: Entry) -> bool:
+    return entry.tensor.dtype.is_floating
+
+
+def _is_rounded_elsewhere(
+    line: ParameterLine, restorer: Restorer, stored: Mapping[Key, StoredTensor]
+) -> bool:
+    """Whether a copy of a tensor is rounded, as the head's of a tied table that stays as it is."""
+    if line.line in UNBALANCED or len(line.entries) < 2:
+        return False
+    return any(restorer.encoding(stored[key]) is not None for key in line.entries)
+
+
+def _biases(source: Ledger, keys: Mapping[str, Key]) -> dict[str, str]:
+    """The bias of each convolution by its weight, under the names of the bridge."""
+    names = {key: name for name, key in keys.items()}
+    found = {}
+    for node in source.model.graphs[0].nodes:
+        if node.op_type in ("Conv", "ConvTranspose") and len(node.inputs) > 2:
+            weight, bias = (names.get((node.graph_path, name)) for name in node.inputs[1:3])
+            if weight is not None and bias is not None:
+                found[weight] = bias
+    return found
+
+
+def _spread(
+    result: Reconciliation,
+    restorer: Restorer,
+    source: Ledger,
+    tensors: Sequence[Entry],
+    value: Array,
+    held: Sequence[Key],
+) -> Iterator[tuple[Slot, Array]]:
+    """Give a tensor and its copies what the file holds: where it holds several, to each reader that of its kind."""
+    several = _several(result, restorer, held)
+    for entry in tensors:
+        tensor = entry.tensor
+        if tensor.graph_path or not tensor.dtype.is_floating:
+            continue
+        plain = _turn(value, tensor)
+        if len(several) < 2:
+            if plain is not None:
+                yield Slot(tensor.name), plain
+            continue
+        counts: dict[object, int] = {}
+        chosen: dict[str, Array] = {}
+        for reader in source.wiring.readers(tensor):
+            kind = _kind(source, reader.node)
+            place = counts[kind] = counts.get(kind, -1) + 1
+            alike = [each for own, each in several if own == kind] or [each for _, each in several]
+            made = _turn(alike[min(place, len(alike) - 1)], tensor)
+            name = next(filter(None, reader.node.outputs), "")
+            if made is not None and name:
+                chosen[name] = made
+        arrays = list(chosen.values())
+        if arrays and all(np.array_equal(arrays[0], each) for each in arrays):
+            yield Slot(tensor.name), arrays[0]
+        else:
+            for name, each in chosen.items():
+                yield Slot(tensor.name, name), each
+
+
+def _several(result: Reconciliation, restorer: Restorer, held: Sequence[Key]) -> list[tuple[object, Array]]:
+    """What the file holds of one tensor where it holds it rounded in several ways, with what computes with each."""
+    if len(held) < 2:
+        return []
+    stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    found: list[tuple[object, Array]] = []
+    for key in sorted(held, key=lambda each: first_reader(result, each)):
+        value = decode(restorer, result, key)
+        readers = result.ledger.wiring.readers(stored[key], _PAST)
+        if value is not None and readers:
+            found.append((_family(readers[0].node), value.astype(np.float32)))
+    return found
+
+
+def _kind(ledger: Ledger, node: Node) -> object:
+    """What computes with what a node reads."""
+    if node.op_type not in _PAST:
+        return _family(node)
+    behind = ledger.wiring.readers(node, _PAST)
+    return _family(behind[0].node) if behind else None
+
+
+def _family(node: Node) -> object:
+    known = operator_of(node)
+    return None if known is None else known.kind
+
+
+def _turn(value: Array, tensor: StoredTensor) -> Array | None:
+    """A value in a tensor's shape: as it is or transposed, whichever is nearer to what the tensor holds."""
+    shape = tensor.shape
+    ways = [way for way in (value, value.T) if way.shape == shape]
+    if len(ways) == 2 and value.ndim == 2:
+        own = tensor.payload.array()
+        if own is not None:
+            ways.sort(key=lambda way: float(np.abs(way.astype(np.float64) - own.astype(np.float64)).sum()))
+    if ways:
+        return np.ascontiguousarray(ways[0])
+    squeezed = [tuple(n for n in dims if n != 1) for dims in (value.shape, shape)]
+    return value.reshape(shape) if squeezed[0] == squeezed[1] else None

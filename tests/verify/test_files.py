@@ -1,0 +1,392 @@
+"""Two files at work, one made of the other: rounding and optimizing are no difference, a fault is, at its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from models import noise, save, text_model, with_scopes
+
+from analyzer.schemas import load_schema
+
+pytestmark = pytest.mark.time
+
+BLOCK = """
+    <ir_version: 10, opset_import: ["" : 20]>
+    net (int64[batch, sequence] ids, int64[batch, sequence] attention_mask) => (float[batch, sequence, 40] logits)
+    {
+        [words] h0 = Gather(table, ids)
+        [cast] m1 = Cast <to = 1> (attention_mask)
+        [invert] m2 = Sub(one, m1)
+        [scale] m3 = Mul(m2, large)
+        [widen] mask = Unsqueeze(m3, axis)
+        [norm0] n0 = LayerNormalization <axis = -1, epsilon = 0.00001> (h0, g0, b0)
+        [query] q = MatMul(n0, wq)
+        [key] k = MatMul(n0, wk)
+        [value] v = MatMul(n0, wv)
+        [turn] kt = Transpose <perm = [0, 2, 1]> (k)
+        [scores] s0 = MatMul(q, kt)
+        [divide] s1 = Div(s0, root)
+        [masked] s2 = Add(s1, mask)
+        [soft] p = Softmax <axis = -1> (s2)
+        [mix] a0 = MatMul(p, v)
+        [output] a1 = MatMul(a0, wo)
+        [residual] h1 = Add(h0, a1)
+        [norm1] n1 = LayerNormalization <axis = -1, epsilon = 0.00001> (h1, g1, b1)
+        [up] u0 = MatMul(n1, wu)
+        [upbias] u1 = Add(u0, ub)
+        [act] u2 = Gelu(u1)
+        [down] d0 = MatMul(u2, wd)
+        [residual1] h2 = Add(h1, d0)
+        [head] logits = MatMul(h2, wh)
+    }
+"""
+SCOPES = {
+    **dict.fromkeys(("words",), "words"),
+    **dict.fromkeys(
+        ("norm0", "query", "key", "value", "turn", "scores", "divide", "masked"), "layer.attention"
+    ),
+    **dict.fromkeys(("soft", "mix", "output", "residual"), "layer.attention"),
+    **dict.fromkeys(("cast", "invert", "scale", "widen"), "layer.attention"),
+    **dict.fromkeys(("norm1", "up", "upbias", "act", "down", "residual1"), "layer.mlp"),
+    "head": "head",
+}
+
+
+def network() -> onnx.ModelProto:
+    weights = {
+        "table": noise(50, 32, seed=1),
+        "one": np.array(1, np.float32),
+        "large": np.array(-1e4, np.float32),
+        "root": np.array(32**0.5, np.float32),
+        "axis": np.array([1], np.int64),
+        "wh": noise(32, 40, seed=2) / 4,
+        "wu": noise(32, 64, seed=3) / 4,
+        "wd": noise(64, 32, seed=4) / 4,
+        "ub": noise(64, seed=5),
+    }
+    for at, name in enumerate(("wq", "wk", "wv", "wo")):
+        weights[name] = noise(32, 32, seed=10 + at) / 4
+    for at, name in enumerate(("g0", "b0", "g1", "b1")):
+        weights[name] = (noise(32, seed=20 + at) / 4 + (name[0] == "g")).astype(np.float32)
+    held = {name: np.asarray(array) for name, array in weights.items()}
+    return with_scopes(text_model(BLOCK, held), SCOPES)
+
+
+def dynamic(source: Path, target: Path) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(source, target, weight_type=QuantType.QInt8)
+
+
+def static(form: str) -> Callable[[Path, Path], None]:
+    def run(source: Path, target: Path) -> None:
+        from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
+
+        samples: Iterator[dict[str, Any]] = iter(
+            [
+                {
+                    "ids": np.random.default_rng(seed).integers(0, 50, (2, 20)),
+                    "attention_mask": np.ones((2, 20), np.int64),
+                }
+                for seed in range(4)
+            ]
+        )
+
+        class Reader(CalibrationDataReader):  # type: ignore[misc]
+            def get_next(self) -> dict[str, Any] | None:
+                return next(samples, None)
+
+        quantize_static(
+            source,
+            target,
+            Reader(),
+            quant_format=QuantFormat[form],
+            op_types_to_quantize=["MatMul"],
+        )
+
+    return run
+
+
+def half(source: Path, target: Path) -> None:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    onnx.save(convert_float_to_float16(onnx.load(source), keep_io_types=True), target)
+
+
+def four_bits(source: Path, target: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    quantizer = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target))
+
+
+def optimized(source: Path, target: Path) -> None:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(target)
+    options.log_severity_level = 4
+    onnxruntime.InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
+
+
+def renamed(source: Path, target: Path) -> None:
+    """The same without a name of a node, a value or a tensor."""
+    proto = onnx.load(source)
+    names: dict[str, str] = {}
+    kept = {value.name for value in (*proto.graph.input, *proto.graph.output)} | {""}
+
+    def other(name: str) -> str:
+        return name if name in kept else names.setdefault(name, f"t{len(names)}")
+
+    for tensor in proto.graph.initializer:
+        tensor.name = other(tensor.name)
+    for node in proto.graph.node:
+        node.name = ""
+        node.input[:] = [other(name) for name in node.input]
+        node.output[:] = [other(name) for name in node.output]
+        del node.metadata_props[:]
+    del proto.graph.value_info[:]
+    onnx.save(proto, target)
+
+
+FORMS: dict[str, Callable[[Path, Path], None]] = {
+    "int8": dynamic,
+    "qdq": static("QDQ"),
+    "qoperator": static("QOperator"),
+    "fp16": half,
+    "4 bits": four_bits,
+    "optimized": optimized,
+    "renamed": renamed,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("files")
+    found = {"float": save(folder, network(), "float.onnx")}
+    for form, make in FORMS.items():
+        found[form] = folder / f"{form.replace(' ', '-')}.onnx"
+        make(found["float"], found[form])
+    return found
+
+
+def ask(model: Path, other: Path, *options: object) -> tuple[int, dict[str, Any]]:
+    result = run_here("verify", model, "--against", other, *options, "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    return result.returncode, document
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_computes_what_the_one_that_it_was_made_of_does(files: dict[str, Path], form: str) -> None:
+    code, document = ask(files[form], files["float"])
+
+    assert (code, document["same"], document["first"]) == (0, True, None)
+    if form not in ("optimized", "renamed"):
+        assert 5 < document["drift_db"] < 100
+        costs = document["costs"]
+        alone = [row["signal_to_error_db"] for row in costs["layers"]]
+        assert alone
+        assert alone == sorted(alone)
+        assert {row["module"] for row in costs["layers"]} <= {"words", "layer.attention", "layer.mlp", "head"}
+        assert (costs["kept"] is None) == (form == "fp16")
+
+
+@pytest.mark.parametrize("form", ["int8", "qdq", "fp16", "4 bits"])
+def test_it_does_not_matter_which_of_the_two_is_rounded(files: dict[str, Path], form: str) -> None:
+    code, document = ask(files["float"], files[form], "--seed", 0)
+
+    assert (code, document["same"], document["costs"]) == (0, True, None)
+    assert document["drift_db"] < 100
+
+
+def test_half_precision_and_codes_are_of_one_function(files: dict[str, Path]) -> None:
+    code, document = ask(files["int8"], files["fp16"], "--seed", 0)
+
+    assert (code, document["same"]) == (0, True)
+
+
+def test_of_two_files_with_other_codes_nobody_knows_the_weights(files: dict[str, Path]) -> None:
+    code, document = ask(files["int8"], files["4 bits"], "--seed", 0)
+
+    assert (code, document["same"]) == (2, False)
+    assert any("both files hold rounded weights" in each for each in document["uncovered"])
+
+
+def node(proto: onnx.ModelProto, op_type: str, at: int = 0) -> onnx.NodeProto:
+    return [each for each in proto.graph.node if each.op_type == op_type][at]
+
+
+def tensor(proto: onnx.ModelProto, shape: tuple[int, ...], at: int = 0) -> onnx.TensorProto:
+    floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16)
+    return [
+        each for each in proto.graph.initializer if tuple(each.dims) == shape and each.data_type in floats
+    ][at]
+
+
+def epsilon(proto: onnx.ModelProto) -> None:
+    norms = [each for each in proto.graph.node if each.op_type.endswith("LayerNormalization")]
+    next(a for a in norms[-1].attribute if a.name == "epsilon").f = 0.5
+
+
+def activation(proto: onnx.ModelProto) -> None:
+    each = next(each for each in proto.graph.node if each.op_type in ("Gelu", "BiasGelu"))
+    if each.op_type == "BiasGelu":
+        pytest.skip("fused with the bias")
+    each.op_type, each.domain = "Relu", ""
+
+
+def planted(proto: onnx.ModelProto) -> None:
+    held = tensor(proto, (64,))
+    array = onnx.numpy_helper.to_array(held)
+    held.CopyFrom(onnx.numpy_helper.from_array((array + 0.25).astype(array.dtype), held.name))
+
+
+def unmasked(proto: onnx.ModelProto) -> None:
+    for each in proto.graph.initializer:
+        array = onnx.numpy_helper.to_array(each)
+        if array.size == 1 and array.dtype.kind == "f" and float(array.reshape(-1)[0]) == -1e4:
+            each.CopyFrom(onnx.numpy_helper.from_array(array * 0, each.name))
+
+
+def dropped(proto: onnx.ModelProto) -> None:
+    """The attention's residual: the sum hands on what attention gives alone."""
+    products = ("MatMul", "MatMulInteger", "MatMulNBits", "Cast", "Mul", "DequantizeLinear")
+    makers = {name: each for each in proto.graph.node for name in each.output}
+    for each in proto.graph.node:
+        if each.op_type == "Add" and all(name in makers for name in each.input):
+            kinds = [makers[name].op_type for name in each.input]
+            if "Gather" in kinds or "DequantizeLinear" in kinds or "Cast" in kinds:
+                keep = next(name for name in each.input if makers[name].op_type in products)
+                each.op_type = "Identity"
+                each.input[:] = [keep]
+                return
+    pytest.skip("fused with the norm")
+
+
+FAULTS = {
+    epsilon: "layer.mlp",
+    activation: "layer.mlp",
+    planted: "layer.mlp",
+    unmasked: "layer.attention",
+    dropped: "layer.attention",
+}
+
+
+@pytest.mark.parametrize("form", ["float", "int8", "fp16", "4 bits", "optimized", "renamed"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_told_at_its_place(
+    files: dict[str, Path], tmp_path: Path, fault: Callable[[onnx.ModelProto], None], form: str
+) -> None:
+    proto = onnx.load(files[form])
+    fault(proto)
+    onnx.save(proto, tmp_path / "faulty.onnx")
+
+    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+
+    assert (code, document["same"]) == (1, False)
+    assert document["first"]["module"] == FAULTS[fault]
+
+
+def test_weights_that_are_scaled_are_no_rounding(files: dict[str, Path], tmp_path: Path) -> None:
+    proto = onnx.load(files["int8"])
+    scale = next(each for each in proto.graph.initializer if each.name == "wu_scale")
+    scale.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(scale) * np.float32(1.01), "wu_scale")
+    )
+    onnx.save(proto, tmp_path / "faulty.onnx")
+
+    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+
+    assert (code, document["same"]) == (1, False)
+    assert document["first"]["module"] == "layer.mlp"
+
+
+def test_weights_that_are_exchanged_are_no_rounding(files: dict[str, Path], tmp_path: Path) -> None:
+    proto = onnx.load(files["int8"])
+    products = [each for each in proto.graph.node if each.op_type == "MatMulInteger"]
+    query, key = (
+        next(each for each in products if each.input[1] == f"{name}_quantized") for name in ("wq", "wk")
+    )
+    query.input[1], key.input[1] = key.input[1], query.input[1]
+    onnx.save(proto, tmp_path / "faulty.onnx")
+
+    code, document = ask(tmp_path / "faulty.onnx", files["float"])
+
+    assert (code, document["same"]) == (1, False)
+    assert document["first"]["module"] == "layer.attention"
+
+
+def test_text_says_what_rounding_costs_beside_the_other_file(files: dict[str, Path]) -> None:
+    lines = run_here("verify", files["int8"], "--against", files["float"], "--seed", "0").stdout
+
+    assert "computes the same" in lines.splitlines()[1]
+    assert "as it stands, beside the other file: " in lines
+    assert "PyTorch" not in lines
+
+
+def test_inputs_are_read_and_told(files: dict[str, Path], tmp_path: Path) -> None:
+    ids = np.random.default_rng(3).integers(0, 50, (3, 9))
+    np.savez(tmp_path / "in.npz", ids=ids, attention_mask=np.ones((3, 9), np.int64))
+    np.save(tmp_path / "ids.npy", ids)
+
+    code, document = ask(files["int8"], files["float"], "--input", tmp_path / "in.npz")
+    some, partly = ask(files["int8"], files["float"], "--input", f"ids={tmp_path / 'ids.npy'}")
+
+    assert (code, some) == (0, 0)
+    assert {(row["name"], *row["shape"], row["file"]) for row in document["inputs"]} == {
+        ("ids", 3, 9, str(tmp_path / "in.npz")),
+        ("attention_mask", 3, 9, str(tmp_path / "in.npz")),
+    }
+    assert len(document["inputs"]) == 2
+    files_of = {row["name"]: row["file"] for row in partly["inputs"]}
+    assert files_of == {"ids": str(tmp_path / "ids.npy"), "attention_mask": None}
+    assert {tuple(row["shape"]) for row in partly["inputs"]} == {(3, 9)}
+
+
+def test_a_fault_that_only_some_inputs_show_is_found_with_them(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    proto = onnx.load(files["float"])
+    table = tensor(proto, (50, 32))
+    array = np.array(onnx.numpy_helper.to_array(table))
+    array[7] += 1
+    table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
+    onnx.save(proto, tmp_path / "faulty.onnx")
+    np.savez(tmp_path / "with.npz", ids=np.full((1, 4), 7), attention_mask=np.ones((1, 4), np.int64))
+    np.savez(tmp_path / "without.npz", ids=np.full((1, 4), 8), attention_mask=np.ones((1, 4), np.int64))
+
+    found, _ = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "with.npz")
+    missed, document = ask(tmp_path / "faulty.onnx", files["float"], "--input", tmp_path / "without.npz")
+
+    assert (found, missed) == (1, 0)
+    assert any("49 of 50 rows of table" in each for each in document["uncovered"])
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"ids": np.zeros((1, 4), np.float32)}, "is to be INT64"),
+        ({"ids": np.zeros(4, np.int64)}, "is to have 2 axes"),
+        ({"tokens": np.zeros((1, 4), np.int64)}, "tokens is no input of the model"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_told_before_anything_runs(
+    files: dict[str, Path], tmp_path: Path, arrays: dict[str, Any], words: str
+) -> None:
+    np.savez(tmp_path / "in.npz", **arrays)
+
+    result = run_here("verify", files["int8"], "--against", files["float"], "--input", tmp_path / "in.npz")
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert words in result.stderr

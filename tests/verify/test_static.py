@@ -1,0 +1,178 @@
+"""An account of two files without running: what is proven is the same, a change is told, all else is no answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import onnx
+import pytest
+from commands import run_here
+from models import noise, save, text_model, with_scopes
+
+from analyzer.schemas import load_schema
+
+TEXT = """
+    <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+    net (float[n, 8] x) => (float[n, 8] y)
+    {
+        [first] a = MatMul(x, w)
+        [bias] b = Add(a, e)
+        [act] c = Gelu(b)
+        [second] d = MatMul(c, v)
+        [residual] r = Add(x, d)
+        [norm] y = LayerNormalization <axis = -1, epsilon = 0.00001> (r, g, h)
+    }
+"""
+FUSED = """
+    <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+    net (float[n, 8] x) => (float[n, 8] y)
+    {
+        t = MatMul(x, w2)
+        u = com.microsoft.BiasGelu(t, e2)
+        o = Identity(u)
+        z = MatMul(o, v2)
+        y = com.microsoft.SkipLayerNormalization <epsilon = 0.00001> (z, x, g2, h2)
+    }
+"""
+WEIGHTS = {
+    "w": noise(8, 16),
+    "e": noise(16, seed=1),
+    "v": noise(16, 8, seed=2),
+    "g": noise(8),
+    "h": noise(8, seed=3),
+}
+SCOPES = {"first": "up", "bias": "up", "act": "act", "second": "down", "residual": "", "norm": "norm"}
+
+
+def model() -> onnx.ModelProto:
+    return with_scopes(text_model(TEXT, WEIGHTS), SCOPES)
+
+
+def fused() -> onnx.ModelProto:
+    return text_model(FUSED, {f"{name}2": array for name, array in WEIGHTS.items()})
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    return save(tmp_path, model(), "a.onnx")
+
+
+def ask(model: Path, other: Path) -> tuple[int, dict[str, Any]]:
+    result = run_here("verify", model, "--against", other, "--static", "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    return result.returncode, document
+
+
+def test_a_file_is_the_same_to_the_last_operator(original: Path) -> None:
+    code, document = ask(original, original)
+
+    assert (code, document["same"], document["inputs"]) == (0, True, [])
+    assert "6 same, 0 decomposed, 0 fused, 0 folded, 0 moved, 0 changed, 0 missing, 0 added" in str(
+        document["uncovered"]
+    )
+
+
+def test_what_is_fused_and_renamed_is_the_same_in_both_directions(original: Path, tmp_path: Path) -> None:
+    other = save(tmp_path, fused(), "b.onnx")
+
+    code, document = ask(other, original)
+    back, turned = ask(original, other)
+
+    assert (code, document["same"]) == (0, True)
+    assert ", 2 fused, " in document["uncovered"][0]
+    assert (back, turned["same"]) == (0, True)
+    assert "0 missing, 0 added, 0 in another form" in turned["uncovered"][0]
+
+
+def node(proto: onnx.ModelProto, name: str) -> onnx.NodeProto:
+    return next(each for each in proto.graph.node if each.name == name)
+
+
+def epsilon(proto: onnx.ModelProto) -> None:
+    next(a for a in node(proto, "norm").attribute if a.name == "epsilon").f = 0.05
+
+
+def activation(proto: onnx.ModelProto) -> None:
+    node(proto, "act").op_type = "Relu"
+
+
+def weight(proto: onnx.ModelProto) -> None:
+    held = next(each for each in proto.graph.initializer if each.name == "v")
+    held.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * 2, "v"))
+
+
+def skipped(proto: onnx.ModelProto) -> None:
+    node(proto, "second").input[0] = "b"
+
+
+@pytest.mark.parametrize(
+    ("fault", "culprit", "module", "words"),
+    [
+        (epsilon, "norm", "norm", "epsilon 0.05"),
+        (activation, "act", "act", "Relu, and Gelu in the other file"),
+        (weight, "second", "down", "its values in the file are others"),
+        (skipped, "second", "down", "input 0 b, and input 0 c"),
+    ],
+)
+def test_a_change_is_told_with_its_module(
+    original: Path,
+    tmp_path: Path,
+    fault: Callable[[onnx.ModelProto], None],
+    culprit: str,
+    module: str,
+    words: str,
+) -> None:
+    proto = model()
+    fault(proto)
+    code, document = ask(save(tmp_path, proto, "b.onnx"), original)
+
+    assert (code, document["same"]) == (1, False)
+    assert (document["first"]["node"], document["first"]["module"]) == (culprit, module)
+    assert words in document["first"]["reason"]
+
+
+def test_what_cannot_be_judged_is_named_and_is_no_answer(original: Path, tmp_path: Path) -> None:
+    proto = model()
+    node(proto, "act").op_type = "QuickGelu"
+    node(proto, "act").domain = "com.microsoft"
+
+    code, document = ask(save(tmp_path, proto, "b.onnx"), original)
+
+    assert (code, document["same"], document["first"]) == (2, False, None)
+    assert any("act" in each for each in document["uncovered"])
+
+
+def test_rounded_weights_are_not_judged_without_running(original: Path, tmp_path: Path) -> None:
+    proto = model()
+    held = next(each for each in proto.graph.initializer if each.name == "v")
+    held.CopyFrom(onnx.numpy_helper.from_array(WEIGHTS["v"] * (1 + 1e-6), "v"))
+
+    code, _ = ask(save(tmp_path, proto, "b.onnx"), original)
+
+    assert code == 2
+
+
+def test_bodies_are_not_judged(tmp_path: Path) -> None:
+    text = """
+        <ir_version: 10, opset_import: ["" : 20]>
+        net (bool c, float[4] x) => (float[4] y)
+        { y = If(c) <then_branch = t () => (float[4] p) { p = Relu(x) },
+                     else_branch = e () => (float[4] q) { q = Identity(x) }> }
+    """
+    path = save(tmp_path, text_model(text), "a.onnx")
+
+    assert ask(path, path)[0] == 2
+
+
+def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Path) -> None:
+    folder = run_here("verify", original, "--against", tmp_path, "--static")
+    shaped = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
+
+    assert (folder.returncode, folder.stdout) == (2, "")
+    assert "name another .onnx file" in folder.stderr
+    assert (shaped.returncode, shaped.stdout) == (2, "")

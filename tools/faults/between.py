@@ -1,0 +1,20 @@
+"""The same faults, beside the export that each file was made of: `python -m tools.faults.between`."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tools.faults.__main__ import SUITE
+from tools.faults.cases import run_apart_between
+from tools.suite.command import run_suite
+
+BETWEEN = dataclasses.replace(
+    SUITE,
+    name="faults.between",
+    purpose="Put faults into small models, and see what verify tells beside the file that each was made of.",
+    run=run_apart_between,
+    forms=("dynamic", "qdq", "int8", "fp16", "nbits", "ort-basic", "onnxslim"),
+)
+
+if __name__ == "__main__":
+    run_suite(BETWEEN)
