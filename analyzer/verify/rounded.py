@@ -253,10 +253,11 @@ def _spread(
         counts: dict[object, int] = {}
         chosen: dict[str, Array] = {}
         readers = [(*_use(source, each.node), each.node) for each in source.wiring.readers(tensor)]
-        for _, kind, node in sorted(readers, key=lambda each: each[0]):
+        for _, kind, output, node in sorted(readers, key=lambda each: each[0]):
             place = counts[kind] = counts.get(kind, -1) + 1
-            alike = [each for own, each in several if own == kind] or [each for _, each in several]
-            made = _turn(alike[min(place, len(alike) - 1)], tensor)
+            alike = [each for each in several if each[0] == kind] or several
+            named = [each for each in alike if output and each[1] == output]  # nodes may be in another order
+            made = _turn((named or alike[min(place, len(alike) - 1) :])[0][2], tensor)
             name = next(filter(None, node.outputs), "")
             if made is not None and name:
                 chosen[name] = made
@@ -268,26 +269,28 @@ def _spread(
                 yield Slot(tensor.name, name), each
 
 
-def _several(result: Reconciliation, restorer: Restorer, held: Sequence[Key]) -> list[tuple[object, Array]]:
+def _several(
+    result: Reconciliation, restorer: Restorer, held: Sequence[Key]
+) -> list[tuple[object, str, Array]]:
     """What the file holds of one tensor where it has several, for each that computes with one, in their order."""
     if len(held) < 2:
         return []
     stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
-    found: list[tuple[int, object, Array]] = []
+    found: list[tuple[int, object, str, Array]] = []
     for key in held:
         value = decode(restorer, result, key)
         for reader in result.ledger.wiring.readers(stored[key], _PAST) if value is not None else ():
             assert value is not None
-            found.append((reader.node.position, _family(reader.node), value.astype(np.float32)))
-    return [(kind, value) for _, kind, value in sorted(found, key=lambda each: each[0])]
+            output = next(filter(None, reader.node.outputs), "")
+            found.append((reader.node.position, _family(reader.node), output, value.astype(np.float32)))
+    return [(kind, output, value) for _, kind, output, value in sorted(found, key=lambda each: each[0])]
 
 
-def _use(ledger: Ledger, node: Node) -> tuple[int, object]:
-    """Where what a node reads is computed with, and by what."""
-    if node.op_type not in _PAST:
-        return node.position, _family(node)
-    behind = ledger.wiring.readers(node, _PAST)
-    return (behind[0].node.position, _family(behind[0].node)) if behind else (node.position, None)
+def _use(ledger: Ledger, node: Node) -> tuple[int, object, str]:
+    """Where what a node reads is computed with, by what, and what that makes."""
+    behind = ledger.wiring.readers(node, _PAST) if node.op_type in _PAST else []
+    found = behind[0].node if behind else node
+    return found.position, _family(found), next(filter(None, found.outputs), "")
 
 
 def _family(node: Node) -> object:
