@@ -23,7 +23,7 @@ from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import ROOT, Known
 from analyzer.verify.costs import Held
 from analyzer.verify.reference import Slot
-from analyzer.verify.weights import SAID, buffers_of, decode, first_reader, is_rounded, unfold
+from analyzer.verify.weights import SAID, buffers_of, decode, is_rounded, unfold
 
 _PAST = frozenset(MOVES | DECODES)
 _HALVES = frozenset({"FLOAT16", "BFLOAT16"})
@@ -252,12 +252,13 @@ def _spread(
             continue
         counts: dict[object, int] = {}
         chosen: dict[str, Array] = {}
-        for reader in source.wiring.readers(tensor):
-            kind = _kind(source, reader.node)
+        readers = [(*_use(source, each.node), each.node) for each in source.wiring.readers(tensor)]
+        for _, kind, output, node in sorted(readers, key=lambda each: each[0]):
             place = counts[kind] = counts.get(kind, -1) + 1
-            alike = [each for own, each in several if own == kind] or [each for _, each in several]
-            made = _turn(alike[min(place, len(alike) - 1)], tensor)
-            name = next(filter(None, reader.node.outputs), "")
+            alike = [each for each in several if each[0] == kind] or several
+            named = [each for each in alike if output and each[1] == output]  # nodes may be in another order
+            made = _turn((named or alike[min(place, len(alike) - 1) :])[0][2], tensor)
+            name = next(filter(None, node.outputs), "")
             if made is not None and name:
                 chosen[name] = made
         arrays = list(chosen.values())
@@ -268,26 +269,28 @@ def _spread(
                 yield Slot(tensor.name, name), each
 
 
-def _several(result: Reconciliation, restorer: Restorer, held: Sequence[Key]) -> list[tuple[object, Array]]:
-    """What the file holds of one tensor where it holds it rounded in several ways, with what computes with each."""
+def _several(
+    result: Reconciliation, restorer: Restorer, held: Sequence[Key]
+) -> list[tuple[object, str, Array]]:
+    """What the file holds of one tensor where it has several, for each that computes with one, in their order."""
     if len(held) < 2:
         return []
     stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
-    found: list[tuple[object, Array]] = []
-    for key in sorted(held, key=lambda each: first_reader(result, each)):
+    found: list[tuple[int, object, str, Array]] = []
+    for key in held:
         value = decode(restorer, result, key)
-        readers = result.ledger.wiring.readers(stored[key], _PAST)
-        if value is not None and readers:
-            found.append((_family(readers[0].node), value.astype(np.float32)))
-    return found
+        for reader in result.ledger.wiring.readers(stored[key], _PAST) if value is not None else ():
+            assert value is not None
+            output = next(filter(None, reader.node.outputs), "")
+            found.append((reader.node.position, _family(reader.node), output, value.astype(np.float32)))
+    return [(kind, output, value) for _, kind, output, value in sorted(found, key=lambda each: each[0])]
 
 
-def _kind(ledger: Ledger, node: Node) -> object:
-    """What computes with what a node reads."""
-    if node.op_type not in _PAST:
-        return _family(node)
-    behind = ledger.wiring.readers(node, _PAST)
-    return _family(behind[0].node) if behind else None
+def _use(ledger: Ledger, node: Node) -> tuple[int, object, str]:
+    """Where what a node reads is computed with, by what, and what that makes."""
+    behind = ledger.wiring.readers(node, _PAST) if node.op_type in _PAST else []
+    found = behind[0].node if behind else node
+    return found.position, _family(found), next(filter(None, found.outputs), "")
 
 
 def _family(node: Node) -> object:

@@ -390,3 +390,27 @@ def test_inputs_that_do_not_fit_are_told_before_anything_runs(
 
     assert (result.returncode, result.stdout) == (2, "")
     assert words in result.stderr
+
+
+def test_a_weight_may_be_rounded_for_one_of_its_uses(tmp_path: Path) -> None:
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    text = """
+        net (float[n, 32] x) => (float[n, 32] y)
+        {
+            [first] a = MatMul(x, w)
+            [act] b = Tanh(a)
+            [second] y = MatMul(b, w)
+        }
+    """
+    original = save(tmp_path, text_model(text, {"w": noise(32, 32)}), "float.onnx")
+    quantizer = MatMulNBitsQuantizer(
+        onnx.load(original), block_size=32, is_symmetric=True, nodes_to_exclude=["second"]
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(tmp_path / "low.onnx"))
+
+    code, document = ask(tmp_path / "low.onnx", original)
+
+    assert (code, document["same"]) == (0, True)
+    assert document["drift_db"] < 60
