@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
-from analyzer.model import Graph, GraphPath, Node, Place
+from analyzer.model import Graph, GraphPath, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
@@ -24,9 +25,10 @@ from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
+from analyzer.verify.reading import Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
-from analyzer.verify.side import Side
+from analyzer.verify.side import Call, Side
 from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -34,6 +36,8 @@ _HALF = ("FLOAT16", "BFLOAT16")
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
+_WEAK = 3
+"""Calls of which more than one has to be in the file for a cause that is tried to count more than one that is read."""
 _WEIGHED = 3
 """Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
@@ -52,6 +56,8 @@ class Known:
     """Parameters and buffers whose values in the file are not PyTorch's: what is said of each."""
     strangers: Mapping[str, str] = field(default_factory=dict)
     """Stored tensors that nothing of PyTorch's explains: what is said of each."""
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The stored tensors of each parameter and buffer."""
 
 
 def verify_module(
@@ -175,6 +181,9 @@ class _Bench:
         self.rounds = ""
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
+        self.finder = Finder({})
+        self.odd: Odd | None = None
+        """What stands before the weights of the call that parts, as far as the graph alone tells."""
 
     # The twin
 
@@ -313,8 +322,8 @@ class _Bench:
         feeds = self.feeds[self.worst_run]
         known = self.runner.prints(self.subject, self._names(), feeds)
         passed = record_pass(self.side, feeds)
-        finder = Finder(known)
-        parted = find_parted(self.side, feeds, passed, finder, self._numbers(), self._is_known)
+        self.finder = Finder(known)
+        parted = find_parted(self.side, feeds, passed, self.finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
             return rows, *self._tell_outputs(passed, known)
@@ -325,7 +334,46 @@ class _Bench:
         said = [self.known.suspects.get(name) for name in parted.call.parameters]
         if any(each is not None and each != DEAD for each in said):
             return True
-        return self._stranger(passed, parted, near=3) is not None
+        if self._stranger(passed, parted) is not None:
+            return True
+        self.odd = self._read(passed, parted)
+        return self.odd is not None and self.odd.is_sure
+
+    def _read(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What stands before the weights of the first calls that part, and before no sibling of theirs."""
+        right, turned = self.right_values(passed)
+        reader, found = self.reader, None
+        if parted.expected is not None:
+            found = reader.look_before(parted.call, parted.expected, right, turned)
+            if found is not None and found.kind == "layer":
+                return found
+        names = {value: {_called(passed.seen[n].call) for n in calls} for value, calls in right.items()}
+        paths = {_path(module.module) for module in passed.recording.modules}
+        weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
+        if weighty is not None and reader.has_sibling(weighty, paths):
+            return reader.beside_sibling(weighty, paths, names)
+        return found
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What runs, by what reads which of PyTorch's weights."""
+        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        tensors = {tensor.name: tensor for tensor in self.graph.tensors}
+        held = self.known.held
+        return Reader(self._edges(), given, self.graph.outputs, self.makers, tensors, held)
+
+    def right_values(self, passed: Pass) -> tuple[dict[str, set[int]], set[str]]:
+        """The file's values that some calls give, with these; and those in another order of elements."""
+        right, turned = dict[str, set[int]](), set[str]()
+        for each in passed.seen:
+            if each.found is None:
+                continue
+            for print_, noise in zip(each.prints, each.noises, strict=True):
+                for like in self.finder.all_like(print_, noise) if print_.is_telling else ():
+                    right.setdefault(like.name, set()).add(each.call.number)
+                    if not like.is_ordered:
+                        turned.add(like.name)
+        return right, turned
 
     def _names(self) -> list[str]:
         """The values of what runs that its outputs depend on, in their order."""
@@ -399,8 +447,8 @@ class _Bench:
         """Where, and why, in words."""
         node = self._node_after(passed, parted)
         said = name_node(node) if node is not None else ""
-        if parted.cause is not None:
-            cause = parted.cause
+        cause = parted.cause
+        if cause is not None and (self.odd is None or cause.explained > 1 or cause.of < _WEAK):
             module = _path(cause.module)
             what = "" if cause.kind in ("weight", "layer") else f"{_class_of(passed, cause.module)}: "
             reason = f"{what}{cause.found}, and {cause.expected} in PyTorch"
@@ -431,6 +479,11 @@ class _Bench:
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
                     return First(module, said or module, held), told
+        if self.odd is not None:
+            odd = self.odd
+            module = _path(odd.call.module) if call.parameters else module
+            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+            return First(module, said or module, f"{odd.found}, and {odd.expected} in PyTorch"), told
         reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:
@@ -480,17 +533,33 @@ class _Bench:
                 yield node
                 reached.update(node.outputs)
 
-    def _stranger(self, passed: Pass, parted: Parted, near: int = 24) -> tuple[str, Node] | None:
-        """A stored tensor near the place that nothing of PyTorch's explains, with the node that reads it."""
+    def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
+        """A stored tensor that nothing of PyTorch's explains, with the node that reads it on the way to what parts.
+
+        The way ends where the first of the calls that part, and the file knows by their weights, reads these.
+        """
+        if not self.tainted and not self.carriers:
+            return None
+        right, _ = self.right_values(passed)
+        weighty = [call for call in parted.chain if self.reader.anchor(call) is not None]
+        given = {number for name in parted.frontier for number in right.get(name, ())}
+        for call in weighty[:1]:
+            for inputs, outputs, _ in self.reader.between(call, given, right):
+                node = self.makers.get(outputs[0])
+                name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+                if name is not None:
+                    where = node or next(
+                        n for n in self.graph.nodes if set(n.inputs) & {*inputs} & {*self.tainted}
+                    )
+                    return name, where
+                if node is not None and node.place in self.carriers:
+                    return self.carriers[node.place], node
         found = {each.found.name for each in passed.seen if each.found is not None}
-        for at, node in enumerate(self._region(parted, found)):
-            if at > near:
-                break
-            for name in node.inputs:
-                if name in self.tainted:
-                    return self.tainted[name], node
-            if node.place in self.carriers:
-                return self.carriers[node.place], node
+        for node in [*self._region(parted, found)][: 3 if weighty else 24]:
+            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
+            name = name or self.carriers.get(node.place)
+            if name is not None:
+                return name, node
         return None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
@@ -511,26 +580,37 @@ class _Bench:
             tensor = entry.tensor
             if tensor.name not in self.known.strangers:
                 continue
-            if tensor.graph_path != self.graph.path:  # the node whose body has it
+            if tensor.graph_path != self.graph.path:  # the node whose body has it, or that calls the function
                 holder = self._holder(tensor.graph_path)
-                if holder is not None:
-                    self.carriers[holder] = tensor.name
+                callers = self._callers(tensor.graph_path) if holder is None else [holder]
+                self.carriers.update(dict.fromkeys(callers, tensor.name))
             elif tensor.node is not None and tensor.carrier not in NAMED:
                 self.carriers[tensor.graph_path, tensor.node] = tensor.name
             else:
                 stored[tensor.name] = tensor.name
         self.tainted |= stored
+        numbers = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel == 1}
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
+            if _draws(node, numbers):
+                self.carriers[node.place] = f"numbers that {node.op_type} draws"
             if moving.intersection(node.inputs):
                 moving.update(node.outputs)
                 continue
             name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
-            if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial"):
-                name = f"numbers that {node.op_type} draws"
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+
+    def _callers(self, path: GraphPath) -> list[Place]:
+        """The nodes of the main graph that call a function, by the path of its body."""
+        return [
+            node.place
+            for function in self.ledger.model.functions
+            if function.path == path[: len(function.path)]
+            for node in self.graph.nodes
+            if (node.domain, node.op_type) == (function.domain, function.name)
+        ]
 
     def _holder(self, path: GraphPath) -> Place | None:
         """The node of the main graph in whose bodies a graph is; None of a function's."""
@@ -566,6 +646,13 @@ class _Bench:
                     said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
+        right, _ = self.right_values(passed)
+        for name in self.graph.outputs:
+            behind = self.reader.look_behind(name, right) if name not in right else []
+            if behind:
+                said = f"the output {printable(name)} goes through {', '.join(behind)}"
+                told = Difference(ROOT, None, name, "output", f"PyTorch's output {name}", said)
+                return First(ROOT, name, f"{said}, which PyTorch does not have"), told
         name = self.graph.outputs[0] if self.graph.outputs else ""
         said = "all that PyTorch computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
@@ -790,6 +877,19 @@ CODED = frozenset(
     }
 )
 """Operators that round activations to codes at run time, or may."""
+
+
+def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
+    """Whether a node makes random numbers: a Dropout does where it is told that this is training."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2:
+        told = numbers[node.inputs[2]].payload.array() if node.inputs[2] in numbers else None
+        return told is not None and bool(told.any())
+    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+
+
+def _called(call: Call) -> str:
+    """The module of a call, and what it computes there."""
+    return f"{_path(call.module)}: {call.operator}"
 
 
 def _path(label: str) -> str:

@@ -44,6 +44,8 @@ _JUDGED = 4
 """Of them, those that follow what is exchanged."""
 _CHAIN = 8
 """Of them, those in whose place something is tried."""
+_PARTS = ("no bias", "no weight")
+"""What is there on the way to what is right."""
 _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
 
@@ -98,6 +100,8 @@ class Parted:
     frontier: tuple[str, ...]
     """The file's values that the call is computed of."""
     cause: Cause | None
+    expected: tuple[int, ...] | None = None
+    """The calls that make what the call is given, past what only moves it; None where the file has fused one away."""
 
 
 def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single") -> Pass:
@@ -192,7 +196,8 @@ def find_parted(
     chain = _descendants(origin, bad, passed)
     horizon = chain[:_HORIZON]
     frontier = tuple(dict.fromkeys(_frontier(origin, passed)))
-    parted = Parted(origin.call, tuple(each.call for each in horizon), frontier, None)
+    expected = _expected(origin, passed)
+    parted = Parted(origin.call, tuple(each.call for each in horizon), frontier, None, expected)
     if is_known(parted, passed):
         return parted
     search = _Search(side, feeds, passed, finder, tuple(numbers), origin, chain)
@@ -231,6 +236,22 @@ def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
             yield each.found.name
         elif not each.is_telling:
             waiting += each.call.parents
+
+
+def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
+    """The calls that make what a call is given, and those that move it; None where the file lacks what one makes."""
+    waiting, done = list(origin.call.parents), set[int]()
+    while waiting:
+        number = waiting.pop(0)
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        each = passed.seen[number]
+        if each.is_telling and each.found is None:
+            return None
+        if not each.is_telling:
+            waiting += each.call.parents
+    return tuple(sorted(done))
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +296,7 @@ class _Search:
             direct: list[_Choice] = []
             is_before = isinstance(place, int) and place < self.origin.call.number
             for choice in self._choices(place, module, operator):
-                names = {*self.finder.all_like(choice.print_, self._noise(place))}
+                names = {each.name for each in self.finder.all_like(choice.print_, self._noise(place))}
                 if names - self.known:
                     direct.append(choice)
                 elif is_before:  # it is in the file as it is: something else is read beside it, or nothing
@@ -296,7 +317,7 @@ class _Search:
         for choice in choices:
             if time.process_time() - self.start > _MOST_SECONDS or self.tried > _MOST_ATTEMPTS:
                 return best
-            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers))
+            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers), choice.said[2])
             if explained and (best is None or explained > best.explained):
                 kind, expected, found = choice.said
                 best = Cause(choice.module, choice.operator, kind, expected, found, explained, of)
@@ -354,8 +375,11 @@ class _Search:
     def _is_bad(self, module: ModuleCall) -> bool:
         return module.made is not None and module.made < len(self.passed.seen)
 
-    def _try(self, attempt: Attempt) -> tuple[int, int]:
-        """How many of the calls that follow are in the file when an attempt takes a call's place, and of how many."""
+    def _try(self, attempt: Attempt, said: str) -> tuple[int, int]:
+        """How many of the calls that follow are in the file when an attempt takes a call's place, and of how many.
+
+        The value itself counts too, unless any file has it: a product without its bias.
+        """
         self.tried += 1
         place = attempt.place
         if isinstance(place, str):
@@ -365,7 +389,7 @@ class _Search:
             after = place
         judged = [each for each in self.chain if each.call.number > after][:_JUDGED]
         wanted = {each.call.number: each for each in judged}
-        is_own = isinstance(place, int) and place >= self.origin.call.number
+        is_own = isinstance(place, int) and place >= self.origin.call.number and said not in _PARTS
         if isinstance(place, int) and is_own and self.passed.seen[place].is_telling:
             wanted[place] = self.passed.seen[place]
         if not wanted:

@@ -143,11 +143,12 @@ class Finder:
                 turned = Likeness(name, is_ordered=False)
         return turned
 
-    def all_like(self, wanted: Print, noise: float) -> Iterator[str]:
+    def all_like(self, wanted: Print, noise: float) -> Iterator[Likeness]:
         """Every such value."""
         for name, each in self._by_numel.get(wanted.numel, ()):
-            if is_like(wanted, each, noise) is not None:
-                yield name
+            order = is_like(wanted, each, noise)
+            if order is not None:
+                yield Likeness(name, is_ordered=order)
 
     def of_size(self, numel: int) -> Sequence[tuple[str, Print]]:
         """Values of so many elements."""

@@ -48,7 +48,8 @@ def known_of(result: Reconciliation) -> Known:
             suspects.setdefault(entry.parameter, _SAID.get(entry.line, str(entry.line.value)))
         if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
             strangers[entry.key[1]] = _SAID[entry.line]
-    return Known(suspects, strangers)
+    held = {name: tuple(key[1] for key in keys if not key[0]) for name, keys in _stored(result).items()}
+    return Known(suspects, strangers, held)
 
 
 def check_whole(result: Reconciliation, source: str) -> None:

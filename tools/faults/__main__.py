@@ -8,12 +8,14 @@ from tools.faults.report import render_markdown, render_text
 from tools.matrix.architectures import ARCHITECTURES
 from tools.suite.command import Suite, run_suite
 
-FORMS = ("dynamic", "qdq", "int8", "fp16", "legacy", "nbits", "ort-basic")
+FORMS = ("dynamic", "qdq", "int8", "fp16", "nbits", "legacy", "ort-basic", "ort-extended")
+FAULTLESS = ("dynamo", "static", "fused", "onnxslim", "int8-channel", "nbits-zero-point")
+"""Forms of which only clean files are tried, unless `--only` names more."""
 
 SUITE = Suite(
     name="faults",
     purpose="Put faults into small models, and see what verify tells.",
-    forms=FORMS,
+    forms=(*FORMS, *FAULTLESS),
     titles=(CLEAN, *FAULTS),
     run=run_apart,
     absent=lambda base, title, why: Case(base, title, "no place", why),
@@ -21,7 +23,7 @@ SUITE = Suite(
     loud=frozenset({"silent", "alarm", "failed"}),
     text=render_text,
     markdown=render_markdown,
-    architectures=(*(name for name in ARCHITECTURES if name not in ("bert", "albert")), "net"),
+    architectures=(*ARCHITECTURES, "net"),
     always=frozenset({CLEAN}),
 )
 
