@@ -182,6 +182,8 @@ class _Bench:
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
         self.finder = Finder({})
+        self.is_between = False
+        """Whether the stranger stands on the way to the weights of the calls that part."""
         self.odd: Odd | None = None
         """What stands before the weights of the call that parts, as far as the graph alone tells."""
 
@@ -341,16 +343,23 @@ class _Bench:
 
     def _read(self, passed: Pass, parted: Parted) -> Odd | None:
         """What stands before the weights of the first calls that part, and before no sibling of theirs."""
-        right, turned = self.right_values(passed)
+        right = self.right_values(passed)
         reader, found = self.reader, None
         if parted.expected is not None:
-            found = reader.look_before(parted.call, parted.expected, right, turned)
+            found = reader.look_before(parted.call, parted.expected, right)
             if found is not None and found.kind == "layer":
                 return found
         names = {value: {_called(passed.seen[n].call) for n in calls} for value, calls in right.items()}
         paths = {_path(module.module) for module in passed.recording.modules}
         weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
-        if weighty is not None and reader.has_sibling(weighty, paths):
+        if weighty is None:
+            return found
+        if weighty is not parted.call:
+            given = {number for name in parted.frontier for number in right.get(name, ())}
+            again = reader.look_between(weighty, parted.chain, given, right)
+            if again is not None:
+                return again
+        if reader.has_sibling(weighty, paths):
             return reader.beside_sibling(weighty, paths, names)
         return found
 
@@ -362,8 +371,8 @@ class _Bench:
         held = self.known.held
         return Reader(self._edges(), given, self.graph.outputs, self.makers, tensors, held)
 
-    def right_values(self, passed: Pass) -> tuple[dict[str, set[int]], set[str]]:
-        """The file's values that some calls give, with these; and those in another order of elements."""
+    def right_values(self, passed: Pass) -> dict[str, set[int]]:
+        """The file's values that some calls give, with these."""
         right, turned = dict[str, set[int]](), set[str]()
         for each in passed.seen:
             if each.found is None:
@@ -373,7 +382,7 @@ class _Bench:
                     right.setdefault(like.name, set()).add(each.call.number)
                     if not like.is_ordered:
                         turned.add(like.name)
-        return right, turned
+        return self.reader.without_reordered(right, turned)
 
     def _names(self) -> list[str]:
         """The values of what runs that its outputs depend on, in their order."""
@@ -465,7 +474,8 @@ class _Bench:
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
-            module = self._beside(where, passed) or module
+            if not self.is_between:
+                module = self._beside(where, passed) or module
             held = f"{where.op_type} with {name}, which PyTorch does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
@@ -540,9 +550,10 @@ class _Bench:
         """
         if not self.tainted and not self.carriers:
             return None
-        right, _ = self.right_values(passed)
+        right = self.right_values(passed)
         weighty = [call for call in parted.chain if self.reader.anchor(call) is not None]
         given = {number for name in parted.frontier for number in right.get(name, ())}
+        self.is_between = True
         for call in weighty[:1]:
             for inputs, outputs, _ in self.reader.between(call, given, right):
                 node = self.makers.get(outputs[0])
@@ -554,6 +565,7 @@ class _Bench:
                     return name, where
                 if node is not None and node.place in self.carriers:
                     return self.carriers[node.place], node
+        self.is_between = False
         found = {each.found.name for each in passed.seen if each.found is not None}
         for node in [*self._region(parted, found)][: 3 if weighty else 24]:
             name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
@@ -588,7 +600,7 @@ class _Bench:
                 self.carriers[tensor.graph_path, tensor.node] = tensor.name
             else:
                 stored[tensor.name] = tensor.name
-        self.tainted |= stored
+        self.tainted |= stored | {name: name for name in self.known.strangers if name in self.makers}
         numbers = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel == 1}
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
@@ -646,7 +658,7 @@ class _Bench:
                     said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
-        right, _ = self.right_values(passed)
+        right = self.right_values(passed)
         for name in self.graph.outputs:
             behind = self.reader.look_behind(name, right) if name not in right else []
             if behind:

@@ -161,11 +161,7 @@ class Reader:
         return False
 
     def look_before(
-        self,
-        call: Call,
-        expected: Collection[int],
-        right: Mapping[str, Collection[int]],
-        turned: Collection[str],
+        self, call: Call, expected: Collection[int], right: Mapping[str, Collection[int]]
     ) -> Odd | None:
         """What stands between a call's weights and the right values before it, where PyTorch has nothing.
 
@@ -173,7 +169,6 @@ class Reader:
             call: whose weights.
             expected: the calls that make what it is given.
             right: the file's values that some calls give, with these.
-            turned: those of them whose elements stand in another order.
         """
         anchor = self.anchor(call)
         if anchor is None or not expected:
@@ -187,7 +182,7 @@ class Reader:
             if name in done:
                 continue
             done.add(name)
-            if name in right and not self._reorders(maker, name, right, turned):
+            if name in right:
                 reads.update(right[name])
                 continue
             if maker is None:
@@ -199,17 +194,28 @@ class Reader:
                 return None
         if not reads:
             return None
-        again = [name for edge in reversed(extra) for name in self.parameters_of(edge)]
+        again = [name for edge in reversed(extra) for name in sorted(self.parameters_of(edge))]
         if again:
-            modules = dict.fromkeys(name.rpartition(".")[0] for name in again)
-            said = f"{', '.join([*modules][:_LONGEST])} applied once more before it"
-            return Odd(call, "layer", "each once", said)
+            return _again(call, again)
         if extra:
             names = [edge[2] for edge in reversed(extra)]
             more = ", ..." if len(names) > _LONGEST else ""
             said = f"its input goes through {', '.join(names[:_LONGEST])}{more} first"
             return Odd(call, "operator", "it is given as it is", said, is_sure=bool(reads & {*expected}))
         return None
+
+    def look_between(
+        self,
+        call: Call,
+        chain: Sequence[Call],
+        given: Collection[int],
+        right: Mapping[str, Collection[int]],
+    ) -> Odd | None:
+        """Which weights are read once more between right values and a call, though no call from there on has them."""
+        own = {name for each in chain for name in each.parameters}
+        edges = [*self.between(call, given, right)]
+        again = [name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)]
+        return _again(call, again) if again else None
 
     def look_behind(self, name: str, right: Collection[str]) -> list[str]:
         """The operators between right values and a value, the last one last; none where that is far."""
@@ -226,20 +232,18 @@ class Reader:
             waiting += self.before(maker)
         return extra[::-1] if len(extra) <= _LONGEST else []
 
-    def _reorders(
-        self,
-        maker: Edge | None,
-        name: str,
-        right: Mapping[str, Collection[int]],
-        turned: Collection[str],
-    ) -> bool:
-        """Whether a value holds what its maker is given, in another order, and the maker does not only move it."""
-        return (
-            maker is not None
-            and name in turned
-            and maker[2] not in MOVES
-            and any({*right[name]} & {*right[each]} for each in maker[0] if each in right)
-        )
+    def without_reordered(self, right: dict[str, set[int]], turned: Collection[str]) -> dict[str, set[int]]:
+        """Right values, without those that are others in another order, made by what does not only move them."""
+
+        def is_reordered(name: str) -> bool:
+            maker = self._makers.get(name)
+            return (
+                maker is not None
+                and maker[2] not in MOVES
+                and any(right[name] & right[each] for each in maker[0] if each in right)
+            )
+
+        return {name: calls for name, calls in right.items() if name not in turned or not is_reordered(name)}
 
     def has_sibling(self, call: Call, paths: Collection[str]) -> bool:
         """Whether another layer has the same call, and the file the node that reads its weights."""
@@ -283,6 +287,13 @@ class Reader:
                         for name in call.parameters
                     )
                     yield f"{own}.", f"{other}.", _Elsewhere(f"{other}{tail}", call, names)
+
+
+def _again(call: Call, names: Sequence[str]) -> Odd:
+    modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    more = ", ..." if len(modules) > _LONGEST else ""
+    said = f"{', '.join([*modules][:_LONGEST])}{more} applied once more before it"
+    return Odd(call, "layer", "each once", said)
 
 
 @dataclass(frozen=True, slots=True)

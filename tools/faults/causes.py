@@ -8,6 +8,7 @@ from collections.abc import Sequence
 _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not hold|table|PyTorch has"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
+    (r"dropout", r"draws"),
     (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
     (r"axis|mean over another", r"axis|mean"),
     (

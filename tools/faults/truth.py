@@ -40,8 +40,8 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     found: set[str] = set()
     for name in stored:
         found |= _scopes_of(name, readers, scopes)
-        for reader in readers.get(name, ()):
-            found |= folded.get(_key(reader), set())
+        for reader in _nearest(name, readers, scopes):
+            found |= folded.get(reader, set())
     for key in changed:
         node: Any = after.get(key, before.get(key))
         old: Any = before.get(key, node)
@@ -71,6 +71,9 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
 def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
     """The modules whose weights a convolution reads, by its key."""
     owners = {entry.tensor.name: entry.scope for entry in ledger.entries if entry.parameters and entry.scope}
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] in owners:
+            owners[node.output[0]] = owners[node.input[0]]
     made: dict[str, set[str]] = {}
     for node in nodes:
         if node.op_type in ("Conv", "ConvTranspose"):
@@ -108,10 +111,15 @@ def _readers(nodes: list[Any]) -> Mapping[str, list[Any]]:
 
 def _scopes_of(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
     """The scopes of the nearest readers that have one."""
+    return {scopes[key] for key in _nearest(name, readers, scopes)}
+
+
+def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
+    """The keys of the nearest readers that have a scope."""
     layer, found = [name], set[str]()
     for _ in range(_MOST):
         nodes = [node for each in layer for node in readers.get(each, ())]
-        found = {scopes[_key(node)] for node in nodes if _key(node) in scopes}
+        found = {_key(node) for node in nodes if _key(node) in scopes}
         if found:
             return found
         layer = [output for node in nodes for output in node.output]
