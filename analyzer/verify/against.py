@@ -347,14 +347,14 @@ class _Bench:
         reader, found = self.reader, None
         if parted.expected is not None:
             found = reader.look_before(parted.call, parted.expected, right)
-            if found is not None and found.kind == "layer":
+            if found is not None and (found.kind == "layer" or found.is_sure):
                 return found
         names = {value: {_called(passed.seen[n].call) for n in calls} for value, calls in right.items()}
         paths = {_path(module.module) for module in passed.recording.modules}
         weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
         if weighty is None:
             return found
-        if weighty is not parted.call:
+        if weighty is not parted.call and parted.expected is not None:
             given = {number for name in parted.frontier for number in right.get(name, ())}
             again = reader.look_between(weighty, parted.chain, given, right)
             if again is not None:

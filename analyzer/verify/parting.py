@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.errors import ExportError
 from analyzer.model.content import Array
-from analyzer.verify.prints import Finder, Likeness, Print, noise_between, print_of
+from analyzer.verify.prints import ROOM, Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side
 
 _MOVING = frozenset(
@@ -46,6 +46,8 @@ _CHAIN = 8
 """Of them, those in whose place something is tried."""
 _PARTS = ("no bias", "no weight")
 """What is there on the way to what is right."""
+_ROOMS = (ROOM, ROOM / 4, ROOM / 12)
+"""Times the noise that right values may be off: less where a small difference is lost in what it is added to."""
 _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
 
@@ -183,9 +185,15 @@ def find_parted(
         numbers: that the file has.
         is_known: says whether the cause is known without a trial.
     """
-    settle(passed, finder)
-    bad = [each for each in passed.seen if each.is_bad]
-    if not bad:
+    bad: list[Seen] = []
+    for finder.room in _ROOMS:
+        settle(passed, finder)
+        bad = [each for each in passed.seen if each.is_bad] or _lost(passed)
+        if bad:
+            break
+    else:
+        finder.room = _ROOMS[0]
+        settle(passed, finder)
         return None
     spoiled: set[int] = set()
     for each in passed.seen:
@@ -204,10 +212,24 @@ def find_parted(
     return replace(parted, cause=search.find())
 
 
+def _lost(passed: Pass) -> list[Seen]:
+    """Calls that the file lacks, of a kind that it has elsewhere, where all that follows is there again.
+
+    What is small is lost in what it is added to: the outputs are off, and no value near them is by enough to be told.
+    """
+    found = {_kind(each) for each in passed.seen if each.is_telling and each.found is not None}
+    lost = [each for each in passed.seen if each.is_telling and each.found is None and _kind(each) in found]
+    for each in lost:
+        each.is_bad = True
+    return lost
+
+
 def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
     """The first that is not of a kind which the file lacks also where all is well."""
-    lost = {_kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad}
-    return next((each for each in origins if _kind(each) not in lost), None)
+    fused = {
+        _kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad
+    }
+    return next((each for each in origins if _kind(each) not in fused), None)
 
 
 def _kind(seen: Seen) -> tuple[str, str, int]:

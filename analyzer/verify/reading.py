@@ -36,6 +36,8 @@ _FAR = 400
 """Nodes that are looked at, at most."""
 _FEW = 64
 """Numbers of a stored tensor that is compared with its sibling's."""
+_SHORT = 2
+"""Operators that are no part of how a file computes something else, whatever that is."""
 _LONGEST = 4
 """Operators that are told by name."""
 
@@ -201,7 +203,13 @@ class Reader:
             names = [edge[2] for edge in reversed(extra)]
             more = ", ..." if len(names) > _LONGEST else ""
             said = f"its input goes through {', '.join(names[:_LONGEST])}{more} first"
-            return Odd(call, "operator", "it is given as it is", said, is_sure=bool(reads & {*expected}))
+            return Odd(
+                call,
+                "operator",
+                "it is given as it is",
+                said,
+                is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT,
+            )
         return None
 
     def look_between(
