@@ -346,10 +346,14 @@ class _Bench:
         right = self.right_values(passed)
         reader, found = self.reader, None
         if parted.expected is not None:
-            found = reader.look_before(parted.call, parted.expected, right)
-            if found is not None and (found.kind == "layer" or found.is_sure):
+            look = reader.look_before if reader.anchor(parted.call) is not None else reader.look_beside
+            found = look(parted.call, parted.expected, right, lambda n: _called(passed.seen[n].call))
+            if found is not None and (found.kind != "operator" or found.is_sure):
                 return found
-        names = {value: {_called(passed.seen[n].call) for n in calls} for value, calls in right.items()}
+        names = {
+            value: {f"{_path(passed.seen[n].call.module)}: {passed.seen[n].call.operator}" for n in calls}
+            for value, calls in right.items()
+        }
         paths = {_path(module.module) for module in passed.recording.modules}
         weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
         if weighty is None:
@@ -901,7 +905,7 @@ def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
 
 def _called(call: Call) -> str:
     """The module of a call, and what it computes there."""
-    return f"{_path(call.module)}: {call.operator}"
+    return f"{call.operator} of {_path(call.module)}"
 
 
 def _path(label: str) -> str:

@@ -9,7 +9,7 @@ way than the next is told.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +32,16 @@ _PRODUCTS = frozenset(
         *("FusedMatMul", "FusedConv", "FusedGemm", "Attention", "MultiHeadAttention", "QAttention"),
     }
 )
+_OF_TWO: Mapping[str, tuple[str, ...]] = {
+    "add": ("Add", "Sum"),
+    "sub": ("Sub",),
+    "mul": ("Mul",),
+    "div": ("Div",),
+    "matmul": ("MatMul",),
+    "bmm": ("MatMul",),
+    "cat": ("Concat",),
+}
+"""What stands for a call that is given two values."""
 _FAR = 400
 """Nodes that are looked at, at most."""
 _FEW = 64
@@ -163,7 +173,11 @@ class Reader:
         return False
 
     def look_before(
-        self, call: Call, expected: Collection[int], right: Mapping[str, Collection[int]]
+        self,
+        call: Call,
+        expected: Collection[int],
+        right: Mapping[str, Collection[int]],
+        called: Callable[[int], str],
     ) -> Odd | None:
         """What stands between a call's weights and the right values before it, where PyTorch has nothing.
 
@@ -171,6 +185,7 @@ class Reader:
             call: whose weights.
             expected: the calls that make what it is given.
             right: the file's values that some calls give, with these.
+            called: what these are called.
         """
         anchor = self.anchor(call)
         if anchor is None or not expected:
@@ -210,7 +225,45 @@ class Reader:
                 said,
                 is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT,
             )
-        return None
+        return None if reads & {*expected} else _other(call, expected, reads, called)
+
+    def look_beside(
+        self,
+        call: Call,
+        expected: Collection[int],
+        right: Mapping[str, Collection[int]],
+        called: Callable[[int], str],
+    ) -> Odd | None:
+        """What is read in the place of one of the values that a sum or a product of two is made of.
+
+        It is told where one node alone computes so, of one of these values and of another that is right elsewhere.
+
+        Args:
+            call: without weights.
+            expected: the calls that make what it is given.
+            right: the file's values that some calls give, with these.
+            called: what these are called.
+        """
+        wanted, found = _OF_TWO.get(call.operator, ()), list[set[int]]()
+        for edge in self._edges:
+            if edge[2] not in wanted or edge[1][0] in right:
+                continue
+            given = [
+                {*right[name]} for each in self.before(edge) if (name := self._past(each, right)) in right
+            ]
+            if len(given) == len(edge[0]) and any(each & {*expected} for each in given):
+                found += [each for each in given if not each & {*expected}]
+        return _other(call, expected, found[0], called) if len(found) == 1 else None
+
+    def _past(self, name: str, right: Collection[str]) -> str:
+        """The right value that another is, but for moves; the value itself where it is none."""
+        at = name
+        while at not in right:
+            maker = self._makers.get(at)
+            if maker is None or maker[2] not in MOVES or not maker[0]:
+                return name
+            at = maker[0][0]
+        return at
 
     def look_between(
         self,
@@ -295,6 +348,14 @@ class Reader:
                         for name in call.parameters
                     )
                     yield f"{own}.", f"{other}.", _Elsewhere(f"{other}{tail}", call, names)
+
+
+def _other(
+    call: Call, expected: Collection[int], reads: Collection[int], called: Callable[[int], str]
+) -> Odd:
+    return Odd(
+        call, "input", f"what {called(max(expected))} gives", f"it reads what {called(min(reads))} gives"
+    )
 
 
 def _again(call: Call, names: Sequence[str]) -> Odd:

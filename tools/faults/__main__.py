@@ -8,7 +8,7 @@ from tools.faults.report import render_markdown, render_text
 from tools.matrix.architectures import ARCHITECTURES
 from tools.suite.command import Suite, run_suite
 
-FORMS = ("dynamic", "qdq", "int8", "fp16", "nbits", "legacy", "ort-basic", "ort-extended")
+FORMS = ("dynamic", "int8", "nbits", "legacy", "qdq", "fp16", "ort-basic", "ort-extended")
 FAULTLESS = ("dynamo", "static", "fused", "onnxslim", "int8-channel", "nbits-zero-point")
 """Forms of which only clean files are tried, unless `--only` names more."""
 

@@ -9,6 +9,7 @@ _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
     (r"dropout", r"draws"),
+    (r"skip connection|late activation", r"it reads what|residual|skipped|no output depends|" + _WEIGHT),
     (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
     (r"axis|mean over another", r"axis|mean"),
     (
