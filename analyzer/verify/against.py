@@ -42,6 +42,8 @@ _WEIGHED = 3
 """Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
 """What is said of a parameter that is held for nothing; why that is so has still to be found."""
+TRADED = "it is read where another belongs"
+"""What is said of a parameter whose values are there, at another's place."""
 NOWHERE = "[nowhere]"
 """The name of a value that the file does not have."""
 ROOT = "[root]"
@@ -103,6 +105,7 @@ def verify_module(
             if not is_apart:
                 break
         bench.is_apart = is_apart
+        bench.off = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
         values, first, cause = bench.find_first() if is_apart else ((), None, None)
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and bench.twin is not None:
@@ -176,6 +179,8 @@ class _Bench:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.is_apart = False
+        self.off = set[str]()
+        """Outputs that differ."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
         self.rounds = ""
@@ -334,12 +339,20 @@ class _Bench:
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the reconciliation tells why, so that nothing has to be tried."""
         said = [self.known.suspects.get(name) for name in parted.call.parameters]
-        if any(each is not None and each != DEAD for each in said):
+        if any(each is not None and each != DEAD for each in said) or self._traded(passed, parted):
             return True
         if self._stranger(passed, parted) is not None:
             return True
         self.odd = self._read(passed, parted)
         return self.odd is not None and self.odd.is_sure
+
+    def _traded(self, passed: Pass, parted: Parted) -> Call | None:
+        """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
+        made = (passed.seen[number].call for number in reversed(parted.expected or ()))
+        return next(
+            (call for call in made if any(self.known.suspects.get(n) == TRADED for n in call.parameters)),
+            None,
+        )
 
     def _read(self, passed: Pass, parted: Parted) -> Odd | None:
         """What stands before the weights of the first calls that part, and before no sibling of theirs."""
@@ -468,7 +481,8 @@ class _Bench:
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
-        for each in parted.chain[:6]:
+        traded = self._traded(passed, parted)
+        for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]
             if wrong:
                 module = _path(each.module)
@@ -478,8 +492,9 @@ class _Bench:
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
-            if not self.is_between:
-                module = self._beside(where, passed) or module
+            module = (
+                self._made_before(where, passed) if self.is_between else self._beside(where, passed)
+            ) or module
             held = f"{where.op_type} with {name}, which PyTorch does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
@@ -495,7 +510,7 @@ class _Bench:
                     return First(module, said or module, held), told
         if self.odd is not None:
             odd = self.odd
-            module = _path(odd.call.module) if call.parameters else module
+            module = odd.module or (_path(odd.call.module) if call.parameters else module)
             told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
             return First(module, said or module, f"{odd.found}, and {odd.expected} in PyTorch"), told
         reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
@@ -578,6 +593,13 @@ class _Bench:
                 return name, node
         return None
 
+    def _made_before(self, node: Node, passed: Pass) -> str | None:
+        """The module that makes the right value which a node reads, past what only moves it."""
+        right = self.right_values(passed)
+        made = (right.get(self.reader.past(name, right)) for name in node.inputs)
+        number = next((min(calls) for calls in made if calls), None)
+        return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
+
     def _beside(self, node: Node, passed: Pass) -> str | None:
         """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
         own = self.ledger.node_scopes.get(node.place)
@@ -641,7 +663,8 @@ class _Bench:
         self, passed: Pass, known: Mapping[str, Print]
     ) -> tuple[First | None, Difference | None]:
         """Where all that PyTorch computes is in the file: an output is another value than it should be."""
-        for name in self.graph.outputs:
+        off = [name for name in self.graph.outputs if name in self.off]
+        for name in off:
             held = known.get(name)
             if held is None or not held.is_telling:
                 continue
@@ -651,7 +674,7 @@ class _Bench:
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
                     told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
                     return First(module, name, said), told
-        for name in self.graph.outputs:
+        for name in off:
             held = known.get(name)
             if held is None or not held.is_telling:
                 continue
@@ -663,13 +686,15 @@ class _Bench:
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
         right = self.right_values(passed)
-        for name in self.graph.outputs:
-            behind = self.reader.look_behind(name, right) if name not in right else []
+        for name in off:
+            behind, reached = self.reader.look_behind(name, right) if name not in right else ([], "")
             if behind:
+                made = passed.seen[min(right[reached])].call if reached else None
+                module = ROOT if made is None else _path(made.module)
                 said = f"the output {printable(name)} goes through {', '.join(behind)}"
-                told = Difference(ROOT, None, name, "output", f"PyTorch's output {name}", said)
-                return First(ROOT, name, f"{said}, which PyTorch does not have"), told
-        name = self.graph.outputs[0] if self.graph.outputs else ""
+                told = Difference(module, None, name, "output", f"PyTorch's output {name}", said)
+                return First(module, name, f"{said}, which PyTorch does not have"), told
+        name = next(iter(off), "")
         said = "all that PyTorch computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
 

@@ -63,6 +63,8 @@ class Odd:
     found: str
     is_sure: bool = False
     """Whether nothing else need be tried."""
+    module: str = ""
+    """Where it is, if not at the call."""
 
 
 class Reader:
@@ -249,13 +251,13 @@ class Reader:
             if edge[2] not in wanted or edge[1][0] in right:
                 continue
             given = [
-                {*right[name]} for each in self.before(edge) if (name := self._past(each, right)) in right
+                {*right[name]} for each in self.before(edge) if (name := self.past(each, right)) in right
             ]
             if len(given) == len(edge[0]) and any(each & {*expected} for each in given):
                 found += [each for each in given if not each & {*expected}]
         return _other(call, expected, found[0], called) if len(found) == 1 else None
 
-    def _past(self, name: str, right: Collection[str]) -> str:
+    def past(self, name: str, right: Collection[str]) -> str:
         """The right value that another is, but for moves; the value itself where it is none."""
         at = name
         while at not in right:
@@ -278,20 +280,23 @@ class Reader:
         again = [name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)]
         return _again(call, again) if again else None
 
-    def look_behind(self, name: str, right: Collection[str]) -> list[str]:
-        """The operators between right values and a value, the last one last; none where that is far."""
-        extra: list[str] = []
+    def look_behind(self, name: str, right: Collection[str]) -> tuple[list[str], str]:
+        """The operators between right values and a value, none where that is far; and one of these right values."""
+        extra, reached = list[str](), ""
         waiting, done = [name], set[str]()
         while waiting:
             each = waiting.pop(0)
+            if each in right and each != name:
+                reached = reached or each
+                continue
             maker = self._makers.get(each)
-            if each in done or maker is None or (each in right and each != name):
+            if each in done or maker is None:
                 continue
             done.add(each)
             if maker[2] not in MOVES:
                 extra.append(maker[2])
             waiting += self.before(maker)
-        return extra[::-1] if len(extra) <= _LONGEST else []
+        return (extra[::-1] if len(extra) <= _LONGEST else []), reached
 
     def without_reordered(self, right: dict[str, set[int]], turned: Collection[str]) -> dict[str, set[int]]:
         """Right values, without those that are others in another order, made by what does not only move them."""
@@ -359,10 +364,15 @@ def _other(
 
 
 def _again(call: Call, names: Sequence[str]) -> Odd:
-    modules = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    modules = [*dict.fromkeys(name.rpartition(".")[0] for name in names)]
+    parts = [module.split(".") for module in modules]
+    shared = [step[0] for step in zip(*parts, strict=False) if len({*step}) == 1]
+    common = ".".join(shared)
+    within = [module.removeprefix(common).removeprefix(".") for module in modules]
     more = ", ..." if len(modules) > _LONGEST else ""
-    said = f"{', '.join([*modules][:_LONGEST])}{more} applied once more before it"
-    return Odd(call, "layer", "each once", said)
+    said = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common
+    place = call.module.partition("#")[0]
+    return Odd(call, "layer", "each once", f"{said} applied twice, before {place}", module=common)
 
 
 @dataclass(frozen=True, slots=True)

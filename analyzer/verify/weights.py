@@ -17,7 +17,7 @@ from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
-from analyzer.verify.against import DEAD, Known
+from analyzer.verify.against import DEAD, TRADED, Known
 from analyzer.verify.costs import Exchange, Held, put
 from analyzer.verify.side import Side
 
@@ -25,7 +25,7 @@ _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
 _SAID = {
     Line.DIFFERING: "its values in the file are others",
-    Line.MISPLACED: "it is read where another belongs",
+    Line.MISPLACED: TRADED,
     Line.MISSING: "the file does not hold it",
     Line.DEAD: DEAD,
     Line.UNEXPECTED: "PyTorch has no such tensor",
