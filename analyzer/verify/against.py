@@ -22,7 +22,7 @@ from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
-from analyzer.verify.parting import Parted, Pass, find_parted, record_pass
+from analyzer.verify.parting import Parted, Pass, find_parted, makers_of, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.reading import Odd, Reader
@@ -346,6 +346,15 @@ class _Bench:
         self.odd = self._read(passed, parted)
         return self.odd is not None and self.odd.is_sure
 
+    def _past_dead(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What the first call reads that the file has, where the calls before it are left out."""
+        call = next((each for each in parted.later if self.reader.anchor(each) is not None), None)
+        if call is None or call is parted.call:
+            return None
+        right, makers = self.right_values(passed), makers_of(call, passed)
+        odd = self.reader.look_before(call, makers, right, lambda n: _called(passed.seen[n].call))
+        return odd if odd is not None and odd.kind == "input" else None
+
     def _traded(self, passed: Pass, parted: Parted) -> Call | None:
         """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
         made = (passed.seen[number].call for number in reversed(parted.expected or ()))
@@ -484,6 +493,10 @@ class _Bench:
         traded = self._traded(passed, parted)
         for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]
+            if wrong and self.known.suspects[wrong[0]] == DEAD and (odd := self._past_dead(passed, parted)):
+                module = _path(odd.call.module)
+                told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+                return First(module, said or module, f"{odd.found}, and {odd.expected} in PyTorch"), told
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]

@@ -46,6 +46,8 @@ _CHAIN = 8
 """Of them, those in whose place something is tried."""
 _PARTS = ("no bias", "no weight")
 """What is there on the way to what is right."""
+_FAR = 4
+"""Calls after one that the file lacks, to the next that it has: more than any tool fuses, but for attention."""
 _ROOMS = (ROOM, ROOM / 4, ROOM / 12)
 """Times the noise that right values may be off: less where a small difference is lost in what it is added to."""
 _MOST_SECONDS = 20.0
@@ -104,6 +106,8 @@ class Parted:
     cause: Cause | None
     expected: tuple[int, ...] | None = None
     """The calls that make what the call is given, past what only moves it; None where the file has fused one away."""
+    later: tuple[Call, ...] = ()
+    """This call and all that depend on it, and that the file does not have."""
 
 
 def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single") -> Pass:
@@ -188,7 +192,9 @@ def find_parted(
     bad: list[Seen] = []
     for finder.room in _ROOMS:
         settle(passed, finder)
-        bad = [each for each in passed.seen if each.is_bad] or _lost(passed)
+        bad = [each for each in passed.seen if each.is_bad]
+        far = _lost(passed, _FAR if bad else 1)
+        bad = sorted([*bad, *far], key=lambda each: each.call.number)
         if bad:
             break
     else:
@@ -201,27 +207,67 @@ def find_parted(
             spoiled.add(each.call.number)
     origins = [each for each in bad if not spoiled.intersection(each.call.parents)]
     origin = _past_fused(origins, passed) or (origins or bad)[0]
+    turned = _reordered(origin, passed, finder)
+    if turned is not None:
+        origin, bad = turned, [turned, *bad]
     chain = _descendants(origin, bad, passed)
-    horizon = chain[:_HORIZON]
     frontier = tuple(dict.fromkeys(_frontier(origin, passed)))
     expected = _expected(origin, passed)
-    parted = Parted(origin.call, tuple(each.call for each in horizon), frontier, None, expected)
+    later = tuple(each.call for each in chain)
+    parted = Parted(origin.call, later[:_HORIZON], frontier, None, expected, later)
     if is_known(parted, passed):
         return parted
     search = _Search(side, feeds, passed, finder, tuple(numbers), origin, chain)
     return replace(parted, cause=search.find())
 
 
-def _lost(passed: Pass) -> list[Seen]:
-    """Calls that the file lacks, of a kind that it has elsewhere, where all that follows is there again.
+def _lost(passed: Pass, least: int) -> list[Seen]:
+    """Calls that the file lacks, of a kind that it has elsewhere, though something that is computed of them is there.
 
-    What is small is lost in what it is added to: the outputs are off, and no value near them is by enough to be told.
+    What is small is lost in what it is added to: what follows is off, and by too little to be told. So no value is
+    there again but after `least` calls; what is fused away has one at once.
     """
-    found = {_kind(each) for each in passed.seen if each.is_telling and each.found is not None}
-    lost = [each for each in passed.seen if each.is_telling and each.found is None and _kind(each) in found]
+    seen = passed.seen
+    after = [len(seen)] * len(seen)
+    for each in reversed(seen):
+        own = 0 if each.is_telling and each.found is not None else after[each.call.number] + each.is_telling
+        for parent in each.call.parents:
+            if parent < each.call.number:
+                after[parent] = min(after[parent], own)
+    found = {_kind(each) for each in seen if each.is_telling and each.found is not None}
+    lost = [
+        each
+        for each in seen
+        if each.is_telling
+        and each.found is None
+        and not each.is_bad
+        and _kind(each) in found
+        and after[each.call.number] + 1 >= least
+    ]
     for each in lost:
         each.is_bad = True
     return lost
+
+
+def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
+    """The first call that what parts is computed of, whose elements the file has in another order and one shape."""
+    waiting, done = list(origin.call.parents), set[int]()
+    found: Seen | None = None
+    while waiting:
+        number = waiting.pop()
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        each = passed.seen[number]
+        if not each.is_telling:
+            waiting += each.call.parents
+            continue
+        like = each.found
+        if like is None or like.is_ordered or finder.known[like.name].shape != each.prints[0].shape:
+            continue
+        found = each if found is None or number < found.call.number else found
+        waiting += each.call.parents
+    return found
 
 
 def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
@@ -258,6 +304,21 @@ def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
             yield each.found.name
         elif not each.is_telling:
             waiting += each.call.parents
+
+
+def makers_of(call: Call, passed: Pass) -> tuple[int, ...]:
+    """The calls that make what a call is given, past what only moves it."""
+    waiting, done, found = list(call.parents), set[int](), []
+    while waiting:
+        number = waiting.pop(0)
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        if passed.seen[number].is_telling:
+            found.append(number)
+        else:
+            waiting += passed.seen[number].call.parents
+    return tuple(found)
 
 
 def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:

@@ -46,6 +46,8 @@ _FAR = 400
 """Nodes that are looked at, at most."""
 _FEW = 64
 """Numbers of a stored tensor that is compared with its sibling's."""
+_SUMS = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Mean"})
+"""Operators of which a trial says more."""
 _SHORT = 2
 """Operators that are no part of how a file computes something else, whatever that is."""
 _LONGEST = 4
@@ -225,7 +227,7 @@ class Reader:
                 "operator",
                 "it is given as it is",
                 said,
-                is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT,
+                is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
             )
         return None if reads & {*expected} else _other(call, expected, reads, called)
 
