@@ -25,7 +25,7 @@ from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.parting import Parted, Pass, find_parted, makers_of, record_pass
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
-from analyzer.verify.reading import Odd, Reader
+from analyzer.verify.reading import Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call, Side
@@ -496,7 +496,7 @@ class _Bench:
             if wrong and self.known.suspects[wrong[0]] == DEAD and (odd := self._past_dead(passed, parted)):
                 module = _path(odd.call.module)
                 told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
-                return First(module, said or module, f"{odd.found}, and {odd.expected} in PyTorch"), told
+                return First(module, said or module, odd.reason), told
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]
@@ -525,7 +525,7 @@ class _Bench:
             odd = self.odd
             module = odd.module or (_path(odd.call.module) if call.parameters else module)
             told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
-            return First(module, said or module, f"{odd.found}, and {odd.expected} in PyTorch"), told
+            return First(module, said or module, odd.reason), told
         reason = f"what {call.operator} of {call.class_name} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:
@@ -580,23 +580,20 @@ class _Bench:
 
         The way ends where the first of the calls that part, and the file knows by their weights, reads these.
         """
-        if not self.tainted and not self.carriers:
+        forged = {name for name, said in self.known.suspects.items() if said not in (DEAD, TRADED)}
+        if not self.tainted and not self.carriers and not forged:
             return None
         right = self.right_values(passed)
         weighty = [call for call in parted.chain if self.reader.anchor(call) is not None]
         given = {number for name in parted.frontier for number in right.get(name, ())}
         self.is_between = True
+        first: tuple[str, Node] | None = None
         for call in weighty[:1]:
-            for inputs, outputs, _ in self.reader.between(call, given, right):
-                node = self.makers.get(outputs[0])
-                name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
-                if name is not None:
-                    where = node or next(
-                        n for n in self.graph.nodes if set(n.inputs) & {*inputs} & {*self.tainted}
-                    )
-                    return name, where
-                if node is not None and node.place in self.carriers:
-                    return self.carriers[node.place], node
+            forged -= {name for each in parted.chain for name in each.parameters}
+            for edge in self.reader.between(call, given, right):
+                first = self._strange(edge, forged) or first  # the last that is met is the first of the way
+        if first is not None:
+            return first
         self.is_between = False
         found = {each.found.name for each in passed.seen if each.found is not None}
         for node in [*self._region(parted, found)][: 3 if weighty else 24]:
@@ -605,6 +602,20 @@ class _Bench:
             if name is not None:
                 return name, node
         return None
+
+    def _strange(self, edge: Edge, forged: set[str]) -> tuple[str, Node] | None:
+        """What a node reads that PyTorch does not have, or has elsewhere under this name; and the node."""
+        inputs, outputs, _ = edge
+        node = self.makers.get(outputs[0])
+        name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+        if name is not None:
+            return name, node or next(
+                n for n in self.graph.nodes if {*n.inputs} & {*inputs} & {*self.tainted}
+            )
+        strange = sorted(self.reader.parameters_of(edge) & forged)
+        if strange and node is not None:
+            return f"what is called {strange[0]}", node
+        return (self.carriers[node.place], node) if node is not None and node.place in self.carriers else None
 
     def _made_before(self, node: Node, passed: Pass) -> str | None:
         """The module that makes the right value which a node reads, past what only moves it."""

@@ -67,6 +67,13 @@ class Odd:
     """Whether nothing else need be tried."""
     module: str = ""
     """Where it is, if not at the call."""
+    witness: str = "PyTorch"
+    """What has it as it should be."""
+
+    @property
+    def reason(self) -> str:
+        """What is found, and what is expected, in words."""
+        return f"{self.found}, and {self.expected} in {self.witness}"
 
 
 class Reader:
@@ -337,8 +344,8 @@ class Reader:
             pairs = list(zip(self.before(anchor), self.before(twin), strict=False))
             for found in _Descent(self, own, other, right).differences(pairs):
                 kind, expected, held = found
-                said = f"{expected} in {other.removesuffix('.')}"
-                return Odd(call, kind, said, held, is_sure=held.endswith(" more"))
+                is_sure = held.endswith(" more")
+                return Odd(call, kind, expected, held, is_sure, witness=other.removesuffix("."))
         return None
 
     def _siblings(self, call: Call, paths: Collection[str]) -> Iterator[tuple[str, str, Call]]:

@@ -53,8 +53,11 @@ def known_of(result: Reconciliation) -> Known:
         if finding.id == Line.OPAQUE.value:  # also what no stored tensor holds, as what a function makes
             for name in finding.subjects:
                 strangers.setdefault(name, _SAID[Line.OPAQUE])
-    held = {name: tuple(key[1] for key in keys if not key[0]) for name, keys in _stored(result).items()}
-    return Known(suspects, strangers, held)
+    held = {name: [key[1] for key in keys if not key[0]] for name, keys in _stored(result).items()}
+    for entry in result.entries:
+        if entry.parameter is not None and not entry.key[0]:
+            held.setdefault(entry.parameter, []).append(entry.key[1])
+    return Known(suspects, strangers, {name: tuple(keys) for name, keys in held.items()})
 
 
 def check_whole(result: Reconciliation, source: str) -> None:

@@ -14,7 +14,7 @@ _WORDS: Sequence[tuple[str, str]] = (
     (r"axis|mean over another", r"axis|mean"),
     (
         r"activation (replaced|negated)|every activation",
-        r"Relu|Gelu|Silu|Tanh|Sigmoid|Elu|Neg|Erf|Cos|operator|left out",
+        r"Relu|Gelu|Silu|Tanh|Sigmoid|Elu|Neg|-1 times|Erf|Cos|operator|left out",
     ),
     (r"Gelu's", r"Gelu"),
     (r"slope", r"alpha|slope"),
@@ -31,20 +31,20 @@ _WORDS: Sequence[tuple[str, str]] = (
     ),
     (
         r"pads|dilations|kernel|pool|padding",
-        r"pads|dilations|kernel|Pool|pool|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
+        r"pads|dilations|kernel|Pool|pool|Reduce|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
     ),
     (r"output", r"output|scale|Softmax|which PyTorch|Cast|nothing of PyTorch"),
     (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
 )
 _GROUPS = {
     "quantizers": r"is rounded to codes",
-    "planted": r"which PyTorch does not have|nothing of PyTorch",
+    "planted": r"which PyTorch does not have|nothing of PyTorch|more, and no",
     "content": _WEIGHT,
     "orientation": _WEIGHT + r"|turned|flipped",
     "hollow": _WEIGHT + r"|which PyTorch does not have",
     "folded-factor": _WEIGHT + r"|scale|times",
     "tables": _WEIGHT + r"|ids|output|rows|which PyTorch does not have",
-    "forged": _WEIGHT + r"|which PyTorch does not have",
+    "forged": _WEIGHT + r"|which PyTorch does not have|more, and no",
 }
 
 
