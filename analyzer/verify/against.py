@@ -505,10 +505,12 @@ class _Bench:
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
-            module = (
-                self._made_before(where, passed) if self.is_between else self._beside(where, passed)
-            ) or module
-            held = f"{where.op_type} with {name}, which PyTorch does not have"
+            lost = self.reader.is_replaced(call, where.op_type, where.outputs[0])
+            if not lost:
+                near = self._made_before if self.is_between else self._beside
+                module = near(where, passed) or module
+            instead = f" for {lost}" if lost else ""
+            held = f"{where.op_type} with {name}{instead}, which PyTorch does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
         expected = passed.seen[call.number].prints
@@ -606,6 +608,8 @@ class _Bench:
     def _strange(self, edge: Edge, forged: set[str]) -> tuple[str, Node] | None:
         """What a node reads that PyTorch does not have, or has elsewhere under this name; and the node."""
         inputs, outputs, _ = edge
+        if not self.reader.before(edge):
+            return None
         node = self.makers.get(outputs[0])
         name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
         if name is not None:

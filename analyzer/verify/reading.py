@@ -139,6 +139,14 @@ class Reader:
                 return found[min(at, len(found) - 1)] if at or len(found) == 1 else found[0]
         return None
 
+    def is_replaced(self, call: Call, op_type: str, output: str) -> str:
+        """The weight of a call in whose place a product reads something else; empty where it does not."""
+        anchor = self.anchor(call)
+        is_product = op_type in _PRODUCTS and (
+            anchor is None or anchor[2] not in _PRODUCTS or output in anchor[1]
+        )
+        return next((name for name in call.parameters if name.endswith("weight")), "") if is_product else ""
+
     def before(self, edge: Edge) -> list[str]:
         """What a node is given that depends on an input of the graph."""
         return [name for name in edge[0] if name in self._moving]
