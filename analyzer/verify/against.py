@@ -22,7 +22,7 @@ from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
-from analyzer.verify.parting import Parted, Pass, find_parted, makers_of, record_pass
+from analyzer.verify.parting import Parted, Pass, find_parted, makers_of, record_pass, settle
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.reading import Edge, Odd, Reader
@@ -328,13 +328,27 @@ class _Bench:
         """The values of modules beside those of the file, the first call that parts, and what it differs in."""
         feeds = self.feeds[self.worst_run]
         known = self.runner.prints(self.subject, self._names(), feeds)
-        passed = record_pass(self.side, feeds)
         self.finder = Finder(known)
+        passed = self._record(feeds)
         parted = find_parted(self.side, feeds, passed, self.finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
             return rows, *self._tell_outputs(passed, known)
         return rows, *self._tell(passed, parted, known)
+
+    def _record(self, feeds: Mapping[str, Array]) -> Pass:
+        """The module's pass; beside half precision with rounded numbers, if more of it is in the file then."""
+        passed = record_pass(self.side, feeds)
+        if not self.half or self.rounds:
+            return passed
+        self.side.round_numbers(self.half)
+        rounded = record_pass(self.side, feeds)
+        for each in (passed, rounded):
+            settle(each, self.finder)
+        if sum(s.found is None for s in rounded.seen) < sum(s.found is None for s in passed.seen):
+            return rounded
+        self.side.round_numbers("")
+        return passed
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the reconciliation tells why, so that nothing has to be tried."""
