@@ -184,7 +184,8 @@ class RunningModule:
                     values = self._varying[name]
                     held = getattr(module, name.rpartition(".")[2])
                     if number < len(values):
-                        held.data.copy_(values[number])
+                        with torch._C.DisableTorchFunction():  # it is no call of the module's
+                            held.data.copy_(values[number])
 
             return modules[path].register_forward_pre_hook(begun)
 

@@ -6,13 +6,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
-from analyzer.model import Graph, GraphPath, Node, Place
+from analyzer.model import Graph, GraphPath, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
@@ -22,9 +23,10 @@ from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
-from analyzer.verify.parting import Cause, Parted, Pass, find_parted, record_pass
+from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
 from analyzer.verify.prints import Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
+from analyzer.verify.reading import Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call, Side
@@ -35,10 +37,14 @@ _HALF = ("FLOAT16", "BFLOAT16")
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
+_WEAK = 3
+"""Calls of which more than one has to be in the file for a cause that is tried to count more than one that is read."""
 WEIGHED = 3
 """Runs whose values quantizers are held against."""
 DEAD = "no output depends on it"
 """What is said of a parameter that is held for nothing; why that is so has still to be found."""
+TRADED = "it is read where another belongs"
+"""What is said of a parameter whose values are there, at another's place."""
 NOWHERE = "[nowhere]"
 """The name of a value that the file does not have."""
 ROOT = "[root]"
@@ -53,6 +59,8 @@ class Known:
     """Parameters and buffers whose values in the file are not PyTorch's: what is said of each."""
     strangers: Mapping[str, str] = field(default_factory=dict)
     """Stored tensors that nothing of PyTorch's explains: what is said of each."""
+    held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The stored tensors of each parameter and buffer."""
 
 
 def verify_module(
@@ -145,11 +153,18 @@ class Bench:
         """Inputs that are read, all of them; empty where inputs are made."""
         self.files: Mapping[str, str] = {}
         """What each input that is read was read from."""
+        self.off = set[str]()
+        """Outputs that differ."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
         self.rounds = ""
         """The type that numbers in the module's code are rounded to; empty where they are as they are."""
         self._taint()
+        self.finder = Finder({})
+        self.is_between = False
+        """Whether the stranger stands on the way to the weights of the calls that part."""
+        self.odd: Odd | None = None
+        """What stands before the weights of the call that parts, as far as the graph alone tells."""
 
     def give(self, given: GivenInputs | None) -> None:
         """Feed what is read.
@@ -177,6 +192,7 @@ class Bench:
             if not is_apart:
                 break
         self.is_apart = is_apart
+        self.off = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
         values, first, cause = self.find_first() if is_apart else ((), None, None)
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and self.twin is not None:
@@ -346,20 +362,101 @@ class Bench:
         """The values of modules beside those of the file, the first call that parts, and what it differs in."""
         feeds = self.feeds[self.worst_run]
         known = self.runner.prints(self.subject, self._names(), feeds)
-        passed = record_pass(self.side, feeds)
-        finder = Finder(known)
-        parted = find_parted(self.side, feeds, passed, finder, self._numbers(), self._is_known)
+        self.finder = Finder(known)
+        passed = self._record(feeds)
+        parted = find_parted(self.side, feeds, passed, self.finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
             return rows, *self._tell_outputs(passed, known)
         return rows, *self._tell(passed, parted, known)
 
+    def _record(self, feeds: Mapping[str, Array]) -> Pass:
+        """The module's pass; beside half precision with rounded numbers, if more of it is in the file then."""
+        passed = record_pass(self.side, feeds)
+        if not self.half or self.rounds:
+            return passed
+        self.side.round_numbers(self.half)
+        rounded = record_pass(self.side, feeds)
+        for each in (passed, rounded):
+            settle(each, self.finder)
+        if sum(s.found is None for s in rounded.seen) < sum(s.found is None for s in passed.seen):
+            return rounded
+        self.side.round_numbers("")
+        return passed
+
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the reconciliation tells why, so that nothing has to be tried."""
         said = [self.known.suspects.get(name) for name in parted.call.parameters]
-        if any(each is not None and each != DEAD for each in said):
+        if any(each is not None and each != DEAD for each in said) or self._traded(passed, parted):
             return True
-        return self._stranger(passed, parted, near=3) is not None
+        if self._stranger(passed, parted) is not None:
+            return True
+        self.odd = self._read(passed, parted)
+        return self.odd is not None and self.odd.is_sure
+
+    def _past_dead(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What the first call reads that the file has, where the calls before it are left out."""
+        call = next((each for each in parted.later if self.reader.anchor(each) is not None), None)
+        if call is None or call is parted.call:
+            return None
+        right, makers = self.right_values(passed), makers_of(call, passed)
+        odd = self.reader.look_before(call, makers, right, lambda n: _called(passed.seen[n].call))
+        return odd if odd is not None and odd.kind == "input" else None
+
+    def _traded(self, passed: Pass, parted: Parted) -> Call | None:
+        """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
+        made = (passed.seen[number].call for number in reversed(parted.expected or ()))
+        return next(
+            (call for call in made if any(self.known.suspects.get(n) == TRADED for n in call.parameters)),
+            None,
+        )
+
+    def _read(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What stands before the weights of the first calls that part, and before no sibling of theirs."""
+        right = self.right_values(passed)
+        reader, found = self.reader, None
+        if parted.expected is not None:
+            look = reader.look_before if reader.anchor(parted.call) is not None else reader.look_beside
+            found = look(parted.call, parted.expected, right, lambda n: _called(passed.seen[n].call))
+            if found is not None and (found.kind != "operator" or found.is_sure):
+                return found
+        names = {
+            value: {f"{_path(passed.seen[n].call.module)}: {passed.seen[n].call.operator}" for n in calls}
+            for value, calls in right.items()
+        }
+        paths = {_path(module.module) for module in passed.recording.modules}
+        weighty = next((call for call in parted.chain if reader.anchor(call) is not None), None)
+        if weighty is None:
+            return found
+        if weighty is not parted.call and parted.expected is not None:
+            given = {number for name in parted.frontier for number in right.get(name, ())}
+            again = reader.look_between(weighty, parted.chain, given, right)
+            if again is not None:
+                return again
+        if reader.has_sibling(weighty, paths):
+            return reader.beside_sibling(weighty, paths, names)
+        return found
+
+    @cached_property
+    def reader(self) -> Reader:
+        """What runs, by what reads which of PyTorch's weights."""
+        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        tensors = {tensor.name: tensor for tensor in self.graph.tensors}
+        held = self.known.held
+        return Reader(self._edges(), given, self.graph.outputs, self.makers, tensors, held)
+
+    def right_values(self, passed: Pass) -> dict[str, set[int]]:
+        """The file's values that some calls give, with these."""
+        right, turned = dict[str, set[int]](), set[str]()
+        for each in passed.seen:
+            if each.found is None:
+                continue
+            for print_, noise in zip(each.prints, each.noises, strict=True):
+                for like in self.finder.all_like(print_, noise) if print_.is_telling else ():
+                    right.setdefault(like.name, set()).add(each.call.number)
+                    if not like.is_ordered:
+                        turned.add(like.name)
+        return self.reader.without_reordered(right, turned)
 
     def _names(self) -> list[str]:
         """The values of what runs that its outputs depend on, in their order."""
@@ -433,16 +530,21 @@ class Bench:
         """Where, and why, in words."""
         node = self._node_after(passed, parted)
         said = name_node(node) if node is not None else ""
-        if parted.cause is not None:
-            cause = parted.cause
+        cause = parted.cause
+        if cause is not None and (self.odd is None or cause.explained > 1 or cause.of < _WEAK):
             module = _path(cause.module)
             what = "" if cause.kind in ("weight", "layer") else f"{self.call_it(passed, cause)}: "
             reason = f"{what}{cause.found}, and {cause.expected} in {self.there}"
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
-        for each in parted.chain[:6]:
+        traded = self._traded(passed, parted)
+        for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]
+            if wrong and self.known.suspects[wrong[0]] == DEAD and (odd := self._past_dead(passed, parted)):
+                module = _path(odd.call.module)
+                told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+                return First(module, said or module, odd.tell(self.there)), told
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]
@@ -453,8 +555,12 @@ class Bench:
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
-            module = self._beside(where, passed) or module
-            held = f"{where.op_type} with {name}, which {self.there} does not have"
+            lost = self.reader.is_replaced(call, where.op_type, where.outputs[0])
+            if not lost:
+                near = self._made_before if self.is_between else self._beside
+                module = near(where, passed) or module
+            instead = f" for {lost}" if lost else ""
+            held = f"{where.op_type} with {name}{instead}, which {self.there} does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
             return First(module, name_node(where), held), told
         expected = passed.seen[call.number].prints
@@ -467,6 +573,11 @@ class Bench:
                         module, None, said or module, "constant", "scale 1", f"scale {factor:g}"
                     )
                     return First(module, said or module, held), told
+        if self.odd is not None:
+            odd = self.odd
+            module = odd.module or (_path(odd.call.module) if call.parameters else module)
+            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+            return First(module, said or module, odd.tell(self.there)), told
         reason = f"what {self.call_that(call)} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:
@@ -524,18 +635,56 @@ class Bench:
                 yield node
                 reached.update(node.outputs)
 
-    def _stranger(self, passed: Pass, parted: Parted, near: int = 24) -> tuple[str, Node] | None:
-        """A stored tensor near the place that nothing of PyTorch's explains, with the node that reads it."""
+    def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
+        """A stored tensor that nothing of PyTorch's explains, with the node that reads it on the way to what parts.
+
+        The way ends where the first of the calls that part, and the file knows by their weights, reads these.
+        """
+        forged = {name for name, said in self.known.suspects.items() if said not in (DEAD, TRADED)}
+        if not self.tainted and not self.carriers and not forged:
+            return None
+        right = self.right_values(passed)
+        weighty = [call for call in parted.chain if self.reader.anchor(call) is not None]
+        given = {number for name in parted.frontier for number in right.get(name, ())}
+        self.is_between = True
+        first: tuple[str, Node] | None = None
+        for call in weighty[:1]:
+            forged -= {name for each in parted.chain for name in each.parameters}
+            for edge in self.reader.between(call, given, right):
+                first = self._strange(edge, forged) or first  # the last that is met is the first of the way
+        if first is not None:
+            return first
+        self.is_between = False
         found = {each.found.name for each in passed.seen if each.found is not None}
-        for at, node in enumerate(self._region(parted, found)):
-            if at > near:
-                break
-            for name in node.inputs:
-                if name in self.tainted:
-                    return self.tainted[name], node
-            if node.place in self.carriers:
-                return self.carriers[node.place], node
+        for node in [*self._region(parted, found)][: 3 if weighty else 24]:
+            name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
+            name = name or self.carriers.get(node.place)
+            if name is not None:
+                return name, node
         return None
+
+    def _strange(self, edge: Edge, forged: set[str]) -> tuple[str, Node] | None:
+        """What a node reads that PyTorch does not have, or has elsewhere under this name; and the node."""
+        inputs, outputs, _ = edge
+        if not self.reader.before(edge):
+            return None
+        node = self.makers.get(outputs[0])
+        name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+        if name is not None:
+            return name, node or next(
+                n for n in self.graph.nodes if {*n.inputs} & {*inputs} & {*self.tainted}
+            )
+        strange = sorted(self.reader.parameters_of(edge) & forged)
+        if strange and node is not None:
+            return f"what is called {strange[0]}", node
+        return (self.carriers[node.place], node) if node is not None and node.place in self.carriers else None
+
+    def _made_before(self, node: Node, passed: Pass) -> str | None:
+        """The module that makes the right value which a node reads, past what only moves it."""
+        right = self.right_values(passed)
+        made = (right.get(self.reader.past(name, right)) for name in node.inputs)
+        number = next((min(calls) for calls in made if calls), None)
+        return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
         """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
@@ -555,26 +704,37 @@ class Bench:
             tensor = entry.tensor
             if tensor.name not in self.known.strangers:
                 continue
-            if tensor.graph_path != self.graph.path:  # the node whose body has it
+            if tensor.graph_path != self.graph.path:  # the node whose body has it, or that calls the function
                 holder = self._holder(tensor.graph_path)
-                if holder is not None:
-                    self.carriers[holder] = tensor.name
+                callers = self._callers(tensor.graph_path) if holder is None else [holder]
+                self.carriers.update(dict.fromkeys(callers, tensor.name))
             elif tensor.node is not None and tensor.carrier not in NAMED:
                 self.carriers[tensor.graph_path, tensor.node] = tensor.name
             else:
                 stored[tensor.name] = tensor.name
-        self.tainted |= stored
+        self.tainted |= stored | {name: name for name in self.known.strangers if name in self.makers}
+        numbers = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel == 1}
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for node in self.graph.nodes:
+            if _draws(node, numbers):
+                self.carriers[node.place] = f"numbers that {node.op_type} draws"
             if moving.intersection(node.inputs):
                 moving.update(node.outputs)
                 continue
             name = next((self.tainted[each] for each in node.inputs if each in self.tainted), None)
-            if node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial"):
-                name = f"numbers that {node.op_type} draws"
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+
+    def _callers(self, path: GraphPath) -> list[Place]:
+        """The nodes of the main graph that call a function, by the path of its body."""
+        return [
+            node.place
+            for function in self.ledger.model.functions
+            if function.path == path[: len(function.path)]
+            for node in self.graph.nodes
+            if (node.domain, node.op_type) == (function.domain, function.name)
+        ]
 
     def _holder(self, path: GraphPath) -> Place | None:
         """The node of the main graph in whose bodies a graph is; None of a function's."""
@@ -589,7 +749,8 @@ class Bench:
         self, passed: Pass, known: Mapping[str, Print]
     ) -> tuple[First | None, Difference | None]:
         """Where all that PyTorch computes is in the file: an output is another value than it should be."""
-        for name in self.graph.outputs:
+        off = [name for name in self.graph.outputs if name in self.off]
+        for name in off:
             held = known.get(name)
             if held is None or not held.is_telling:
                 continue
@@ -599,7 +760,7 @@ class Bench:
                     said = f"the output {printable(name)} is what {seen.call.operator} gives in {module}"
                     told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
                     return First(module, name, said), told
-        for name in self.graph.outputs:
+        for name in off:
             held = known.get(name)
             if held is None or not held.is_telling:
                 continue
@@ -610,7 +771,16 @@ class Bench:
                     said = f"the output {printable(name)} is {factor:g} times what {seen.call.operator} gives"
                     told = Difference(module, None, name, "constant", "scale 1", f"scale {factor:g}")
                     return First(module, name, said), told
-        name = self.graph.outputs[0] if self.graph.outputs else ""
+        right = self.right_values(passed)
+        for name in off:
+            behind, reached = self.reader.look_behind(name, right) if name not in right else ([], "")
+            if behind:
+                made = passed.seen[min(right[reached])].call if reached else None
+                module = ROOT if made is None else _path(made.module)
+                said = f"the output {printable(name)} goes through {', '.join(behind)}"
+                told = Difference(module, None, name, "output", f"{self.there}'s output {name}", said)
+                return First(module, name, f"{said}, which {self.there} does not have"), told
+        name = next(iter(off), "")
         said = f"all that {self.there} computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
 
@@ -849,6 +1019,19 @@ def half_of(ledger: Ledger) -> str:
     """The half-precision type that a file has weights of; empty where it has none."""
     types = (entry.tensor.dtype.name for entry in ledger.entries if entry.parameters)
     return next((each for each in types if each in _HALF), "")
+
+
+def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
+    """Whether a node makes random numbers: a Dropout does where it is told that this is training."""
+    if node.op_type == "Dropout" and len(node.inputs) > 2:
+        told = numbers[node.inputs[2]].payload.array() if node.inputs[2] in numbers else None
+        return told is not None and bool(told.any())
+    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+
+
+def _called(call: Call) -> str:
+    """The module of a call, and what it computes there."""
+    return f"{call.operator} of {_path(call.module)}"
 
 
 def _path(label: str) -> str:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from analyzer.errors import ExportError
 from analyzer.model.content import Array
 from analyzer.model.operators import MOVES
-from analyzer.verify.prints import Finder, Likeness, Print, noise_between, print_of
+from analyzer.verify.prints import ROOM, Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side, Value
 
 _MOVING = frozenset(
@@ -46,6 +46,12 @@ _JUDGED = 4
 """Of them, those that follow what is exchanged."""
 _CHAIN = 8
 """Of them, those in whose place something is tried."""
+_PARTS = ("no bias", "no weight")
+"""What is there on the way to what is right."""
+_FAR = 4
+"""Calls after one that the file lacks, to the next that it has: more than any tool fuses, but for attention."""
+_ROOMS = (ROOM, ROOM / 4, ROOM / 12)
+"""Times the noise that right values may be off: less where a small difference is lost in what it is added to."""
 _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
 
@@ -100,6 +106,10 @@ class Parted:
     frontier: tuple[str, ...]
     """The file's values that the call is computed of."""
     cause: Cause | None
+    expected: tuple[int, ...] | None = None
+    """The calls that make what the call is given, past what only moves it; None where the file has fused one away."""
+    later: tuple[Call, ...] = ()
+    """This call and all that depend on it, and that the file does not have."""
 
 
 def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single") -> Pass:
@@ -185,9 +195,17 @@ def find_parted(
         numbers: that the file has.
         is_known: says whether the cause is known without a trial.
     """
-    settle(passed, finder)
-    bad = [each for each in passed.seen if each.is_bad]
-    if not bad:
+    bad: list[Seen] = []
+    for finder.room in _ROOMS:
+        settle(passed, finder)
+        bad = [each for each in passed.seen if each.is_bad]
+        far = _lost(passed, _FAR if bad else 1)
+        bad = sorted([*bad, *far], key=lambda each: each.call.number)
+        if bad:
+            break
+    else:
+        finder.room = _ROOMS[0]
+        settle(passed, finder)
         return None
     spoiled: set[int] = set()
     for each in passed.seen:
@@ -195,20 +213,75 @@ def find_parted(
             spoiled.add(each.call.number)
     origins = [each for each in bad if not spoiled.intersection(each.call.parents)]
     origin = _past_fused(origins, passed) or (origins or bad)[0]
+    turned = _reordered(origin, passed, finder)
+    if turned is not None:
+        origin, bad = turned, [turned, *bad]
     chain = _descendants(origin, bad, passed)
-    horizon = chain[:_HORIZON]
     frontier = tuple(dict.fromkeys(_frontier(origin, passed)))
-    parted = Parted(origin.call, tuple(each.call for each in horizon), frontier, None)
+    expected = _expected(origin, passed)
+    later = tuple(each.call for each in chain)
+    parted = Parted(origin.call, later[:_HORIZON], frontier, None, expected, later)
     if is_known(parted, passed):
         return parted
     search = _Search(side, feeds, passed, finder, tuple(numbers), origin, chain)
     return replace(parted, cause=search.find())
 
 
+def _lost(passed: Pass, least: int) -> list[Seen]:
+    """Calls that the file lacks, of a kind that it has elsewhere, though something that is computed of them is there.
+
+    What is small is lost in what it is added to: what follows is off, and by too little to be told. So no value is
+    there again but after `least` calls; what is fused away has one at once.
+    """
+    seen = passed.seen
+    after = [len(seen)] * len(seen)
+    for each in reversed(seen):
+        own = 0 if each.is_telling and each.found is not None else after[each.call.number] + each.is_telling
+        for parent in each.call.parents:
+            if parent < each.call.number:
+                after[parent] = min(after[parent], own)
+    found = {_kind(each) for each in seen if each.is_telling and each.found is not None}
+    lost = [
+        each
+        for each in seen
+        if each.is_telling
+        and each.found is None
+        and not each.is_bad
+        and _kind(each) in found
+        and after[each.call.number] + 1 >= least
+    ]
+    for each in lost:
+        each.is_bad = True
+    return lost
+
+
+def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
+    """The first call that what parts is computed of, whose elements the file has in another order and one shape."""
+    waiting, done = list(origin.call.parents), set[int]()
+    found: Seen | None = None
+    while waiting:
+        number = waiting.pop()
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        each = passed.seen[number]
+        if not each.is_telling:
+            waiting += each.call.parents
+            continue
+        like = each.found
+        if like is None or like.is_ordered or finder.known[like.name].shape != each.prints[0].shape:
+            continue
+        found = each if found is None or number < found.call.number else found
+        waiting += each.call.parents
+    return found
+
+
 def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
     """The first that is not of a kind which the file lacks also where all is well."""
-    lost = {_kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad}
-    return next((each for each in origins if _kind(each) not in lost), None)
+    fused = {
+        _kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad
+    }
+    return next((each for each in origins if _kind(each) not in fused), None)
 
 
 def _kind(seen: Seen) -> tuple[str, str, int]:
@@ -237,6 +310,37 @@ def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
             yield each.found.name
         elif not each.is_telling:
             waiting += each.call.parents
+
+
+def makers_of(call: Call, passed: Pass) -> tuple[int, ...]:
+    """The calls that make what a call is given, past what only moves it."""
+    waiting, done, found = list(call.parents), set[int](), []
+    while waiting:
+        number = waiting.pop(0)
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        if passed.seen[number].is_telling:
+            found.append(number)
+        else:
+            waiting += passed.seen[number].call.parents
+    return tuple(found)
+
+
+def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
+    """The calls that make what a call is given, and those that move it; None where the file lacks what one makes."""
+    waiting, done = list(origin.call.parents), set[int]()
+    while waiting:
+        number = waiting.pop(0)
+        if number in done or number >= len(passed.seen):
+            continue
+        done.add(number)
+        each = passed.seen[number]
+        if each.is_telling and each.found is None:
+            return None
+        if not each.is_telling:
+            waiting += each.call.parents
+    return tuple(sorted(done))
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +385,7 @@ class _Search:
             direct: list[_Choice] = []
             is_before = isinstance(place, int) and place < self.origin.call.number
             for choice in self._choices(place, module, operator):
-                names = {*self.finder.all_like(choice.print_, self._noise(place))}
+                names = {each.name for each in self.finder.all_like(choice.print_, self._noise(place))}
                 if names - self.known:
                     direct.append(choice)
                 elif is_before:  # it is in the file as it is: something else is read beside it, or nothing
@@ -302,7 +406,7 @@ class _Search:
         for choice in choices:
             if time.process_time() - self.start > _MOST_SECONDS or self.tried > _MOST_ATTEMPTS:
                 return best
-            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers))
+            explained, of = self._try(Attempt(choice.place, choice.index, self.numbers), choice.said[2])
             if explained and (best is None or explained > best.explained):
                 kind, expected, found = choice.said
                 best = Cause(choice.module, choice.operator, kind, expected, found, explained, of)
@@ -360,8 +464,11 @@ class _Search:
     def _is_bad(self, module: ModuleCall) -> bool:
         return module.made is not None and module.made < len(self.passed.seen)
 
-    def _try(self, attempt: Attempt) -> tuple[int, int]:
-        """How many of the calls that follow are in the file when an attempt takes a call's place, and of how many."""
+    def _try(self, attempt: Attempt, said: str) -> tuple[int, int]:
+        """How many of the calls that follow are in the file when an attempt takes a call's place, and of how many.
+
+        The value itself counts too, unless any file has it: a product without its bias.
+        """
         self.tried += 1
         place = attempt.place
         if isinstance(place, str):
@@ -371,7 +478,7 @@ class _Search:
             after = place
         judged = [each for each in self.chain if each.call.number > after][:_JUDGED]
         wanted = {each.call.number: each for each in judged}
-        is_own = isinstance(place, int) and place >= self.origin.call.number
+        is_own = isinstance(place, int) and place >= self.origin.call.number and said not in _PARTS
         if isinstance(place, int) and is_own and self.passed.seen[place].is_telling:
             wanted[place] = self.passed.seen[place]
         if not wanted:

@@ -113,7 +113,7 @@ def noise_between(one: Print, other: Print) -> float:
     return float(np.sqrt(np.mean(off**2) / one.numel))
 
 
-_ROOM = 24.0
+ROOM = 24.0
 """How many times the noise a difference may be."""
 
 
@@ -122,6 +122,8 @@ class Finder:
 
     def __init__(self, known: Mapping[str, Print]) -> None:
         self.known = known
+        self.room = ROOM
+        """How many times the noise a difference may be."""
         self._by_numel: dict[int, list[tuple[str, Print]]] = {}
         for name, each in known.items():
             if each.is_float:
@@ -136,30 +138,38 @@ class Finder:
         """
         turned = None
         for name, each in self._by_numel.get(wanted.numel, ()):
-            order = is_like(wanted, each, noise)
+            order = is_like(wanted, each, noise, self.room)
             if order is True:
                 return Likeness(name, is_ordered=True)
             if order is False and turned is None:
                 turned = Likeness(name, is_ordered=False)
         return turned
 
-    def all_like(self, wanted: Print, noise: float) -> Iterator[str]:
+    def all_like(self, wanted: Print, noise: float) -> Iterator[Likeness]:
         """Every such value."""
         for name, each in self._by_numel.get(wanted.numel, ()):
-            if is_like(wanted, each, noise) is not None:
-                yield name
+            order = is_like(wanted, each, noise, self.room)
+            if order is not None:
+                yield Likeness(name, is_ordered=order)
 
     def of_size(self, numel: int) -> Sequence[tuple[str, Print]]:
         """Values of so many elements."""
         return self._by_numel.get(numel, ())
 
 
-def is_like(one: Print, other: Print, noise: float) -> bool | None:
-    """Whether two values are the same but for rounding: True in one order, False in another, None where not."""
+def is_like(one: Print, other: Print, noise: float, times: float = ROOM) -> bool | None:
+    """Whether two values are the same but for rounding: True in one order, False in another, None where not.
+
+    Args:
+        one: value.
+        other: value.
+        noise: root mean square of its rounding.
+        times: this a difference may be.
+    """
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None
     count = one.numel - one.odd
-    room = _ROOM * max(noise, 2.0**-22 * one.size)
+    room = times * max(noise, 2.0**-22 * one.size)
     if abs(one.power - other.power) > 2 * room * one.size * count + room * room * count:
         return None
     if abs(one.total - other.total) > room * count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -16,15 +17,17 @@ from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
-from analyzer.verify.against import DEAD, Known
+from analyzer.verify.against import DEAD, TRADED, Known
 from analyzer.verify.costs import Exchange, Held, put
 from analyzer.verify.side import Side
 
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
+_DECODING = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
+"""Operators between codes and what computes with them."""
 SAID = {
     Line.DIFFERING: "its values in the file are others",
-    Line.MISPLACED: "it is read where another belongs",
+    Line.MISPLACED: TRADED,
     Line.MISSING: "the file does not hold it",
     Line.DEAD: DEAD,
     Line.UNEXPECTED: "PyTorch has no such tensor",
@@ -49,7 +52,15 @@ def known_of(result: Reconciliation) -> Known:
             suspects.setdefault(entry.parameter, SAID.get(entry.line, str(entry.line.value)))
         if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
             strangers[entry.key[1]] = SAID[entry.line]
-    return Known(suspects, strangers)
+    for finding in result.findings:
+        if finding.id == Line.OPAQUE.value:  # also what no stored tensor holds, as what a function makes
+            for name in finding.subjects:
+                strangers.setdefault(name, SAID[Line.OPAQUE])
+    held = {name: [key[1] for key in keys if not key[0]] for name, keys in _stored(result).items()}
+    for entry in result.entries:
+        if entry.parameter is not None and not entry.key[0]:
+            held.setdefault(entry.parameter, []).append(entry.key[1])
+    return Known(suspects, strangers, {name: tuple(keys) for name, keys in held.items()})
 
 
 def check_whole(result: Reconciliation, source: str) -> None:
@@ -190,28 +201,66 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
 
 
 def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
-    """Parameters of modules that are called several times, which the file holds rounded anew for each call."""
+    """Parameters of modules that are called several times, which the file holds rounded anew for each call.
+
+    Or only for some: a tool that rounds the weight of one product leaves that of the next as it was.
+    """
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
     tied = {parameter.name for parameter in result.manifest.parameters if parameter.tied}
     for line in result.parameters:
-        if not is_rounded(line) or len(line.entries) < 2 or line.name in tied:
+        if line.line in UNBALANCED or len(line.entries) < 2 or line.name in tied:
             continue
-        values: list[Array] = []
-        for key in sorted(line.entries, key=lambda each: first_reader(result, each)):
-            value = decode(restorer, result, key)
-            if value is not None and value.shape == shapes[line.name]:
-                values.append(value.astype(np.float32))
-        if len(values) == len(line.entries) and any(not np.array_equal(values[0], each) for each in values):
-            yield line.name, values
+        held = {key: decode(restorer, result, key) for key in line.entries}
+        first = next((value for value in held.values() if value is not None), None)
+        if first is None or (not is_rounded(line) and not any(_is_coded(restorer, result, k) for k in held)):
+            continue
+        own = _oriented(result, restorer, line, first)
+        values = {
+            key: _nearest(value, own) for key, value in held.items() if value is not None and own is not None
+        }
+        uses = sorted((use, key) for key in values for use in _uses(result, key, line.name))
+        some: list[Array] = [values[key].astype(np.float32) for _, key in uses]
+        is_whole = len(values) == len(line.entries) and all(each.shape == shapes[line.name] for each in some)
+        if is_whole and any(not np.array_equal(some[0], each) for each in some):
+            yield line.name, some
 
 
-def first_reader(result: Reconciliation, key: Key) -> int:
-    """Where in the file a stored tensor is read first, past what decodes it."""
-    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
-    readers = result.ledger.wiring.readers(
-        tensor, ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
+def _oriented(result: Reconciliation, restorer: Restorer, line: ParameterLine, first: Array) -> Array | None:
+    """A parameter's values as PyTorch has them, as far as the file holds them whole."""
+    shape = next(each.shape for each in result.manifest.parameters if each.name == line.name)
+    if len(line.pieces) != 1:
+        return first if first.shape == shape else None
+    parts = [part.reshape(-1) for part in restorer.values(shape, DType.FLOAT, line.pieces)]
+    found = np.concatenate(parts) if parts else first.reshape(-1)
+    return found.reshape(shape) if found.size == math.prod(shape) else None
+
+
+def _nearest(value: Array, own: Array) -> Array:
+    """A value as it stands, or turned, whichever is nearer to what it is a copy of."""
+    either = [each for each in (value, value.T) if each.shape == own.shape]
+    wanted = own.astype(np.float64)
+    return min(
+        either, key=lambda each: float(np.square(each.astype(np.float64) - wanted).sum()), default=value
     )
-    return min((reader.node.position for reader in readers), default=0)
+
+
+def _is_coded(restorer: Restorer, result: Reconciliation, key: Key) -> bool:
+    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
+    return restorer.encoding(tensor) is not None
+
+
+def _uses(result: Reconciliation, key: Key, name: str) -> list[tuple[int, int]]:
+    """The uses of a stored tensor, past what decodes it, in the order of the calls of its module.
+
+    An older exporter names the nodes of a second call after `module_1`; else calls are in the order of the file.
+    """
+    tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
+    leaf = _owner(name).rpartition(".")[2]
+    found = set()
+    for reader in result.ledger.wiring.readers(tensor, _DECODING):
+        match = re.search(rf"/{re.escape(leaf)}_(\d+)/", reader.node.name)
+        found.add((int(match[1]) if match else 0, reader.node.position))
+    return sorted(found)
 
 
 def _is_in(scope: str, module: str) -> bool:
@@ -222,8 +271,9 @@ def _readers(result: Reconciliation, key: Key) -> set[str]:
     """The scopes of the nodes that read a stored tensor, past what decodes or moves it."""
     ledger = result.ledger
     tensor = next(entry.tensor for entry in ledger.entries if entry.tensor.key == key)
-    past = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
-    scopes = (ledger.node_scopes.get(reader.node.place) for reader in ledger.wiring.readers(tensor, past))
+    scopes = (
+        ledger.node_scopes.get(reader.node.place) for reader in ledger.wiring.readers(tensor, _DECODING)
+    )
     return {scope for scope in scopes if scope}
 
 

@@ -31,6 +31,11 @@ SAMPLE = {
         "content/noise on every tensor",
         "tables/head's rows permuted, the words as they were",
     ),
+    Base("albert", "nbits"): ("wiring/another activation before a product",),  # of three calls one is rounded
+    Base("resnet", "dynamic"): (
+        "wiring/activation reversed along its channels",
+        "wiring/layer applied twice",
+    ),
     Base("distilbert", "qdq"): tuple(name for name in FAULTS if name.startswith("quantizers/")),
 }
 

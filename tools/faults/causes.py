@@ -9,11 +9,13 @@ _WEIGHT = r"weight|bias|\.gamma|its values in the file|it is read where|does not
 _PLANTED = r"which (PyTorch|the other file) does not have|nothing of PyTorch"
 _WORDS: Sequence[tuple[str, str]] = (
     (r"epsilon", r"epsilon|eps"),
+    (r"dropout", r"draws"),
+    (r"skip connection|late activation", r"it reads what|residual|skipped|no output depends|" + _WEIGHT),
     (r"bypassed|term left out", r"left out|without its|skipped|no output depends|" + _WEIGHT),
     (r"axis|mean over another", r"axis|mean"),
     (
         r"activation (replaced|negated)|every activation",
-        r"Relu|Gelu|Silu|Tanh|Sigmoid|Elu|Neg|Erf|Cos|operator|left out",
+        r"Relu|Gelu|Silu|Tanh|Sigmoid|Elu|Neg|-1 times|Erf|Cos|operator|left out",
     ),
     (r"Gelu's", r"Gelu"),
     (r"slope", r"alpha|slope"),
@@ -30,20 +32,20 @@ _WORDS: Sequence[tuple[str, str]] = (
     ),
     (
         r"pads|dilations|kernel|pool|padding",
-        r"pads|dilations|kernel|Pool|pool|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
+        r"pads|dilations|kernel|Pool|pool|Reduce|padding|count|maximum|mean|turned|flipped|" + _WEIGHT,
     ),
     (r"output", r"output|scale|Softmax|which PyTorch|Cast|nothing of PyTorch"),
     (r"position|words|table|Gather", r"ids|table|rows|weight|index|" + _WEIGHT),
 )
 _GROUPS = {
     "quantizers": r"is rounded to codes",
-    "planted": _PLANTED,
+    "planted": _PLANTED + r"|more, and no",
     "content": _WEIGHT,
     "orientation": _WEIGHT + r"|turned|flipped",
     "hollow": _WEIGHT + "|" + _PLANTED,
     "folded-factor": _WEIGHT + r"|scale|times",
     "tables": _WEIGHT + r"|ids|output|rows|" + _PLANTED,
-    "forged": _WEIGHT + "|" + _PLANTED,
+    "forged": _WEIGHT + "|" + _PLANTED + r"|more, and no",
 }
 
 

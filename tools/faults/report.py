@@ -18,9 +18,10 @@ architectures ({{architectures}}), each as {{forms}}, as far as there was time a
 Each file has its own draw of kinds. A case counts where onnxruntime computes something else afterwards, by more than
 {CHANGED:g} of the largest output, and without the codes of activations, of which any noise turns some over. It is
 caught where `verify` beside PyTorch's module does not say `same`; placed where the module that it tells is one that the
-fault is in, or holds one, or is held by one; explained where it tells a cause, and that of the fault. Clean files are
-those without a fault; `unknown` is an answer that says that there is none (exit code 2). `make faults` makes the cases
-and writes this document; `ARGS="--only gpt2/qdq/*"` tries all kinds in one file.
+fault is in, or holds one, or is held by one (a convolution with a folded normalization is both); explained where it
+tells a cause, and that of the fault. Clean files are those without a fault; `unknown` is an answer that says that there
+is none (exit code 2), and is neither placed nor explained. `make faults` makes the cases and writes this document;
+`ARGS="--only gpt2/qdq/*"` tries all kinds in one file.
 """
 
 
@@ -60,7 +61,7 @@ def _counted(cases: Sequence[Case]) -> list[Case]:
 
 def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
     groups = list(dict.fromkeys(case.kind.partition("/")[0] for case in _counted(cases)))
-    forms = list(dict.fromkeys(case.base.form for case in cases))
+    forms = list(dict.fromkeys(case.base.form for case in _counted(cases)))
     yield ("class", "cases", "caught", "placed", "explained")
     for group in groups:
         yield _row(group, [c for c in _counted(cases) if c.kind.partition("/")[0] == group])

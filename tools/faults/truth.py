@@ -15,7 +15,8 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
 
     What was added has no scope: its neighbours' are meant, and those of the nodes that read it now. Where a node reads
     something else than before, what it read is meant too: that may be left out, and nothing else be wrong. So are nodes
-    that no output depends on any more.
+    that no output depends on any more. A convolution that a normalization was folded into stands for both: it has the
+    name of one, and the weight of the other.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
@@ -27,6 +28,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     readers = _readers([*before.values(), *after.values()])
     makers = {name: key for key, node in after.items() for name in node.output}
     old_makers = {name: key for key, node in before.items() for name in node.output}
+    folded = _folded([*before.values(), *after.values()], ledger)
     stored = _changed_tensors(honest, faulty)
     changed = [
         key
@@ -38,6 +40,8 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     found: set[str] = set()
     for name in stored:
         found |= _scopes_of(name, readers, scopes)
+        for reader in _nearest(name, readers, scopes):
+            found |= folded.get(reader, set())
     for key in changed:
         node: Any = after.get(key, before.get(key))
         old: Any = before.get(key, node)
@@ -45,6 +49,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
             maker = old_makers.get(name)
             if maker in scopes:
                 found.add(scopes[maker])
+        found |= folded.get(key, set())
         if key in scopes:
             found.add(scopes[key])
             continue
@@ -61,6 +66,19 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     for name in outputs:
         found |= {scopes[name]} if name in scopes else set()
     return frozenset(found)
+
+
+def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
+    """The modules whose weights a convolution reads, by its key."""
+    owners = {entry.tensor.name: entry.scope for entry in ledger.entries if entry.parameters and entry.scope}
+    for node in nodes:
+        if node.op_type == "DequantizeLinear" and node.input[0] in owners:
+            owners[node.output[0]] = owners[node.input[0]]
+    made: dict[str, set[str]] = {}
+    for node in nodes:
+        if node.op_type in ("Conv", "ConvTranspose", "DequantizeLinear"):
+            made.setdefault(_key(node), set()).update(owners[name] for name in node.input if name in owners)
+    return made
 
 
 def _live(model: Any) -> set[str]:
@@ -93,10 +111,15 @@ def _readers(nodes: list[Any]) -> Mapping[str, list[Any]]:
 
 def _scopes_of(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
     """The scopes of the nearest readers that have one."""
+    return {scopes[key] for key in _nearest(name, readers, scopes)}
+
+
+def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
+    """The keys of the nearest readers that have a scope."""
     layer, found = [name], set[str]()
     for _ in range(_MOST):
         nodes = [node for each in layer for node in readers.get(each, ())]
-        found = {scopes[_key(node)] for node in nodes if _key(node) in scopes}
+        found = {_key(node) for node in nodes if _key(node) in scopes}
         if found:
             return found
         layer = [output for node in nodes for output in node.output]

@@ -19,12 +19,17 @@ ARCHITECTURES = ("bert-masked-lm", "gpt2", "llama", "t5", "resnet", "net")
 FORMS: Mapping[str, tuple[str, str]] = {
     "dynamic": ("dynamic", "exported"),
     "dynamo": ("dynamo", "exported"),
+    "static": ("static", "exported"),
+    "fused": ("fused", "exported"),
     "legacy": ("legacy", "exported"),
     "fp16": ("dynamic", "fp16"),
     "int8": ("dynamic", "int8"),
+    "int8-channel": ("dynamic", "int8-channel"),
     "nbits": ("legacy", "nbits"),
+    "nbits-zero-point": ("dynamic", "nbits-zero-point"),
     "qdq": ("dynamic", "qdq"),
     "ort-basic": ("dynamic", "ort-basic"),
+    "ort-extended": ("dynamic", "ort-extended"),
     "onnxslim": ("dynamo", "onnxslim"),
 }
 """The kind of export and the transform, as the matrix names them."""

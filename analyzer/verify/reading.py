@@ -1,0 +1,542 @@
+"""The nodes that read a module's weights -> what stands before them that PyTorch does not have there.
+
+A call of PyTorch that has weights has a node in the file that reads them, whatever its names: so one knows where to
+look also where no value is right any more. What this node is given is followed back to values that are right, or to the
+weights of the calls before it. A layer that is there several times is its own witness: what one of them has in another
+way than the next is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.model import Node, StoredTensor
+from analyzer.verify.side import Call
+
+Edge = tuple[Sequence[str], Sequence[str], str]
+
+MOVES = frozenset(
+    {
+        *("Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "QuantizeLinear"),
+        *("DequantizeLinear", "Expand", "Split", "Tile"),
+    }
+)
+"""Operators that only hand on what they are given."""
+_PRODUCTS = frozenset(
+    {
+        *("MatMul", "Gemm", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "MatMulNBits"),
+        *("FusedMatMul", "FusedConv", "FusedGemm", "Attention", "MultiHeadAttention", "QAttention"),
+    }
+)
+_OF_TWO: Mapping[str, tuple[str, ...]] = {
+    "add": ("Add", "Sum"),
+    "sub": ("Sub",),
+    "mul": ("Mul",),
+    "div": ("Div",),
+    "matmul": ("MatMul",),
+    "bmm": ("MatMul",),
+    "cat": ("Concat",),
+}
+"""What stands for a call that is given two values."""
+_FAR = 400
+"""Nodes that are looked at, at most."""
+_FEW = 64
+"""Numbers of a stored tensor that is compared with its sibling's."""
+_SUMS = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Mean"})
+"""Operators of which a trial says more."""
+_SHORT = 2
+"""Operators that are no part of how a file computes something else, whatever that is."""
+_LONGEST = 4
+"""Operators that are told by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """What the file has before a node that PyTorch does not have there."""
+
+    call: Call
+    """The one whose weights the node reads."""
+    kind: str
+    expected: str
+    found: str
+    is_sure: bool = False
+    """Whether nothing else need be tried."""
+    module: str = ""
+    """Where it is, if not at the call."""
+    witness: str = ""
+    """What in the file has it as it should be; empty where only the other side has."""
+
+    def tell(self, there: str) -> str:
+        """What is found, and what is expected, in words; `there` is what the other side is called."""
+        return f"{self.found}, and {self.expected} in {self.witness or there}"
+
+
+class Reader:
+    """The graph of a file, by what reads which of PyTorch's weights.
+
+    Args:
+        edges: what each node reads and makes, and its operator.
+        given: inputs of the graph.
+        outputs: of the graph.
+        nodes: those of the file, by what they make.
+        tensors: stored in the main graph, by name.
+        held: the stored tensors of each parameter.
+    """
+
+    def __init__(
+        self,
+        edges: Sequence[Edge],
+        given: Collection[str],
+        outputs: Collection[str],
+        nodes: Mapping[str, Node],
+        tensors: Mapping[str, StoredTensor],
+        held: Mapping[str, Sequence[str]],
+    ) -> None:
+        self._nodes, self._tensors = nodes, tensors
+        live = {*outputs}
+        for inputs, made, _ in reversed(edges):
+            if live.intersection(made):
+                live.update(inputs)
+        self._edges = [edge for edge in edges if live.intersection(edge[1])]
+        self._makers = {name: edge for edge in self._edges for name in edge[1]}
+        self._moving = {*given}
+        self._made_of: dict[str, frozenset[str]] = {}
+        for name, stored in held.items():
+            for each in stored:
+                self._made_of[each] = self._made_of.get(each, frozenset()) | {name}
+        for inputs, made, _ in self._edges:
+            if self._moving.intersection(inputs):
+                self._moving.update(made)
+                continue
+            of = frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in inputs))
+            if of:
+                self._made_of.update(dict.fromkeys(made, of))
+
+    def parameters_of(self, edge: Edge) -> frozenset[str]:
+        """What a node reads of PyTorch's weights."""
+        return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
+
+    def anchor(self, call: Call) -> Edge | None:
+        """The node that reads a call's weights, on what the call is given."""
+        at = int(call.module.partition("#")[2] or 1) - 1
+        is_table = call.operator == "embedding"
+        for name in sorted(call.parameters, key=lambda each: not each.endswith("weight")):
+            found = [
+                edge
+                for edge in self._edges
+                if self._moving.intersection(edge[0])
+                and name in self.parameters_of(edge)
+                and (edge[2] == "Gather") == is_table
+            ]
+            if any(edge[2] in _PRODUCTS for edge in found):
+                found = [edge for edge in found if edge[2] in _PRODUCTS]
+            if found:
+                return found[min(at, len(found) - 1)] if at or len(found) == 1 else found[0]
+        return None
+
+    def is_replaced(self, call: Call, op_type: str, output: str) -> str:
+        """The weight of a call in whose place a product reads something else; empty where it does not."""
+        anchor = self.anchor(call)
+        is_product = op_type in _PRODUCTS and (
+            anchor is None or anchor[2] not in _PRODUCTS or output in anchor[1]
+        )
+        return next((name for name in call.parameters if name.endswith("weight")), "") if is_product else ""
+
+    def before(self, edge: Edge) -> list[str]:
+        """What a node is given that depends on an input of the graph."""
+        return [name for name in edge[0] if name in self._moving]
+
+    def between(
+        self, call: Call, given: Collection[int], right: Mapping[str, Collection[int]]
+    ) -> Iterator[Edge]:
+        """The nodes from right values to those that read a call's weights, the nearest to these first.
+
+        Args:
+            call: whose weights.
+            given: the calls that make the right values which these nodes are computed of, past others.
+            right: the file's values that some calls give, with these.
+        """
+        ends = [
+            edge
+            for edge in self._edges
+            if self._moving.intersection(edge[0]) and self.parameters_of(edge) & {*call.parameters}
+        ]
+        waiting = [edge for edge in ends if self._follows(edge, given, right)]
+        done = set[int]()
+        while waiting and len(done) < _FAR:
+            edge = waiting.pop(0)
+            if id(edge) in done:
+                continue
+            done.add(id(edge))
+            yield edge
+            waiting += [self._makers[name] for name in edge[0] if name in self._makers and name not in right]
+
+    def _follows(self, edge: Edge, given: Collection[int], right: Mapping[str, Collection[int]]) -> bool:
+        """Whether a node is computed of what some calls give; also where nothing tells which these are."""
+        waiting, done = [*self.before(edge)], set[str]()
+        while waiting and len(done) < _FAR:
+            name = waiting.pop()
+            if name in done:
+                continue
+            done.add(name)
+            if not given or {*given}.intersection(right.get(name, ())):
+                return True
+            maker = self._makers.get(name)
+            if maker is not None and name not in right:
+                waiting += self.before(maker)
+        return False
+
+    def look_before(
+        self,
+        call: Call,
+        expected: Collection[int],
+        right: Mapping[str, Collection[int]],
+        called: Callable[[int], str],
+    ) -> Odd | None:
+        """What stands between a call's weights and the right values before it, where PyTorch has nothing.
+
+        Args:
+            call: whose weights.
+            expected: the calls that make what it is given.
+            right: the file's values that some calls give, with these.
+            called: what these are called.
+        """
+        anchor = self.anchor(call)
+        if anchor is None or not expected:
+            return None
+        extra: list[Edge] = []
+        reads = set[int]()
+        waiting, done = [*self.before(anchor)], set[str]()
+        while waiting:
+            name = waiting.pop(0)
+            maker = self._makers.get(name)
+            if name in done:
+                continue
+            done.add(name)
+            if name in right:
+                reads.update(right[name])
+                continue
+            if maker is None:
+                continue
+            if maker[2] not in MOVES:
+                extra.append(maker)
+            waiting += self.before(maker)
+            if len(extra) > _FAR:
+                return None
+        if not reads:
+            return None
+        again = [name for edge in reversed(extra) for name in sorted(self.parameters_of(edge))]
+        if again:
+            return _again(call, again)
+        if extra:
+            names = [edge[2] for edge in reversed(extra)]
+            more = ", ..." if len(names) > _LONGEST else ""
+            said = f"its input goes through {', '.join(names[:_LONGEST])}{more} first"
+            return Odd(
+                call,
+                "operator",
+                "it is given as it is",
+                said,
+                is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
+            )
+        return None if reads & {*expected} else _other(call, expected, reads, called)
+
+    def look_beside(
+        self,
+        call: Call,
+        expected: Collection[int],
+        right: Mapping[str, Collection[int]],
+        called: Callable[[int], str],
+    ) -> Odd | None:
+        """What is read in the place of one of the values that a sum or a product of two is made of.
+
+        It is told where one node alone computes so, of one of these values and of another that is right elsewhere.
+
+        Args:
+            call: without weights.
+            expected: the calls that make what it is given.
+            right: the file's values that some calls give, with these.
+            called: what these are called.
+        """
+        wanted, found = _OF_TWO.get(call.operator, ()), list[set[int]]()
+        for edge in self._edges:
+            if edge[2] not in wanted or edge[1][0] in right:
+                continue
+            given = [
+                {*right[name]} for each in self.before(edge) if (name := self.past(each, right)) in right
+            ]
+            if len(given) == len(edge[0]) and any(each & {*expected} for each in given):
+                found += [each for each in given if not each & {*expected}]
+        return _other(call, expected, found[0], called) if len(found) == 1 else None
+
+    def past(self, name: str, right: Collection[str]) -> str:
+        """The right value that another is, but for moves; the value itself where it is none."""
+        at = name
+        while at not in right:
+            maker = self._makers.get(at)
+            if maker is None or maker[2] not in MOVES or not maker[0]:
+                return name
+            at = maker[0][0]
+        return at
+
+    def look_between(
+        self,
+        call: Call,
+        chain: Sequence[Call],
+        given: Collection[int],
+        right: Mapping[str, Collection[int]],
+    ) -> Odd | None:
+        """Which weights are read once more between right values and a call, though no call from there on has them."""
+        own = {name for each in chain for name in each.parameters}
+        edges = [*self.between(call, given, right)]
+        again = [name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)]
+        return _again(call, again) if again else None
+
+    def look_behind(self, name: str, right: Collection[str]) -> tuple[list[str], str]:
+        """The operators between right values and a value, none where that is far; and one of these right values."""
+        extra, reached = list[str](), ""
+        waiting, done = [name], set[str]()
+        while waiting:
+            each = waiting.pop(0)
+            if each in right and each != name:
+                reached = reached or each
+                continue
+            maker = self._makers.get(each)
+            if each in done or maker is None:
+                continue
+            done.add(each)
+            if maker[2] not in MOVES:
+                extra.append(maker[2])
+            waiting += self.before(maker)
+        return (extra[::-1] if len(extra) <= _LONGEST else []), reached
+
+    def without_reordered(self, right: dict[str, set[int]], turned: Collection[str]) -> dict[str, set[int]]:
+        """Right values, without those that are others in another order, made by what does not only move them."""
+
+        def is_reordered(name: str) -> bool:
+            maker = self._makers.get(name)
+            return (
+                maker is not None
+                and maker[2] not in MOVES
+                and any(right[name] & right[each] for each in maker[0] if each in right)
+            )
+
+        return {name: calls for name, calls in right.items() if name not in turned or not is_reordered(name)}
+
+    def has_sibling(self, call: Call, paths: Collection[str]) -> bool:
+        """Whether another layer has the same call, and the file the node that reads its weights."""
+        return any(self.anchor(its) is not None for _, _, its in self._siblings(call, paths))
+
+    def beside_sibling(
+        self, call: Call, paths: Collection[str], right: Mapping[str, Collection[str]]
+    ) -> Odd | None:
+        """What stands before a call's weights in another way than before those of the same call in another layer.
+
+        Args:
+            call: whose weights.
+            paths: of all modules.
+            right: the file's values that some calls give, with what these are called.
+        """
+        anchor = self.anchor(call)
+        if anchor is None:
+            return None
+        for own, other, its in self._siblings(call, paths):
+            twin = self.anchor(its)
+            if twin is None or twin is anchor:
+                continue
+            pairs = list(zip(self.before(anchor), self.before(twin), strict=False))
+            for found in _Descent(self, own, other, right).differences(pairs):
+                kind, expected, held = found
+                is_sure = held.endswith(" more")
+                return Odd(call, kind, expected, held, is_sure, witness=other.removesuffix("."))
+        return None
+
+    def _siblings(self, call: Call, paths: Collection[str]) -> Iterator[tuple[str, str, Call]]:
+        """The same call in layers of other numbers, the nearest first: its layer's path, the other's, the call."""
+        path = call.module.partition("#")[0]
+        for match in reversed([*re.finditer(r"(?<=\.)\d+(?=\.|$)", path)]):
+            at, head, tail = int(match[0]), path[: match.start()], path[match.end() :]
+            for step in (-1, 1, -2, 2):
+                other = f"{head}{at + step}"
+                if at + step >= 0 and f"{other}{tail}" in paths:
+                    own = f"{head}{at}"
+                    names = tuple(
+                        name.replace(f"{own}.", f"{other}.", 1) if name.startswith(f"{own}.") else name
+                        for name in call.parameters
+                    )
+                    yield f"{own}.", f"{other}.", _Elsewhere(f"{other}{tail}", call, names)
+
+
+def _other(
+    call: Call, expected: Collection[int], reads: Collection[int], called: Callable[[int], str]
+) -> Odd:
+    return Odd(
+        call, "input", f"what {called(max(expected))} gives", f"it reads what {called(min(reads))} gives"
+    )
+
+
+def _again(call: Call, names: Sequence[str]) -> Odd:
+    modules = [*dict.fromkeys(name.rpartition(".")[0] for name in names)]
+    parts = [module.split(".") for module in modules]
+    shared = [step[0] for step in zip(*parts, strict=False) if len({*step}) == 1]
+    common = ".".join(shared)
+    within = [module.removeprefix(common).removeprefix(".") for module in modules]
+    more = ", ..." if len(modules) > _LONGEST else ""
+    said = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common
+    place = call.module.partition("#")[0]
+    return Odd(call, "layer", "each once", f"{said} applied twice, before {place}", module=common)
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """A call as it is in another layer."""
+
+    module: str
+    of: Call
+    parameters: tuple[str, ...]
+
+    @property
+    def number(self) -> int:
+        return self.of.number
+
+    @property
+    def class_name(self) -> str:
+        return self.of.class_name
+
+    @property
+    def operator(self) -> str:
+        return self.of.operator
+
+    @property
+    def ordinal(self) -> int:
+        return self.of.ordinal
+
+    @property
+    def parents(self) -> tuple[int, ...]:
+        return self.of.parents
+
+
+@dataclass(slots=True)
+class _Descent:
+    """Two ways back through one graph, side by side, down to weights."""
+
+    reader: Reader
+    own: str
+    other: str
+    right: Mapping[str, Collection[str]]
+
+    def differences(self, pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
+        """Kind, what the sibling has, what is found; the first that is met from the end."""
+        waiting, done = pairs, set[tuple[str, str]]()
+        while waiting and len(done) < _FAR:
+            one, other = waiting.pop(0)
+            if one == other or (one, other) in done:
+                continue
+            done.add((one, other))
+            found = self._differ(one, other)
+            if found is not None:
+                yield found
+                return
+            a, b = self.reader._makers.get(one), self.reader._makers.get(other)
+            if a is None or b is None or self._weights(a, self.own) or self._weights(b, self.other):
+                continue
+            if one in self.right:
+                continue
+            if len(a[0]) == len(b[0]) and self._is_crossed(a, b):
+                yield "input", f"{a[2]} of its inputs", f"{a[2]} with its inputs exchanged"
+                return
+            waiting += list(zip(a[0], b[0], strict=False))
+
+    def _is_crossed(self, a: Edge, b: Edge) -> bool:
+        """Whether two nodes are given the same kinds of values in another order."""
+        mine, its = (
+            [self._kind(name, self.own) for name in a[0]],
+            [self._kind(name, self.other) for name in b[0]],
+        )
+        return mine != its and sorted(mine) == sorted(its)
+
+    def _kind(self, name: str, layer: str) -> str:
+        maker = self.reader._makers.get(name)
+        return "" if maker is None else f"{maker[2]} {sorted(self._weights(maker, layer))}"
+
+    def _differ(self, one: str, other: str) -> tuple[str, str, str] | None:
+        if one in self.right:
+            return self._sources(one, other)
+        a, b = self.reader._makers.get(one), self.reader._makers.get(other)
+        if a is None or b is None:
+            return self._constants(one, other) if a is b else None
+        mine, its = self._weights(a, self.own), self._weights(b, self.other)
+        if mine != its:
+            if mine and its and not (mine & its):
+                return "input", f"what {min(its)} makes", f"what {min(mine)} makes is read"
+            return None if mine and its else self._operators(a, b)
+        if mine or its:
+            return None
+        if a[2] != b[2]:
+            return self._operators(a, b)
+        return self._attributes(a, b)
+
+    def _sources(self, one: str, other: str) -> tuple[str, str, str] | None:
+        """Two right values: whether they are those of one call of the layer."""
+        mine = {name.removeprefix(self.own) if name.startswith(self.own) else "" for name in self.right[one]}
+        its = {
+            name.removeprefix(self.other) if name.startswith(self.other) else ""
+            for name in self.right.get(other, ())
+        }
+        if not its or mine & its:
+            return None
+        return "input", f"what {min(self.right[other])} gives", f"what {min(self.right[one])} gives is read"
+
+    def _weights(self, edge: Edge, layer: str) -> frozenset[str]:
+        """Names within the layer of the weights that a node reads; one name for all beyond it."""
+        return frozenset(
+            name.removeprefix(layer) if name.startswith(layer) else "what is given to the layer"
+            for name in self.reader.parameters_of(edge)
+        )
+
+    def _operators(self, a: Edge, b: Edge) -> tuple[str, str, str] | None:
+        below = {
+            self.reader._makers[name][2] for name in self.reader.before(a) if name in self.reader._makers
+        }
+        beneath = {
+            self.reader._makers[name][2] for name in self.reader.before(b) if name in self.reader._makers
+        }
+        if b[2] in below:
+            return "operator", f"no {a[2]}", f"{a[2]} more"
+        if a[2] in beneath:
+            return "operator", b[2], f"no {b[2]}: it is left out"
+        return "operator", b[2], a[2]
+
+    def _attributes(self, a: Edge, b: Edge) -> tuple[str, str, str] | None:
+        mine, its = self.reader._nodes.get(a[1][0]), self.reader._nodes.get(b[1][0])
+        if mine is None or its is None or mine.op_type != its.op_type:
+            return None
+        ours, theirs = {**mine.integers, **mine.settings}, {**its.integers, **its.settings}
+        for name in sorted({*ours, *theirs}):
+            if ours.get(name) != theirs.get(name):
+                return "attribute", f"{name} {theirs.get(name)}", f"{a[2]} {name} {ours.get(name)}"
+        return None
+
+    def _constants(self, one: str, other: str) -> tuple[str, str, str] | None:
+        mine, its = self.reader._tensors.get(one), self.reader._tensors.get(other)
+        if mine is None or its is None or max(mine.numel, its.numel) > _FEW:
+            return None
+        a, b = mine.payload.array(), its.payload.array()
+        if (
+            a is None
+            or b is None
+            or a.dtype.kind not in "fiub"
+            or (a.shape == b.shape and np.array_equal(a, b))
+        ):
+            return None
+        return "constant", f"constant {_short(b)}", f"constant {_short(a)}"
+
+
+def _short(value: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> str:
+    flat = value.reshape(-1)
+    text = ", ".join(f"{each:g}" for each in flat[:4].astype(np.float64).tolist())
+    return text if flat.size <= 4 else f"{text}, ..."
