@@ -15,6 +15,7 @@ from analyzer.errors import ModelReadError, UsageError
 from analyzer.model import Place
 from analyzer.model.content import Array
 from analyzer.process.child import Limits
+from analyzer.reconciliation.lines import Line
 from analyzer.text import printable
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.verify.against import (
@@ -38,6 +39,7 @@ from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call
 from analyzer.verify.static import count_alike, find_differences
 from analyzer.verify.verify import local_path, name_node
+from analyzer.verify.weights import SAID
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _NEAR = 6
@@ -90,6 +92,7 @@ def verify_files(
         outputs=(*report.outputs, *missing),
         differences=(*report.differences, *bench.other_differences(report.differences)),
         checked=count_alike(ours, theirs),
+        uncovered=(*bench.hidden(report), *report.uncovered),
     )
 
 
@@ -143,6 +146,10 @@ def _edges(ledger: Ledger) -> Edges:
     ]
 
 
+_NAMED = 3
+"""Weights that a line names."""
+
+
 class _FileBench(Bench):
     """MODEL beside another file."""
 
@@ -165,6 +172,15 @@ class _FileBench(Bench):
         self.files = {} if given is None else given.files
         if given is not None and self.side.is_given:
             super().give(given)
+
+    def hidden(self, report: VerifyReport) -> Iterator[str]:
+        """Weights whose values are others, though no output shows it: a line of the report, no verdict."""
+        suspects = self.rounding.known.suspects
+        others = [name for name, why in suspects.items() if why == SAID[Line.DIFFERING]]
+        if others and report.same:
+            more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
+            listed = ", ".join(map(printable, others[:_NAMED])) + more
+            yield f"inputs that show it: the values of {listed} are others than the other file's"
 
     # What one holds rounded of the other
 
