@@ -94,6 +94,9 @@ def reconcile_files(
         content: how far values are compared.
         progress: told (done, total) in bytes.
         with_constants: whether floats are followed too that an exporter has made, such as masks and tables.
+
+    Raises:
+        UsageError: values of a side cannot be read.
     """
     manifest, keys, weights = _describe(source, with_constants=with_constants)
     nameless = replace(
