@@ -101,7 +101,6 @@ def verify(
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
-    from analyzer.verify.accounting import account_files
     from analyzer.verify.files import verify_files
     from analyzer.verify.given import gather_inputs
 
@@ -118,6 +117,8 @@ def verify(
         if shapes or inputs:
             raise UsageError("--static: runs nothing; leave --shape and --input out")
         ours, theirs = (run.audit(side, content="none") for side in (model, source))
+        from analyzer.verify.accounting import account_files
+
         report = account_files(ours, theirs, told)
         run.finish(
             report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered

@@ -167,6 +167,8 @@ def _work(visit: Visit) -> tuple[Work, str]:
     """What a node computes, and why that is not known."""
     step = visit.step
     is_known = is_own(step.node) or step.node.is_standard
+    if visit.is_closed:
+        return Work(), visit.why
     if not is_known:
         return Work(), visit.why or f"no rule knows {step.node.domain}.{step.node.op_type}"
     try:

@@ -51,6 +51,8 @@ class Visit:
     """What of it cannot be known."""
     branch: str = ""
     """The If that may not run it; empty outside of one."""
+    is_closed: bool = False
+    """Whether it has a body, and nobody has looked into it."""
 
 
 Scope: TypeAlias = "dict[str, Value]"
@@ -189,7 +191,8 @@ class Walk:
         body = self._bodies.get(node.place)
         is_call = body is not None and body in self._graphs
         nested = self._nested.get(node.place, {}) if node.op_type in ("If", "Loop", "Scan") else {}
-        if (is_call or nested) and self._inner > _MOST_INNER:
+        is_closed = bool(is_call or nested) and self._inner > _MOST_INNER
+        if is_closed:
             why = f"bodies hold over {_MOST_INNER:,} nodes, each time that they run; no more are looked at"
             made: tuple[Value, ...] = (replace(_LOST, why=why),) * max(len(node.outputs), 1)
         elif body is not None and is_call and where.depth < _DEEPEST:
@@ -210,7 +213,7 @@ class Walk:
             if name:
                 scope[name] = value
                 self.values[node.graph_path, name] = value
-        yield Visit(step, made, where.times, place, why, where.branch)
+        yield Visit(step, made, where.times, place, why, where.branch, is_closed)
 
     def _call(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         inner: Scope = dict(zip(body.inputs, step.inputs, strict=False))

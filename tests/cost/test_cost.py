@@ -261,3 +261,24 @@ def test_functions_that_double_forty_times_are_told_and_not_followed(tmp_path: P
 
     assert not report.is_complete
     assert "bodies hold over 100,000 nodes" in report.unknown[0].reason
+
+
+def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not looked into is never work of 0."""
+    monkeypatch.setattr("analyzer.cost.walk._MOST_INNER", 3)
+    text = """
+        g (float[2, 6] x, int64 m) => (float[2, 6] y) {
+            t = Constant<value = bool {1}>()
+            y = Loop(m, t, x) <body = b (int64 i, bool c, float[2, 6] h) => (bool d, float[2, 6] o) {
+                d = Identity(c) e = Identity(h) f = Identity(e) k = Identity(f)
+                o = Loop(m, d, k) <body = n (int64 j, bool p, float[2, 6] q) => (bool r, float[2, 6] s)
+                    { r = Identity(p) s = MatMul(q, w) }>
+            }>
+        }
+    """
+    report = cost(tmp_path, text, {"w": noise(6, 6)})
+
+    assert not report.is_complete
+    assert [(row.op_type, "no more are looked at" in row.reason) for row in report.unknown] == [
+        ("Loop", True)
+    ]

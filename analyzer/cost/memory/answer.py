@@ -85,7 +85,8 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
-    with open_account(path, level=asked.level, walked=walk_values(ledger.model, axes)) as account:
+    walked = walk_values(ledger.model, axes) if asked.level is None else None
+    with open_account(path, level=asked.level, walked=walked) as account:
         needed = account.needed(sizes, formulas=True)
         needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
         fits: tuple[Fit, ...] = ()

@@ -40,7 +40,7 @@ def open_account(
             without, the file as it stands, of which onnxruntime is asked nothing.
         version: of onnxruntime, whose kernels' table is taken.
         by_priority: whether it runs what is ready by priority, which is not its default.
-        walked: what tells sizes of the file as it stands that inference does not.
+        walked: what tells sizes of the file as it stands that inference does not; not for a graph of a level.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
@@ -50,4 +50,4 @@ def open_account(
     with open_inference(path) if level is None else open_optimized(path, LEVELS[level]) as inference:
         program = (as_loaded if level is None else as_it_stands)(inference.described)
         plan = plan_buffers(program, order(program.steps), reuses)
-        yield Account(inference, program, plan, walked if level is None else None)
+        yield Account(inference, program, plan, walked)
