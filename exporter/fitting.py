@@ -41,7 +41,6 @@ from analyzer.checkpoints.statedict import (
 from analyzer.errors import SourceError, UsageError
 from analyzer.manifest import OF_CLASS, Buffer, Manifest, Parameter
 from analyzer.model.dtypes import DType
-from analyzer.text import format_bytes
 from exporter.census import (
     TORCH_DTYPES,
     TensorWeights,
@@ -120,7 +119,7 @@ def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) 
         return tensors
     nbytes = sum(4 * math.prod(each.shape) for each in packed.values())
     if nbytes > _MOST_DECODED:
-        raise SourceError(f"its codes decode to {format_bytes(nbytes)}")
+        raise SourceError(f"its codes decode to {nbytes:,} bytes, which only names do without")
     notes += tell_packed(packed)
     array = TensorWeights(tensors).array
     weights = {name: each.decode(array) for name, each in packed.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, bounding, grouping
-from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs
+from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs, with_macs
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
@@ -79,23 +78,14 @@ def compare(
     ours, theirs = (
         load_report(side) if side in saved else run.audit(side, bounded, content) for side in sides
     )
-    ours, theirs = _count(ours, shapes), _count(theirs, shapes)
+    if shapes:
+        ours, theirs = with_macs(ours, shapes), with_macs(theirs, shapes)
     groupings = _group(ours, theirs, grouped)
     from analyzer.comparison.following import follow_changed
 
     with run.progress("following tensors") as tick:
         followed = follow_changed(ours, theirs, content, tick)
     run.emit(compare_ledgers(ours, theirs, *groupings, content=content or "none", followed=followed))
-
-
-def _count(ledger: Ledger, shapes: tuple[str, ...]) -> Ledger:
-    """The ledger with what a run computes, where that is asked for."""
-    if not shapes:
-        return ledger
-    from analyzer.cost.macs import count_macs
-    from analyzer.timing.inputs.sizes import parse_shapes
-
-    return replace(ledger, macs=count_macs(ledger, parse_shapes(shapes)))
 
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:

@@ -12,13 +12,13 @@ from click.core import ParameterSource
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, Judged, bounding, grouping, judging, time_stamp
-from analyzer.commands.run import Run, answering, check_artifact, group_ledger
+from analyzer.commands.run import Run, answering, check_artifact, group_ledger, with_macs
 from analyzer.commands.terminal import say
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.account.ledger import Ledger, Macs
+    from analyzer.account.ledger import Ledger
     from analyzer.model.content import ContentMode
 
 
@@ -80,7 +80,7 @@ def inspect(
 
     with uncollected():
         ledger = replace(run, report="Inspection").audit(models[0], bounded, content)
-        ledger = replace(ledger, macs=_count(ledger, shapes, run))
+        ledger = _counted(ledger, shapes, run)
         report = Inspection(
             ledger=ledger,
             grouping=group_ledger(ledger, grouped),
@@ -94,20 +94,18 @@ _FEW_NODES = 20_000
 """Nodes of a model of which `-v` counts the work without being asked."""
 
 
-def _count(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Macs | None:
-    """What a run computes, where that is asked for; with `-v` also else, if it can be counted.
+def _counted(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Ledger:
+    """The ledger with what a run computes, where that is asked for; with `-v` also else, if it can be counted.
 
     Raises:
         OnnxLedgerError: it is asked for, and cannot be.
     """
-    if not shapes and not (run.output.verbose and (ledger.nodes or 0) <= _FEW_NODES):
-        return None
-    from analyzer.cost.macs import count_macs
-    from analyzer.timing.inputs.sizes import parse_shapes
-
-    with suppress(*(() if shapes else (OnnxLedgerError,))):
-        return count_macs(ledger, parse_shapes(shapes))
-    return None
+    if shapes:
+        return with_macs(ledger, shapes)
+    if run.output.verbose and (ledger.nodes or 0) <= _FEW_NODES:
+        with suppress(OnnxLedgerError):
+            return with_macs(ledger, ())
+    return ledger
 
 
 def _inspect_many(

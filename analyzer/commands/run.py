@@ -209,6 +209,18 @@ def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = 
         return group_by_patterns(ledger, own.patterns, known, match=own.match, origin=own.origin)
 
 
+def with_macs(ledger: Ledger, shapes: Sequence[str]) -> Ledger:
+    """The ledger with what one run at these sizes computes, node by node; other sizes are those that `time` takes.
+
+    Raises:
+        UsageError: a size is of no axis, or inputs cannot be made.
+    """
+    from analyzer.cost.macs import count_macs
+    from analyzer.timing.inputs.sizes import parse_shapes
+
+    return dataclasses.replace(ledger, macs=count_macs(ledger, parse_shapes(shapes)))
+
+
 def search_clock(origin: object, models: int = 1) -> AbstractContextManager[None]:
     """Stop the user's own regexes, which could search forever."""
     return within(

@@ -297,50 +297,42 @@ def _descendants(origin: Seen, bad: Sequence[Seen], passed: Pass) -> list[Seen]:
     return [each for each in bad if each.call.number in reached]
 
 
-def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
-    """The file's values that hold what a call is given, past what only moves it."""
-    waiting, done = list(origin.call.parents), set[int]()
+def _behind(call: Call, passed: Pass, is_end: Callable[[Seen], bool]) -> Iterator[Seen]:
+    """The calls that a call is computed of, each once, the nearest first; nothing behind one that is an end."""
+    waiting, done = list(call.parents), set[int]()
     while waiting:
         number = waiting.pop(0)
         if number in done or number >= len(passed.seen):
             continue
         done.add(number)
         each = passed.seen[number]
+        yield each
+        if not is_end(each):
+            waiting += each.call.parents
+
+
+def _is_telling(seen: Seen) -> bool:
+    return seen.is_telling
+
+
+def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
+    """The file's values that hold what a call is given, past what only moves it."""
+    for each in _behind(origin.call, passed, lambda seen: seen.found is not None or seen.is_telling):
         if each.found is not None:
             yield each.found.name
-        elif not each.is_telling:
-            waiting += each.call.parents
 
 
 def makers_of(call: Call, passed: Pass) -> tuple[int, ...]:
     """The calls that make what a call is given, past what only moves it."""
-    waiting, done, found = list(call.parents), set[int](), []
-    while waiting:
-        number = waiting.pop(0)
-        if number in done or number >= len(passed.seen):
-            continue
-        done.add(number)
-        if passed.seen[number].is_telling:
-            found.append(number)
-        else:
-            waiting += passed.seen[number].call.parents
-    return tuple(found)
+    return tuple(each.call.number for each in _behind(call, passed, _is_telling) if each.is_telling)
 
 
 def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
     """The calls that make what a call is given, and those that move it; None where the file lacks what one makes."""
-    waiting, done = list(origin.call.parents), set[int]()
-    while waiting:
-        number = waiting.pop(0)
-        if number in done or number >= len(passed.seen):
-            continue
-        done.add(number)
-        each = passed.seen[number]
-        if each.is_telling and each.found is None:
-            return None
-        if not each.is_telling:
-            waiting += each.call.parents
-    return tuple(sorted(done))
+    behind = list(_behind(origin.call, passed, _is_telling))
+    if any(each.is_telling and each.found is None for each in behind):
+        return None
+    return tuple(sorted(each.call.number for each in behind))
 
 
 @dataclass(frozen=True, slots=True)
