@@ -12,6 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -96,6 +97,8 @@ class _Account:
     """By the number of a sum: those of its terms."""
     _measured: dict[str, str] = field(default_factory=dict)
     """By the number of a shape: what it is of."""
+    _sums: dict[str, str] = field(default_factory=dict)
+    """By the number of a norm that adds first: what it adds."""
 
     def __post_init__(self) -> None:
         self.graph: Graph = self.ledger.model.graphs[0]
@@ -113,9 +116,11 @@ class _Account:
             or node.op_type in _RANDOM
             or (node.position in carried and node.op_type != "Constant")
         }
+        self._opsets = dict(self.ledger.model.opsets)
+        types = {given.name: given.dtype.name for given in self.graph.signature}
         for name in self.graph.inputs:
             if name not in stored:
-                self.numbers[name] = f"input {name}"
+                self.numbers[name] = f"input {types.get(name, '')} {name}"
 
     def number(self, name: str) -> str:
         """Of a value that is stored, or made."""
@@ -188,8 +193,6 @@ class _Account:
         if node.op_type == "SkipLayerNormalization" and len(node.outputs) > 3 and node.outputs[3]:
             self.numbers[node.outputs[3]] = self._sums[first]
 
-    _sums: dict[str, str] = field(default_factory=dict)
-
     def _take_apart(self, node: Node, inputs: Sequence[str]) -> str:
         """One of onnxruntime's operators as those of ONNX that it stands for."""
         given = [*inputs, "", "", "", ""]
@@ -224,7 +227,10 @@ class _Account:
             given = [term for each in inputs for term in self._terms.get(each, (each,))]
         given = sorted(given) if op_type in _COMMUTE else given
         plain = "" if domain in _PLAIN else domain
-        held = repr((plain, op_type, given, sorted(kept.items(), key=lambda item: item[0])))
+        version = self._opsets.get(
+            plain or "ai.onnx"
+        )  # by which defaults, and what is computed, may be others
+        held = repr((plain, version, op_type, given, sorted(kept.items(), key=lambda item: item[0])))
         found = f"made {hashlib.sha256(held.encode()).hexdigest()}"
         if op_type == "Add":
             self._terms[found] = tuple(given)
@@ -295,11 +301,13 @@ def _is_near(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
 
 
-def _reason(told: Difference) -> str:
-    if told.kind == "weight":
-        return f"{told.parameter}: {told.found}"
-    there = "" if told.expected.endswith(" there") else " in the other file"
-    return f"{told.node}: {told.found}, and {told.expected}{there}"
+def _readers(graph: Graph) -> dict[str, list[str]]:
+    """What is made of each value."""
+    found: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        for name in node.inputs:
+            found.setdefault(name, []).extend(filter(None, node.outputs))
+    return found
 
 
 class _Pairing:
@@ -346,10 +354,7 @@ class _Pairing:
 
     def _account_for_added(self) -> None:
         """Say which of MODEL's own nodes are parts of what the other file has."""
-        readers: dict[str, list[str]] = {}
-        for node in self.here.graph.nodes:
-            for name in node.inputs:
-                readers.setdefault(name, []).extend(filter(None, node.outputs))
+        readers = _readers(self.here.graph)
         open_ones = {name for node in self._added for name in node.outputs if name}
         for node in reversed(self._added):
             outputs = [name for name in node.outputs if name]
@@ -362,10 +367,7 @@ class _Pairing:
 
     def _account_for_others(self) -> None:
         """Say what became of the other file's nodes that MODEL has not as they are."""
-        readers: dict[str, list[str]] = {}
-        for node in self.there.graph.nodes:
-            for name in node.inputs:
-                readers.setdefault(name, []).extend(filter(None, node.outputs))
+        readers = _readers(self.there.graph)
         done = {*self.there.graph.outputs}
         missing = []
         for node in reversed(self.there.graph.nodes):
@@ -444,8 +446,10 @@ class _Pairing:
                 held = "its values in the file are others"
                 yield Difference(module, name, said, "weight", f"{name} as it is there", held)
 
-    def _known(self) -> set[str]:
-        return {*self.there.numbers.values()}
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """Numbers of the other file, all of which are read before MODEL's."""
+        return frozenset(self.there.numbers.values())
 
     def _judge(self, node: Node, other: Node) -> Verdict:
         """Whether two nodes are known to give other values."""
@@ -479,7 +483,7 @@ class _Pairing:
         if a is not None or b is not None:
             return False
         number = self.here.number(mine)
-        if number not in self._known():
+        if number not in self._known:
             return False
         ends = (number, self.there.number(yours))
         return not any(self._leads(*way) for way in (ends, ends[::-1]))

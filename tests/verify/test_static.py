@@ -176,3 +176,37 @@ def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Pat
     assert (folder.returncode, folder.stdout) == (2, "")
     assert "name another .onnx file" in folder.stderr
     assert (shaped.returncode, shaped.stdout) == (2, "")
+
+
+def of_opset(text: str, version: int) -> onnx.ModelProto:
+    proto = text_model(text, {})
+    for each in proto.opset_import:
+        if not each.domain:
+            each.version = version
+    return proto
+
+
+SOFTMAX = "g (float[2,3,3] x) => (float[2,3,3] y) { y = Softmax(x) }"
+"""Before version 13 over all axes but the first, since then over the last."""
+ROOTS = tuple(f"g ({dtype}[2] x) => ({dtype}[2] y) {{ y = Sqrt(x) }}" for dtype in ("float16", "float"))
+ENDS = tuple(
+    f"g (float[2] x) => (float[2] y, float[2] z) {{ {a} = Relu(x) {b} = Tanh(x) }}" for a, b in ("yz", "zy")
+)
+
+
+@pytest.mark.parametrize(
+    ("texts", "versions"),
+    [((SOFTMAX, SOFTMAX), (11, 13)), (ROOTS, (17, 17)), (ENDS, (17, 17))],
+    ids=["versions of an operator", "types of an input", "outputs exchanged"],
+)
+def test_operators_that_look_alike_are_not_proven_the_same(
+    tmp_path: Path, texts: tuple[str, str], versions: tuple[int, int]
+) -> None:
+    files = [
+        save(tmp_path, of_opset(text, version), f"{at}.onnx")
+        for at, (text, version) in enumerate(zip(texts, versions, strict=True))
+    ]
+
+    code, document = ask(files[0], files[1])
+
+    assert (code, document["same"]) == (2, False)
