@@ -58,11 +58,12 @@ def _answer(document: VerifyDocument) -> str:
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
     yield Facts((Fact("against", document.against),), detail=Detail.FIRST)
     yield Notes(tuple(_told(document)), detail=Detail.FIRST)
+    is_static = not document.inputs
     columns = (
         Column("output", Kind.NAME),
-        Column("off by", Kind.ERROR, room=8),
-        Column("signal/error", Kind.DECIBEL, room=7),
-        Column("rounding", Kind.DECIBEL, room=6),
+        Column("off by", Kind.ERROR, room=8, is_hidden=is_static),
+        Column("signal/error", Kind.DECIBEL, room=7, is_hidden=is_static),
+        Column("rounding", Kind.DECIBEL, room=6, is_hidden=is_static),
         Column("verdict", room=9),
     )
     outputs = tuple(
@@ -98,7 +99,8 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
     if document.costs is not None:
         yield from _costs(document.costs)
     yield _differences(document)
-    yield Notes(tuple(f"not tried: {each}" for each in document.uncovered))
+    lead = "" if is_static else "not tried: "
+    yield Notes(tuple(f"{lead}{each}" for each in document.uncovered))
     yield _inputs(document)
 
 

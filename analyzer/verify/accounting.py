@@ -25,7 +25,7 @@ from analyzer.model.operators import MOVES
 from analyzer.model.wiring import NAMED
 from analyzer.text import format_many
 from analyzer.verify.record import Agreement, Difference, First, Pairing, Verdict, VerifyReport
-from analyzer.verify.static import compare_nodes, small_tensors
+from analyzer.verify.static import compare_nodes, small_tensors, without_defaults
 from analyzer.verify.verify import local_path, name_node
 
 _COMMUTE = frozenset({"Add", "Mul", "And", "Or", "Max", "Min", "Sum"})
@@ -34,19 +34,6 @@ _RANDOM = frozenset(
 )
 _HANDING = frozenset({"Identity"})
 _SKIP = frozenset({"SkipLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu", "Gelu"})
-_DEFAULTS: Mapping[str, Mapping[str, object]] = {
-    "LayerNormalization": {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
-    "Softmax": {"axis": -1},
-    "Gelu": {"approximate": "none"},
-    "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
-    "Gather": {"axis": 0},
-    "Reshape": {"allowzero": 0},
-    "Cast": {"saturate": 1},
-    "Conv": {"group": 1},
-    "BatchNormalization": {"epsilon": 1e-5, "momentum": 0.9, "training_mode": 0},
-    "ReduceMean": {"keepdims": 1, "noop_with_empty_axes": 0},
-    "Shape": {"start": 0},
-}
 _ACTIVE = frozenset(
     {
         *(
@@ -221,7 +208,7 @@ class _Account:
     def _number_of(
         self, op_type: str, domain: str, inputs: Sequence[str], settings: Mapping[str, object]
     ) -> str:
-        kept = {key: value for key, value in settings.items() if _DEFAULTS.get(op_type, {}).get(key) != value}
+        kept = without_defaults(op_type, domain, settings)
         given = list(inputs)
         if op_type == "Add":  # terms of a sum, in whatever order they are added
             given = [term for each in inputs for term in self._terms.get(each, (each,))]
@@ -539,11 +526,12 @@ class _Pairing:
         """The account, to zero, and what is not judged, by name."""
         kinds = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
         told = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in kinds)
-        yield f"any inputs, for nothing was run; operators: {told}"
+        yield f"nothing was run; operators: {told}"
         if self.unjudged:
             names = ", ".join(self.unjudged[:_MOST])
             rest = f", and {len(self.unjudged) - _MOST:,} more" if len(self.unjudged) > _MOST else ""
-            yield f"{format_many(len(self.unjudged), 'operator')} without a counterpart of its kind: {names}{rest}"
+            many = format_many(len(self.unjudged), "operator")
+            yield f"nobody knows whether the other file has {many} in its own way: {names}{rest}"
 
 
 _MOST = 8

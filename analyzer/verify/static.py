@@ -15,6 +15,22 @@ _FEW = 16
 """Numbers of a stored tensor that are told."""
 
 
+DEFAULTS: Mapping[str, Mapping[str, object]] = {
+    "LayerNormalization": {"axis": -1, "epsilon": 1e-5, "stash_type": 1},
+    "Gelu": {"approximate": "none"},
+    "Gemm": {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0},
+    "Gather": {"axis": 0},
+    "Reshape": {"allowzero": 0},
+    "Cast": {"saturate": 1},
+    "Conv": {"group": 1},
+    "BatchNormalization": {"epsilon": 1e-5, "momentum": 0.9, "training_mode": 0},
+    "ReduceMean": {"keepdims": 1, "noop_with_empty_axes": 0},
+    "Shape": {"start": 0},
+}
+"""Attributes of ONNX's own operators that say what is so without them, in every version that has them (ONNX operator
+schemas)."""
+
+
 def count_alike(ours: Ledger, theirs: Ledger) -> int:
     """Nodes of one file that have a counterpart of the same name in the other."""
     others = _by_output(theirs.model.graphs[0])
@@ -72,8 +88,8 @@ def compare_nodes(
             yield (
                 "attribute",
                 None,
-                f"{key} {theirs.get(key, 'default')}",
-                f"{key} {ours.get(key, 'default')}",
+                f"{key} {_said(theirs.get(key, 'default'))}",
+                f"{key} {_said(ours.get(key, 'default'))}",
             )
     for slot, (mine, yours) in enumerate(zip(node.inputs, twin.inputs, strict=False)):
         a, b = stored.get(mine), stored_there.get(yours)
@@ -91,8 +107,19 @@ def _operator(node: Node) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
+def without_defaults(op_type: str, domain: str, settings: Mapping[str, object]) -> dict[str, object]:
+    """The attributes that say something: not those that are as they would be if nobody said them."""
+    usual = DEFAULTS.get(op_type, {}) if domain in ("", "ai.onnx") else {}
+    return {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
+
+
 def _settings(node: Node) -> dict[str, object]:
-    return {**node.integers, **node.settings}
+    return without_defaults(node.op_type, node.domain, {**node.integers, **node.settings})
+
+
+def _said(value: object) -> str:
+    """An attribute; a float, which a file stores in single precision, in the fewest digits that tell it."""
+    return str(np.float32(value)) if isinstance(value, float) else str(value)
 
 
 def _is_rounded(one: StoredTensor, other: StoredTensor) -> bool:

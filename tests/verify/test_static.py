@@ -189,6 +189,9 @@ def of_opset(text: str, version: int) -> onnx.ModelProto:
 SOFTMAX = "g (float[2,3,3] x) => (float[2,3,3] y) { y = Softmax(x) }"
 """Before version 13 over all axes but the first, since then over the last."""
 ROOTS = tuple(f"g ({dtype}[2] x) => ({dtype}[2] y) {{ y = Sqrt(x) }}" for dtype in ("float16", "float"))
+AXES = tuple(
+    f"g (float[2,3,3] x) => (float[2,3,3] y) {{ y = Softmax{axis}(x) }}" for axis in ("<axis = -1>", "")
+)
 ENDS = tuple(
     f"g (float[2] x) => (float[2] y, float[2] z) {{ {a} = Relu(x) {b} = Tanh(x) }}" for a, b in ("yz", "zy")
 )
@@ -196,8 +199,8 @@ ENDS = tuple(
 
 @pytest.mark.parametrize(
     ("texts", "versions"),
-    [((SOFTMAX, SOFTMAX), (11, 13)), (ROOTS, (17, 17)), (ENDS, (17, 17))],
-    ids=["versions of an operator", "types of an input", "outputs exchanged"],
+    [((SOFTMAX, SOFTMAX), (11, 13)), (AXES, (11, 11)), (ROOTS, (17, 17)), (ENDS, (17, 17))],
+    ids=["versions of an operator", "defaults of a version", "types of an input", "outputs exchanged"],
 )
 def test_operators_that_look_alike_are_not_proven_the_same(
     tmp_path: Path, texts: tuple[str, str], versions: tuple[int, int]
