@@ -15,7 +15,7 @@ from analyzer.budget.record import BudgetReport, Rule, Verdict
 from analyzer.documents.inspect import InspectDocument, Model, Totals
 from analyzer.documents.saved import rebuild
 from analyzer.errors import UsageError
-from analyzer.fleet.lake import Lake
+from analyzer.fleet.lake import OF_RUN, Lake
 from analyzer.fleet.record import TABLES
 
 Row = dict[str, Any]
@@ -78,7 +78,7 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
 
 def _document(name: str, row: Row, rows: Rows) -> Row:
     """What `inspect` wrote of the model."""
-    told = {key: row[key] for key in InspectDocument.__struct_fields__ if key in row}
+    told = {key: row[key] for key in InspectDocument.__struct_fields__ if key in row and key not in OF_RUN}
     model = {key: row[key] for key in Model.__struct_fields__ if key in row and key != "path"}
     model["opsets"] = dict(model["opsets"] or ())
     for end in ("inputs", "outputs"):

@@ -38,6 +38,9 @@ _LEFT_OUT = {
 }
 """Fields of the documents that a table has in its own way, or that one file alone never has."""
 
+OF_RUN = ("macs", "nodes_without_macs", "memory_bytes", "sizes")
+"""Columns of `models` that say what a run takes, where sizes were given; no document of `inspect` has them so."""
+
 _OF_MODEL = (
     *("components", "content", "roles", "quantization", "accounts", "dtypes"),
     *("by", "depth", "overlap", "ungrouped", "blocks"),
@@ -58,7 +61,7 @@ def schemas() -> Mapping[str, pa.Schema]:
         *_fields(inspect_records.Totals),
         *((name, whole[name]) for name in _OF_MODEL),
     ]
-    run = [("macs", number), ("nodes_without_macs", number), ("memory_bytes", number), ("sizes", text)]
+    run = [(name, text if name == "sizes" else number) for name in OF_RUN]
     prints = [
         ("digest", text),
         ("sketch", pa.list_(pa.float32())),

@@ -269,6 +269,10 @@ def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_pat
         }
     ranked = [Path(row["model"]).name for row in answer_question(tmp_path / "lake", "work").records]
     assert ranked == ["open.onnx", "fixed.onnx"]
+    (tmp_path / "zoo" / "broken.onnx").unlink()
+    run_here("survey", tmp_path / "zoo", "-o", tmp_path / "lake", "--shape", "batch=32,sequence=7", "--quiet")
+    assert run_here("check", tmp_path / "lake", "--max-parameters", "512").returncode == 0
+    assert run_here("check", tmp_path / "lake", "--max-parameters", "511").returncode == 1
 
 
 def test_sizes_of_a_sweep_are_refused(tmp_path: Path) -> None:
