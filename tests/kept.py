@@ -53,6 +53,7 @@ def home(*recipes: str) -> Path:
     for path in sources(*recipes):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     kept = Path(os.environ.get("ONNXLEDGER_KEPT", ROOT / "build" / "kept")).resolve()
+    digest.update(str(kept).encode())  # exports name the folder that they were made in, which may have moved
     found = kept / f"{recipes[0].replace('.', '-')}-{digest.hexdigest()[:16]}"
     found.mkdir(parents=True, exist_ok=True)
     os.utime(found)
