@@ -232,7 +232,7 @@ def printable(text: str) -> str:
     >>> printable("onnx::MatMul_123"), printable("block #3")
     ('onnx::MatMul_123', 'block #3')
     """
-    escaped = "".join(c if c.isprintable() else _escape(c) for c in text)
+    escaped = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
     return _COMMAND.sub(lambda mark: f"\\x{ord(mark[0]):02x}", escaped)
 
 

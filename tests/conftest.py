@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -128,6 +129,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         ]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them."""
+    gc.collect()
+    gc.freeze()
 
 
 # Which test of the quick lane runs now, if one does.

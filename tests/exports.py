@@ -97,11 +97,10 @@ TYPED = sampled(
     [
         *((name, "fp32") for name in [*CONFIGS, "factory"]),
         ("bert", "fp16"),
-        ("t5", "fp16"),
         ("resnet", "fp16"),
     ],
 )
-"""Each model, and the three kinds of layers there are in half the precision."""
+"""Each model, and two kinds of layers in half the precision."""
 
 FACTORY = """
 import torch

@@ -31,7 +31,7 @@ from exporter.inputs import forward_names  # noqa: E402
 
 pytestmark = pytest.mark.export
 
-GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["llama", "t5", "whisper"])
+GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["llama", "t5"])
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.

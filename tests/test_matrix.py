@@ -45,8 +45,17 @@ TRANSFORMS_OF = {
     "vit/legacy": ("nbits", "nbits-zero-point"),
     "resnet/static": ("ort-extended", "int8"),
 }
-LIKE_OTHERS = {"roberta/static", "bert-classifier/fused", "opt/static", "mistral/dynamo", "qwen3/fused"}
-"""Exports that differ from another one in the sample by the numbers of their config, or by a head."""
+LIKE_OTHERS = {
+    "roberta/static",
+    "bert-classifier/fused",
+    "distilbert/dynamic",
+    "opt/static",
+    "mistral/dynamo",
+    "qwen3/fused",
+    "gemma/static",
+    "bart/fused",
+}
+"""Exports that differ from another one in the sample by the numbers of their config, by a head, or in small things."""
 SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime", "onnxslim")  # each in another process
 EVERY = [*SAMPLE, *sorted(KNOWN.keys() - SAMPLE)]

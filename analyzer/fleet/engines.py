@@ -83,11 +83,15 @@ def connect_dask(jobs: int | None, address: str | None) -> Engine:
             " `dask scheduler` and `dask worker` start one"
         )
     try:
-        client = distributed.Client(place, timeout="10s")
+        client = distributed.Client(place, timeout=_PATIENCE)
     except (OSError, ValueError) as error:
         line = str(error).splitlines()[0]
         raise UsageError(f"--engine dask: {place}: cannot be reached: {line}") from error
     return _Dask(client, jobs)
+
+
+_PATIENCE = 10
+"""Seconds that a cluster may take to answer."""
 
 
 class _Dask:

@@ -16,6 +16,7 @@ from commands import run_here
 from fleets import add, content, survey, weights
 
 from analyzer.errors import MissingExtraError, UsageError
+from analyzer.fleet import engines
 from analyzer.fleet.engines import find_engine
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +110,8 @@ def test_a_cluster_whose_address_nobody_told_is_refused(
 
 
 @pytest.mark.slow
-def test_a_cluster_that_is_not_there_is_refused() -> None:
+def test_a_cluster_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_PATIENCE", 0.2)
     with pytest.raises(UsageError, match="cannot be reached"):
         find_engine("dask", None, "tcp://127.0.0.1:1")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 from analyzer.formats.markdown import pieces
 from analyzer.formats.markdown.writer import write_blocks
@@ -64,9 +65,9 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest
     if len(text) <= longest:
         return text
     blocks = list(_blocks(page, 1, verbose))
-    while len(text := write_blocks([*blocks, _CUT])) > longest:
-        del blocks[-1]
-    return text
+    ends = accumulate(len(write_blocks([block])) + 1 for block in blocks)  # an empty line is between two
+    room = longest - len(write_blocks([_CUT]))
+    return write_blocks([*(block for block, end in zip(blocks, ends, strict=True) if end <= room), _CUT])
 
 
 def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
