@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -597,7 +598,12 @@ def at(document: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def is_refused(document: dict[str, Any], name: str) -> bool:
-    return not Validator(load_schema(name)).is_valid(document)
+    return not validator(name).is_valid(document)
+
+
+@functools.cache
+def validator(name: str) -> Validator:
+    return Validator(load_schema(name))
 
 
 def documents(folder: Path) -> list[tuple[str, dict[str, Any]]]:
@@ -692,13 +698,21 @@ TIMES = frozenset(
 @pytest.mark.slow
 def test_a_float_is_refused_where_an_integer_is_promised(tmp_path: Path) -> None:
     for name, document in documents(tmp_path):
-        for path in numbers(document):
+        for path in one_of_each(numbers(document)):
             if path[-1] in TIMES:
                 continue
-            changed = copy.deepcopy(document)
-            at(changed, path[:-1])[path[-1]] += 0.5
+            holder, value = at(document, path[:-1]), at(document, path)
+            holder[path[-1]] = value + 0.5
+            assert is_refused(document, name), (name, path)
+            holder[path[-1]] = value
 
-            assert is_refused(changed, name), (name, path)
+
+def one_of_each(paths: Iterable[tuple[str | int, ...]]) -> list[tuple[str | int, ...]]:
+    """The first of those that differ by places in lists alone, whose items have one schema."""
+    first: dict[tuple[str | int, ...], tuple[str | int, ...]] = {}
+    for path in paths:
+        first.setdefault(tuple("" if isinstance(step, int) else step for step in path), path)
+    return [*first.values()]
 
 
 @pytest.mark.parametrize("report", REPORTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -54,6 +55,7 @@ def _own_script() -> str:
     return f'(() => {{\n"use strict";\n{parts}}})();\n'
 
 
+@functools.cache
 def _read(path: str) -> str:
     text = resources.files(__package__).joinpath(path).read_text(encoding="utf-8")
     assert "</" not in text or not any(f"</{tag}" in text.lower() for tag in ("script", "style"))
@@ -65,7 +67,9 @@ def _checksum(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
+@functools.cache
 def _environment() -> Environment:
+    """Compiled once: a process may write many pages."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
