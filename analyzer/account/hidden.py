@@ -303,6 +303,9 @@ def _trailing(has_numbers: Array, block: int) -> int:
 _ALIKE = 0.99
 """Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
 
+_SOME_ALIKE = 0.5
+"""What 4,096 of the elements show where all are alike: those of unlike matrices stay below 0.1."""
+
 _LEAST_TABLE = 64
 """Elements of a table that a part of a weight may repeat, at least."""
 
@@ -327,11 +330,23 @@ def _is_part(array: Array, table: Array) -> bool:
             if matrix.shape[1] != part.shape[1] or rest <= 0:
                 continue
             for start in {0, rest}:
-                here = matrix[start : start + part.shape[0]].astype(np.float64).reshape(-1)
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    if abs(float(np.corrcoef(here, part.astype(np.float64).reshape(-1))[0, 1])) >= _ALIKE:
-                        return True
+                here = matrix[start : start + part.shape[0]]
+                if _alike(*_some(here, part)) >= _SOME_ALIKE and _alike(here, part) >= _ALIKE:
+                    return True
     return False
+
+
+def _alike(one: Array, other: Array) -> float:
+    """The correlation of the elements of two arrays of one shape, without its sign."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found = np.corrcoef(*(array.astype(np.float64).reshape(-1) for array in (one, other)))
+    return abs(float(found[0, 1]))
+
+
+def _some(*arrays: Array) -> list[Array]:
+    """The same elements of each: at most 64 rows and 64 columns, spread evenly."""
+    rows, columns = (np.linspace(0, size - 1, min(size, 64), dtype=np.intp) for size in arrays[0].shape)
+    return [array[np.ix_(rows, columns)] for array in arrays]
 
 
 _NOTED = "provenance:input-spec"
