@@ -31,7 +31,6 @@ from analyzer.commands.terminal import drop, drop_unwritten, say
 from analyzer.commands.time import time
 from analyzer.commands.verify import verify
 from analyzer.errors import ConfigError, OnnxLedgerError
-from analyzer.version import version
 
 
 def main() -> None:
@@ -82,10 +81,24 @@ def _say_lines(text: str) -> None:
         say(line)
 
 
+_VERSION = "Show the version and exit."
+
+
+def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> None:
+    """Looked up when it is asked for: the list of what is installed takes as long to load as click."""
+    if value and not context.resilient_parsing:
+        from analyzer.version import version
+
+        click.echo(f"{context.command_path} {version()}")
+        context.exit()
+
+
 @click.group(
     cls=AuditGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
 )
-@click.version_option(version(), message="%(prog)s %(version)s")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help=_VERSION
+)
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
 
