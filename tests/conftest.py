@@ -125,7 +125,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = [
             item
             for item in items
-            if not {"drawn", "golden", "printed"} & set(getattr(item, "fixturenames", ()))
+            if not {"counted", "drawn", "golden", "printed"} & set(getattr(item, "fixturenames", ()))
         ]
         items[:] = [item for item in items if item not in others]
         config.hook.pytest_deselected(items=others)

@@ -1,0 +1,106 @@
+"""How much each command computes for one small model: no command may take a fifth more than what is written down.
+
+Time differs by machine and by what else it does; the calls that Python makes, and the most bytes that it holds at once,
+hardly do. `make golden` writes them down anew; read the difference.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import json
+import pstats
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import run_here
+from models import Values, manifest_of, noise, parameter, save, text_model
+
+from analyzer import save_manifest
+
+EFFORT = Path(__file__).parent / "golden" / "effort.json"
+LAYERS, WIDTH, WORDS = 12, 16, 3_000
+ALLOWED = 1.2
+"""What may be taken of what is written down."""
+
+COMMANDS = {
+    "inspect": "inspect model.onnx",
+    "inspect json": "inspect model.onnx --format json",
+    "inspect blocks": "inspect model.onnx --by block,role",
+    "inspect work": "inspect model.onnx --shape n=8",
+    "reconcile": "reconcile model.onnx --against manifest.json",
+    "compare": "compare model.onnx other.onnx",
+    "check": "check model.onnx --max-parameters 1M --no-duplicates",
+    "cost": "cost model.onnx --shape n=8",
+    "recover": "recover model.onnx --against manifest.json -o recovered.safetensors",
+    "graph": "graph model.onnx",
+    "show": "show saved.json",
+    "page": "inspect model.onnx --quiet -o page.html",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of many layers, one that differs in a value, and what PyTorch has of it."""
+    folder = tmp_path_factory.mktemp("effort")
+    weights: Values = {"embeddings.word_embeddings.weight": noise(WORDS, WIDTH, seed=0)}
+    lines, last = ['x0 = Gather("embeddings.word_embeddings.weight", input_ids)'], "x0"
+    for layer in range(LAYERS):
+        for at, part in enumerate(("query", "key", "value", "output", "up", "down")):
+            name, value = f"encoder.layer.{layer}.{part}", f"x{len(lines)}"
+            weights[f"{name}.weight"] = noise(WIDTH, WIDTH, seed=100 * layer + 2 * at + 1)
+            weights[f"{name}.bias"] = noise(WIDTH, seed=100 * layer + 2 * at + 2)
+            lines.append(f'{value}_made = MatMul({last}, "{name}.weight")')
+            lines.append(f'{value}_moved = Add({value}_made, "{name}.bias")')
+            lines.append(f"{value} = Tanh({value}_moved)")
+            last = value
+    graph = f"g (int64[n] input_ids) => (float[n,{WIDTH}] {last}) {{ {chr(10).join(lines)} }}"
+    save(folder, text_model(graph, weights))
+    save(
+        folder, text_model(graph, {**weights, "encoder.layer.3.up.bias": noise(WIDTH, seed=9)}), "other.onnx"
+    )
+    stored = (
+        (name, array.T.copy() if name.startswith("encoder") else array) for name, array in weights.items()
+    )
+    save_manifest(manifest_of(*(parameter(name, array) for name, array in stored)), folder / "manifest.json")
+    run_here("inspect", "model.onnx", "-o", "saved.json", "--quiet", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def counted(request: pytest.FixtureRequest) -> Callable[[str, dict[str, int]], None]:
+    """`counted(name, found)` holds counts to those in tests/golden/effort.json, which `make golden` rewrites."""
+
+    def hold(name: str, found: dict[str, int]) -> None:
+        known = json.loads(EFFORT.read_text(encoding="utf-8")) if EFFORT.is_file() else {}
+        if request.config.getoption("--update-golden"):
+            known = {each: known[each] for each in sorted(COMMANDS) if each in known} | {name: found}
+            EFFORT.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        over = {
+            what: (count, known[name][what])
+            for what, count in found.items()
+            if count > ALLOWED * known[name][what]
+        }
+        assert not over, f"{name}: {over}; if that is worth it: make golden"
+
+    return hold
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_takes_a_fifth_more_than_is_written_down(
+    name: str, place: Path, counted: Callable[[str, dict[str, int]], None]
+) -> None:
+    arguments = COMMANDS[name].split()
+    done = run_here(*arguments, cwd=place)  # modules are loaded, expressions compiled, templates read
+    assert done.returncode in (0, 1), done.stderr
+
+    with cProfile.Profile() as profile:
+        run_here(*arguments, cwd=place)
+    tracemalloc.start()
+    run_here(*arguments, cwd=place)
+    _, held = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    counted(name, {"calls": pstats.Stats(profile).total_calls, "bytes held": held})
