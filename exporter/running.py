@@ -240,7 +240,8 @@ class RunningModule:
         Args:
             seed: of what is drawn; whole numbers stay within those of the example, masks stay as they are.
             kind: `example`; `small`, a batch of one and shorter lengths; `single`, a batch and lengths of one; `long`,
-                a batch of one and the greatest lengths: as far as the file's axes may vary.
+                a batch of one and the greatest lengths: as far as the file's axes may vary; `whole`, the example with
+                its whole numbers, some of which may be marks that a module counts.
         """
         generator = torch.Generator().manual_seed(seed)
         found = {}
@@ -250,7 +251,8 @@ class RunningModule:
             value = _fit(
                 leaf.value, dims, {axis: lengths[n] for axis, n in leaf.axes.items() if n in lengths}
             )
-            found[name] = _draw(value, generator).numpy() if seed else value.numpy()
+            is_drawn = seed and (kind != "whole" or value.is_floating_point())
+            found[name] = _draw(value, generator).numpy() if is_drawn else value.numpy()
         return found
 
     @property
@@ -266,7 +268,7 @@ class RunningModule:
 
     def _lengths(self, kind: str) -> dict[str, int]:
         """How long each axis that may vary is."""
-        if kind == "example":
+        if kind in ("example", "whole"):
             return {}
         axes: dict[str, list[tuple[int, _Leaf]]] = {}
         for leaf in self._leaves:
@@ -637,6 +639,17 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
             for at, (_, tensor) in enumerate(_tensors(value)):
                 yield (str(key) if not at else ""), tensor
         return
+    parts = [getattr(given, name) for name in _CACHES if hasattr(given, name)] or getattr(
+        given, "layers", None
+    )
+    if isinstance(parts, list) and not isinstance(
+        given, torch.nn.Module
+    ):  # a cache of transformers is no pytree
+        for part in parts:
+            held = [getattr(part, name, None) for name in ("keys", "values")]
+            tensors = [each for each in held if isinstance(each, torch.Tensor)]
+            yield from (("", each) for each in tensors) if tensors else _tensors(part)
+        return
     try:
         leaves = _pytree.tree_leaves(given)
     except Exception:  # noqa: BLE001  a class that the library does not know has no tensors to give
@@ -645,6 +658,9 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
         if isinstance(leaf, torch.Tensor):
             yield "", leaf
 
+
+_CACHES = ("self_attention_cache", "cross_attention_cache")
+"""The parts of the cache of an encoder with a decoder."""
 
 _T = TypeVar("_T")
 

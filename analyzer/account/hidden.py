@@ -339,7 +339,7 @@ def _is_part(array: Array, table: Array) -> bool:
 def _alike(one: Array, other: Array) -> float:
     """The correlation of the elements of two arrays of one shape, without its sign."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.corrcoef(*(array.astype(np.float64).reshape(-1) for array in (one, other)))
+        found = np.corrcoef(one.astype(np.float64).reshape(-1), other.astype(np.float64).reshape(-1))
     return abs(float(found[0, 1]))
 
 

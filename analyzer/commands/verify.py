@@ -15,6 +15,7 @@ from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import import_exporter, reconcile_with, require_beside
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
+from analyzer.text import format_many
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -176,7 +177,8 @@ def verify_source(
     exporter = import_exporter(_PURPOSE)
     from analyzer.checkpoints import Original
     from analyzer.verify.against import verify_module
-    from analyzer.verify.weights import check_whole, give_back, known_of
+    from analyzer.verify.weights import find_lost, give_back, known_of
+    from exporter.fitting import tracer_of
     from exporter.running import run_beside
 
     resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
@@ -184,15 +186,25 @@ def verify_source(
     side = run_beside(resolved, [(value.name, value.dims or ()) for value in graph.signature])
     manifest = exporter.take_census(resolved.model, {}, evidence=False)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
-    result = reconcile_with(ledger, Original(manifest, values), None, run)
+    trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
+    result = reconcile_with(ledger, Original(manifest, values, trace=trace), None, run)
     notes = [] if result.balanced else [f"the weights of {source}: the file does not balance against them"]
-    if is_made_up:
-        check_whole(result, source)
+    lost = find_lost(result) if is_made_up else []
+    named = f"{format_many(len(lost), 'parameter')}, as {', '.join(lost[:3])}"
+    if lost:
+        notes.append(
+            f"the values of {named}: {source} has none, the file does not give them back, and any will do"
+        )
     exchange = give_back(result, side, is_all=is_made_up)
     run.tell("running both sides")
     against = f"{resolved.class_name}, {source}"
     known = known_of(result)
-    return verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given)
+    report = verify_module(ledger, side, against, seeds, limits, notes, known, exchange, stamp, given)
+    if lost and not report.same:
+        raise UsageError(
+            f"{source}: has no weights, and {named}, cannot be recovered from the file; name a SOURCE with weights"
+        )
+    return report
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:

@@ -176,6 +176,7 @@ class FileSide:
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
         """Values for the inputs, by name; masks of all seeds but the first have padding."""
+        kind = kind if kind in self._feeds else "example"
         npz = None if self._npz is None else str(self._npz)
         found = {feed.name: make_array(feed, seed, npz) for feed in self._feeds[kind]}
         for feed in self._feeds[kind] if seed else ():

@@ -133,7 +133,10 @@ class Side(Protocol):
     """A module, or a file, that is fed what the file is fed."""
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
-        """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them."""
+        """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them.
+
+        Of the kind `whole`, whole numbers are those of the example.
+        """
         ...
 
     @property

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from analyzer.errors import UsageError
 from analyzer.model import Key
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
@@ -63,20 +62,15 @@ def known_of(result: Reconciliation) -> Known:
     return Known(suspects, strangers, {name: tuple(keys) for name, keys in held.items()})
 
 
-def check_whole(result: Reconciliation, source: str) -> None:
-    """Refuse a side without weights where the file does not give all of them back.
-
-    Raises:
-        UsageError: it does not.
-    """
+def find_lost(result: Reconciliation) -> list[str]:
+    """Parameters that forward may read, and that the file does not give back."""
     recovery = recover_state(result)
     read = {parameter.name for parameter in result.manifest.parameters if parameter.read is not False}
     lost = [each.name for each in recovery.lost if each.name in read]
-    if lost:
-        raise UsageError(
-            f"{source}: has no weights, and {len(lost)} parameters cannot be recovered from the file, "
-            f"as {', '.join(lost[:3])}; name a SOURCE with weights"
-        )
+    unfolded = (
+        {name for _, name, _ in unfold(result, Restorer(result.ledger), is_all=True)} if lost else set()
+    )
+    return [name for name in lost if name not in unfolded]
 
 
 def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Exchange:
@@ -106,7 +100,7 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         found.setdefault(_owner(name), {})[name] = value
     for owner, name, value in (*_copies(result, restorer), *buffers_of(result, restorer)):
         found.setdefault(owner, {})[name] = value
-    for owner, name, value in () if is_all else unfold(result, restorer):
+    for owner, name, value in unfold(result, restorer, is_all=is_all):
         found.setdefault(owner, {})[name] = value
     stored = _stored(result)
     tensors_of = {
@@ -285,14 +279,22 @@ def decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | None
 
 
 def unfold(
-    result: Reconciliation, restorer: Restorer, biases: Mapping[str, str] | None = None
+    result: Reconciliation,
+    restorer: Restorer,
+    biases: Mapping[str, str] | None = None,
+    *,
+    is_all: bool = False,
 ) -> Iterator[tuple[str, str, Array]]:
     """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these.
+
+    Of the many weights and normalizations that give what the file has, those of which the normalization only adds the
+    bias: its scale is 1, its mean 0, and its variance and eps together are 1.
 
     Args:
         result: the reconciliation.
         restorer: of its file.
         biases: the bias of each convolution by its weight; None where it has the name that PyTorch gives it.
+        is_all: whether those too whose weights the file holds as they were folded, not rounded.
     """
     lines = {line.name: line for line in result.parameters}
     norms = {norm.module: norm for norm in result.manifest.batch_norms}
@@ -302,30 +304,52 @@ def unfold(
         for name in each.names
     }
     for line in result.parameters:
-        if not is_rounded(line) or Line.FOLDED_BATCHNORM not in line.chain or len(line.pieces) != 1:
+        if Line.FOLDED_BATCHNORM not in line.chain or not (is_all or is_rounded(line)):
             continue
-        piece = line.pieces[0]
-        if piece.computed is None or not piece.computed.rule.startswith(_FOLDED):
+        norm = norms.get(_folded_with(line))
+        shift = None if norm is None else lines.get(norm.bias or "")
+        if norm is None or line.name in (norm.weight, norm.bias):
             continue
-        norm = norms[piece.computed.rule.removeprefix(_FOLDED)]
-        shift = lines.get(norm.bias or "")
         if shift is None or not shift.entries or shift.line in UNBALANCED:
             continue
         bias = decode(restorer, result, shift.entries[0])
-        plain = [dataclasses.replace(piece, computed=None)]
-        parts = [*restorer.values(shapes[line.name], DType.FLOAT, plain)]
-        if bias is None or not parts:
+        whole = _folded_weight(result, restorer, line, shapes[line.name])
+        if bias is None or whole is None:
             continue
         owner, count = _owner(line.name), bias.size
         own = f"{owner}.bias" if biases is None else biases.get(line.name, "")
-        whole = np.concatenate([part.reshape(-1) for part in parts]).reshape(shapes[line.name])
         yield owner, line.name, whole
         for name, value in (
             (norm.bias, bias.reshape(-1).astype(np.float32)),
             (norm.weight, np.ones(count, np.float32)),
             (norm.running_mean, np.zeros(count, np.float32)),
-            (norm.running_var, np.ones(count, np.float32)),
+            (norm.running_var, np.full(count, max(1 - norm.eps, 0), np.float32)),
             (own, np.zeros(shapes.get(own, ()), np.float32)),
         ):
             if name and name in shapes:
                 yield owner, name, value
+
+
+def _folded_with(line: ParameterLine) -> str:
+    """The batch normalization that is folded into a weight; "" where nothing says which."""
+    rule = next((piece.computed.rule for piece in line.pieces if piece.computed is not None), None)
+    if rule is None and not line.pieces:  # without values, its reader or its notes say so
+        return line.decided_by.rpartition(" ")[2] if line.decided_by else ""
+    return rule.removeprefix(_FOLDED) if rule is not None and rule.startswith(_FOLDED) else ""
+
+
+def _folded_weight(
+    result: Reconciliation, restorer: Restorer, line: ParameterLine, shape: tuple[int, ...]
+) -> Array | None:
+    """A weight as the file has it, in PyTorch's shape; None where that is not known.
+
+    Without values nothing tells which way a matrix lies; the kernels of convolutions lie as PyTorch has them.
+    """
+    if len(line.pieces) == 1:
+        plain = [dataclasses.replace(line.pieces[0], computed=None)]
+        parts = [part.reshape(-1) for part in restorer.values(shape, DType.FLOAT, plain)]
+        return np.concatenate(parts).reshape(shape) if parts else None
+    if line.pieces or len(line.entries) != 1 or len(shape) < 3:
+        return None
+    value = decode(restorer, result, line.entries[0])
+    return value.astype(np.float32) if value is not None and value.shape == shape else None
