@@ -98,7 +98,11 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
         value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         found.setdefault(_owner(name), {})[name] = value
-    for owner, name, value in (*_copies(result, restorer), *buffers_of(result, restorer)):
+    for owner, name, value in (
+        *_copies(result, restorer),
+        *_expanded(result, restorer),
+        *buffers_of(result, restorer),
+    ):
         found.setdefault(owner, {})[name] = value
     for owner, name, value in unfold(result, restorer, is_all=is_all):
         found.setdefault(owner, {})[name] = value
@@ -192,6 +196,25 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
                 key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
             ]
             yield _owner(parameter.name), name, values[[*mine, *free, *values][0]]
+
+
+_EXPANDED = re.compile(r"expand\(([\w.]+), \[[-\d, ]*\]\)")
+"""What a program does to a parameter that it repeats along new or longer axes before the last."""
+
+
+def _expanded(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
+    """Parameters that were repeated before they were rounded: once what the file has several times."""
+    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
+    for line in result.entries:
+        match = _EXPANDED.fullmatch(line.expression or "")
+        if line.line is not Line.EVALUATED or match is None or match[1] not in shapes:
+            continue
+        value, shape = decode(restorer, result, line.key), shapes[match[1]]
+        if value is None or not value.size or value.size % math.prod(shape):
+            continue
+        repeats = value.reshape(-1, math.prod(shape))
+        if np.array_equal(repeats, np.broadcast_to(repeats[:1], repeats.shape)):
+            yield _owner(match[1]), match[1], repeats[0].reshape(shape).astype(np.float32)
 
 
 def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:

@@ -1,4 +1,4 @@
-"""A SOURCE that is a config alone: PyTorch computes with what the file gives back, and what it lacks must not matter."""
+"""A SOURCE that is a config alone: PyTorch computes with what the file gives back, and the rest must not matter."""
 
 from __future__ import annotations
 

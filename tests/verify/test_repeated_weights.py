@@ -1,0 +1,75 @@
+"""A parameter that is repeated before it is rounded: what rounding costs is no difference in what is computed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+
+pytest.importorskip("torch")
+pytestmark = [pytest.mark.time, pytest.mark.export]
+
+FACTORY = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.token = nn.Parameter(torch.randn(1, 1, 64))
+        self.first, self.last = nn.Linear(64, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        hidden = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        return self.last(torch.relu(self.first(hidden)))
+
+
+def build():
+    return Net().eval(), (torch.randn(2, 3, 64),)
+"""
+
+
+def round_all(source: Path, target: Path) -> None:
+    from onnxruntime.quantization import CalibrationDataReader, quantize_static
+
+    samples = [{"x": np.random.default_rng(seed).normal(size=(2, 3, 64)).astype("f4")} for seed in range(4)]
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def get_next(self) -> dict[str, object] | None:
+            return samples.pop() if samples else None
+
+    quantize_static(source, target, Reader())
+
+
+def test_what_was_repeated_and_rounded_is_given_back_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "repeating_net.py").write_text(FACTORY)
+    done = run_here("export", "repeating_net:build", "--static", "-o", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
+    held = {each.name: tuple(each.dims) for each in onnx.load("rounded.onnx").graph.initializer}
+    assert (2, 1, 64) in held.values(), held  # once for each of a batch
+
+    honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:build")
+
+    assert honest.returncode == 0, honest.stdout + honest.stderr
+    assert "computes the same: 1 output" in honest.stdout
+
+    model = onnx.load("rounded.onnx")
+    (token,) = (each for each in model.graph.initializer if tuple(each.dims) == (2, 1, 64))
+    codes = onnx.numpy_helper.to_array(token).copy()
+    codes[1] = codes[1][..., ::-1]  # of one of the two alone
+    token.CopyFrom(onnx.numpy_helper.from_array(codes, token.name))
+    onnx.save(model, "changed.onnx")
+
+    changed = run_here("verify", "changed.onnx", "--against", "repeating_net:build")
+
+    assert changed.returncode == 1
+    assert "DIFFERS" in changed.stdout
