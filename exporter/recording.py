@@ -8,13 +8,15 @@ sees what the pass would give then.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, resolve_name
+
+from analyzer.model.dtypes import round_to_half
 
 _TAG = "_onnxledger_call"
 _QUIET = frozenset(
@@ -27,6 +29,8 @@ _QUIET = frozenset(
 )
 _SHORT = 64
 """Characters of a word among a call's arguments that are kept."""
+_MOST = 1e30
+"""What is beyond is a mask, and no number to be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +207,11 @@ class Recorder(TorchFunctionMode):
 
 
 class RoundedNumbers(TorchFunctionMode):
-    """Rounds the numbers among arguments as a file of half precision stores them."""
+    """Rounds the numbers among arguments as a file of half precision stores them, but for those that it has exactly."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, half: str, exact: Collection[float]) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._half, self._exact = half, exact
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -220,13 +224,10 @@ class RoundedNumbers(TorchFunctionMode):
         return func(*args, **given)
 
     def _round(self, value: Any) -> Any:
-        if not isinstance(value, float) or not 1e-7 < abs(value) < 6e4:
+        if not isinstance(value, float) or not abs(value) < _MOST:
             return value
-        bits = struct.pack("<e", value) if self._dtype is torch.float16 else struct.pack("<f", value)
-        if self._dtype is torch.float16:
-            return float(struct.unpack("<e", bits)[0])
-        whole = int.from_bytes(bits, "little") + 0x8000
-        return float(struct.unpack("<f", (whole & 0xFFFF0000).to_bytes(4, "little"))[0])
+        is_exact = struct.unpack("<f", struct.pack("<f", value))[0] in self._exact
+        return value if is_exact else round_to_half(value, self._half)
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -128,6 +128,8 @@ class RunningModule:
         self._places = self._match()
         self._names = {place: name for name, place in self._places.items()}
         self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
+        self.carrier = ""
+        """The half-precision type of the file: two numbers that it cannot tell apart are one."""
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
         """Values of parameters that are others at each call of their module."""
@@ -293,14 +295,14 @@ class RunningModule:
             most -= 2  # positions count from behind the padding's
         return max(have, min(most, _MOST_LONG))
 
-    def round_numbers(self, half: str) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
         """Have numbers in the module's code (an epsilon, a scale) be what a file of half precision stores of them.
 
         Args:
             half: `FLOAT16`, `BFLOAT16`; empty for the numbers as they are.
+            exact: numbers in single precision that stay as they are.
         """
-        dtypes = {"FLOAT16": torch.float16, "BFLOAT16": torch.bfloat16}
-        self._rounded = RoundedNumbers(dtypes[half]) if half else contextlib.nullcontext()
+        self._rounded = RoundedNumbers(half, exact) if half else contextlib.nullcontext()
 
     def covering(self, at: int) -> dict[str, Array] | None:
         """Inputs whose whole numbers look up rows that no run has reached; None where all are, or none are looked up.
@@ -522,7 +524,7 @@ class RunningModule:
                 handle.remove()
 
     def _of_call(self, given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
-        return _fitting(of_call(given, numbers, dict(self._model.named_parameters())))
+        return _fitting(of_call(given, numbers, dict(self._model.named_parameters()), self.carrier))
 
     def _of_module(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
         alike = {name: each for name, each in self._model.named_modules() if type(each) is type(module)}

@@ -15,16 +15,17 @@ from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
 from analyzer.model import Graph, GraphPath, Node, Place, StoredTensor
 from analyzer.model.content import Array
+from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
-from analyzer.verify.causes import find_cause
+from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
-from analyzer.verify.prints import Finder, Print, noise_between, scale_between
+from analyzer.verify.prints import HUGE, Finder, Print, noise_between, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
 from analyzer.verify.reading import Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
@@ -34,6 +35,8 @@ from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
+_EPSILON = 1e-5
+"""Of a norm whose node has no epsilon, in all versions of ONNX."""
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
@@ -112,6 +115,8 @@ class Reading:
     """Whether a quantizer whose codes begin at zero cuts what is negative."""
     rounds: str
     """The type that numbers are rounded to; empty where none are."""
+    exact: frozenset[float] = frozenset()
+    """Numbers that are not rounded all the same."""
 
 
 def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
@@ -157,8 +162,9 @@ class Bench:
         """Outputs that differ."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
-        self.rounds = ""
-        """The type that numbers in the module's code are rounded to; empty where they are as they are."""
+        self.reading = Reading(rectifies=True, rounds="")
+        """What the file is taken to mean."""
+        self.side.carrier = self.half
         self._taint()
         self.finder = Finder({})
         self.is_between = False
@@ -240,22 +246,50 @@ class Bench:
         if self.twin is None:
             return
         cuts = (True, False) if self.twin.rectified else (True,)
-        for rounds in ("", self.half) if self.half else ("",):
+        for rounds, exact in (("", frozenset[float]()), *self._roundings()):
             for rectifies in cuts:
                 if (rectifies, rounds) != (True, ""):
-                    yield Reading(rectifies, rounds)
+                    yield Reading(rectifies, rounds, exact)
+
+    def _roundings(self) -> tuple[tuple[str, frozenset[float]], ...]:
+        """What numbers in the module's code may be in a file of half precision: rounded, but for some.
+
+        An epsilon may be an attribute, which no tool rounds, beside a scale that is stored. Where one number is there
+        both ways, nobody knows which of the module's is which.
+        """
+        if not self.half:
+            return ()
+        exact, rounded = self._exact_numbers()
+        doubtful = {n for n in exact if (near := round_to_half(n, self.half)) != n and near in rounded}
+        return tuple((self.half, kept) for kept in dict.fromkeys((exact, exact - doubtful)))
+
+    def _exact_numbers(self) -> tuple[frozenset[float], frozenset[float]]:
+        """The numbers that the file has in single precision, as attributes have them; and those that it has in half."""
+        exact, rounded = set[float](), set[float]()
+        for graph in self.ledger.model.graphs:
+            for node in graph.nodes:
+                exact.update(value for value in node.settings.values() if isinstance(value, float))
+                if node.op_type in NORMS and "epsilon" not in node.settings:
+                    exact.add(_EPSILON)
+            for tensor in graph.tensors:
+                array = tensor.payload.array() if tensor.numel == 1 and tensor.dtype.is_floating else None
+                if array is not None:
+                    number = float(array.reshape(-1)[0])
+                    (rounded if tensor.dtype.name in _HALF else exact).add(number)
+        finite = {n for n in exact if abs(n) < HUGE}
+        return frozenset(float(np.float32(n)) for n in finite), frozenset(rounded)
 
     def compare_again(
         self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
         """Compare with another reading of the file; unless that is nearer, all is as it was before."""
-        kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.rounds, self.feeds
+        kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.reading, self.feeds
         self.read_as(reading)
         self.fed, self.worst_run = [], 0
         outputs = self.compare_outputs(seeds)
         if _nearness(outputs) <= _nearness(before):
-            self.subject, self.twin, self.depths, self.fed, self.worst_run, self.rounds, self.feeds = kept
-            self.side.round_numbers(self.rounds)
+            self.subject, self.twin, self.depths, self.fed, self.worst_run, self.reading, self.feeds = kept
+            self.side.round_numbers(self.reading.rounds, self.reading.exact)
             return before
         return outputs
 
@@ -263,8 +297,8 @@ class Bench:
         """Take the file to mean this."""
         if self.twin is not None and self.twin.rectified:
             self.open_twin(rectify=reading.rectifies)
-        self.rounds = reading.rounds
-        self.side.round_numbers(self.rounds)
+        self.reading = reading
+        self.side.round_numbers(reading.rounds, reading.exact)
 
     # Outputs
 
@@ -373,16 +407,17 @@ class Bench:
     def _record(self, feeds: Mapping[str, Array]) -> Pass:
         """The module's pass; beside half precision with rounded numbers, if more of it is in the file then."""
         passed = record_pass(self.side, feeds)
-        if not self.half or self.rounds:
+        if not self.half or self.reading.rounds:
             return passed
-        self.side.round_numbers(self.half)
-        rounded = record_pass(self.side, feeds)
-        for each in (passed, rounded):
+        found = {("", frozenset[float]()): passed}
+        for rounds, exact in self._roundings():
+            self.side.round_numbers(rounds, exact)
+            found[rounds, exact] = record_pass(self.side, feeds)
+        for each in found.values():
             settle(each, self.finder)
-        if sum(s.found is None for s in rounded.seen) < sum(s.found is None for s in passed.seen):
-            return rounded
-        self.side.round_numbers("")
-        return passed
+        best = min(found, key=lambda one: sum(seen.found is None for seen in found[one].seen))
+        self.side.round_numbers(*best)
+        return found[best]
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the reconciliation tells why, so that nothing has to be tried."""
@@ -602,7 +637,7 @@ class Bench:
             module = next((m for m in passed.recording.modules if m.module == call.module), None)
             if module is None:
                 continue
-            cause = find_cause(module, self._nodes_of(path), tensors)
+            cause = find_cause(module, self._nodes_of(path), tensors, self.half)
             if cause is not None:
                 return path, cause
         return None
