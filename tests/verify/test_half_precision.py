@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from commands import run_here
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 from analyzer.model.dtypes import is_one_in_half, round_to_half
 
@@ -31,11 +31,12 @@ class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.blocks = torch.nn.ModuleList([Block(), Block()])
+        self.last = torch.nn.Linear(16, 16)
     def forward(self, x):
         x = x * 0.004  # so small that an epsilon of 1e-5 is felt, and that it is rounded too
         for block in self.blocks:
             x = block(x)
-        return x
+        return x + self.last(x * torch.sqrt(torch.tensor(17.3))) * 1e-4  # a root that is rounded, and is not felt
 def factory():
     torch.manual_seed(0)
     net = Net().eval()
@@ -102,6 +103,16 @@ def left_out(proto: onnx.ModelProto) -> None:
     node.input.append(kept)
 
 
+def clip(proto: onnx.ModelProto) -> None:
+    """The output, when all is computed."""
+    name = proto.graph.output[0].name
+    node = next(each for each in proto.graph.node if name in each.output)
+    node.output[0] = "inner"
+    bounds = [numpy_helper.from_array(np.float32(each), f"bound{each}") for each in (-0.1, 0.1)]
+    proto.graph.initializer.extend(bounds)
+    proto.graph.node.append(helper.make_node("Clip", ["inner", *(each.name for each in bounds)], [name]))
+
+
 @pytest.mark.parametrize(
     ("fault", "module", "reason"),
     [
@@ -109,6 +120,7 @@ def left_out(proto: onnx.ModelProto) -> None:
         (gain_as_bias, "blocks.1.norm", "it is read where another belongs"),
         (slope, "blocks.1.act", "alpha 0.4"),
         (left_out, "blocks.0", "the residual is dropped"),
+        (clip, "[root]", "goes through Clip"),
     ],
 )
 def test_a_fault_is_told_at_its_module_and_not_where_a_number_is_rounded(
