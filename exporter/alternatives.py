@@ -611,6 +611,10 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         f"count_include_pad {int(not counts)}",
         lambda: given.function(x, **again),
     )
+    if held.get("divisor_override"):
+        plain = {k: v for k, v in held.items() if k not in ("input", "divisor_override")}
+        said = f"divisor_override {held['divisor_override']}"
+        yield Alternative("attribute", said, "no divisor_override", lambda: given.function(x, **plain))
     most = getattr(F, given.call.operator.replace("avg", "max"), None)
     if most is not None:
         kept = {k: v for k, v in held.items() if k in ("kernel_size", "stride", "padding", "ceil_mode")}
@@ -645,6 +649,25 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     yield Alternative("weight", "bias", "no bias", lambda: F.batch_norm(x, mean, var, weight, None, eps=eps))
 
 
+def _scatter(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    """What meets in one place taken together in another way, or not at all."""
+    names = ("input", "dim", "index", "src", "reduce")
+    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
+    x, dim, index, source = (held[name] for name in names[:4])
+    way, whole = str(held["reduce"]), bool(held.get("include_self", True))
+    own = f"reduction {way}"
+    alone = _of(torch.scatter, x, dim, index, source)
+    yield Alternative("attribute", own, "reduction none: the last value stays", alone)
+    for other in ("sum", "prod", "mean", "amax", "amin"):
+        if other != way:
+            again = _of(torch.scatter_reduce, x, dim, index, source, other, include_self=whole)
+            yield Alternative("attribute", own, f"reduction {other}", again)
+    said = "what was there before" if whole else "not what was there before"
+    now = "not what was there before" if whole else "what was there before"
+    turned = _of(torch.scatter_reduce, x, dim, index, source, way, include_self=not whole)
+    yield Alternative("attribute", f"{own} of {said}", f"{own} of {now}", turned)
+
+
 _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] = {
     "linear": _linear,
     "layer_norm": _normalize,
@@ -663,6 +686,7 @@ _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] 
         _pool,
     ),
     "batch_norm": _center,
+    "scatter_reduce": _scatter,
 }
 
 
