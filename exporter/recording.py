@@ -7,6 +7,7 @@ sees what the pass would give then.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from analyzer.model.dtypes import round_to_half
@@ -167,7 +169,7 @@ class Recorder(TorchFunctionMode):
         if self._silent or name in _QUIET:
             return func(*args, **kwargs)
         if name in _INSIDE:
-            with self:
+            with self, _opened():
                 return func(*args, **kwargs)
         sources = [*tensors_in(args), *tensors_in(kwargs)]
         parents = tuple(dict.fromkeys(n for each in sources if (n := self.made_by(each)) is not None))
@@ -228,6 +230,18 @@ class RoundedNumbers(TorchFunctionMode):
             return value
         is_exact = struct.unpack("<f", struct.pack("<f", value))[0] in self._exact
         return value if is_exact else round_to_half(value, self._half)
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[None]:
+    """While it runs: a function of `_INSIDE` does not hand itself to the mode that calls it, again and again."""
+    names = vars(F)
+    asked = names["has_torch_function"]
+    names["has_torch_function"] = lambda _: False
+    try:
+        yield
+    finally:
+        names["has_torch_function"] = asked
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})

@@ -509,3 +509,38 @@ def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
     code, document = verify(model.with_name("int8.onnx"))
 
     assert (code, document["same"]) == (0, True)
+
+
+ATTENTION = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.mix = torch.nn.Embedding(30, 16), torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.last = torch.nn.Linear(16, 4)
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.last(self.mix(x, x, x, need_weights=False)[0])
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randint(0, 30, (2, 7)),)
+"""
+
+
+def test_a_fault_in_pytorchs_own_attention_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attention.py").write_text(ATTENTION)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "attention:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+    proto = onnx.load(tmp_path / "out" / "model.onnx")
+    tensor = next(each for each in proto.graph.initializer if each.name == "mix.out_proj.weight")
+    tensor.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) * np.float32(3), tensor.name)
+    )
+    onnx.save(proto, tmp_path / "out" / "wrong.onnx")
+
+    code, document = verify(tmp_path / "out" / "wrong.onnx")
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert first["module"].startswith("mix")
