@@ -13,10 +13,10 @@ _MOST = 6
 def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     """The scopes of nodes that were changed, added or taken out, or that read what was changed.
 
-    What was added has no scope: its nearest neighbours' are meant, and those of the nodes that read it now. Where a node
-    reads something else than before, what it read is meant too: that may be left out, and nothing else be wrong. So are
-    nodes that no output depends on any more. A convolution that a normalization was folded into stands for both: it has
-    the name of one, and the weight of the other.
+    What was added has no scope: its nearest neighbours' are meant, and those of the nodes that read it now. Where a
+    node reads something else than before, what it read is meant too: that may be left out, and nothing else be wrong.
+    So are nodes that no output depends on any more. A convolution that a normalization was folded into stands for both:
+    it has the name of one, and the weight of the other.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
