@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -453,7 +453,34 @@ class Bench:
             return None
         right, makers = self.right_values(passed), makers_of(call, passed)
         odd = self.reader.look_before(call, makers, right, lambda n: _called(passed.seen[n].call))
-        return odd if odd is not None and odd.kind == "input" else None
+        return odd if odd is not None and odd.kind == "input" else self._early(call, passed, parted, right)
+
+    def _cut(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What reads too early a value, where parameters are left out, and the call that parts is among what is."""
+        said = self.known.suspects
+        if DEAD not in said.values() or self.known.strangers or self.reader.anchor(parted.call) is not None:
+            return None
+        odd = self._past_dead(passed, parted)
+        wrong = [name for name in said if said[name] != DEAD and self.reader.is_read(name)]
+        place = odd and (odd.module or _path(odd.call.module))
+        return odd if all(name.rpartition(".")[0] == place for name in wrong) else None
+
+    def _early(
+        self, call: Call, passed: Pass, parted: Parted, right: Mapping[str, Collection[int]]
+    ) -> Odd | None:
+        """What the first module behind the calls that are left out reads; `call` is one that the file has."""
+        reads, names = self.reader.way_to(call, right)
+        owners = [name.rpartition(".")[0] for name in names]
+        firsts = {_path(each.module): each.number for each in reversed(parted.later)}
+        if not reads or any(owner not in firsts for owner in owners):
+            return None
+        module = owners[0] if owners else _path(call.module)
+        before = [each for each in parted.later if each.number < firsts[module]]
+        if not before:
+            return None
+        wanted = f"what {_called(before[-1])} gives"
+        held = f"it reads what {_called(passed.seen[min(reads)].call)} gives"
+        return Odd(call, "input", wanted, held, module=module)
 
     def _traded(self, passed: Pass, parted: Parted) -> Call | None:
         """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
@@ -590,6 +617,10 @@ class Bench:
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
+        if (odd := self._cut(passed, parted)) is not None:
+            module = odd.module or _path(odd.call.module)
+            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+            return First(module, said or module, odd.tell(self.there)), told
         traded = self._traded(passed, parted)
         for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]

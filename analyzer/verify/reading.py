@@ -120,6 +120,10 @@ class Reader:
         """What a node reads of PyTorch's weights."""
         return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
 
+    def is_read(self, name: str) -> bool:
+        """Whether an output depends on a parameter."""
+        return any(name in self.parameters_of(edge) for edge in self._edges)
+
     def anchor(self, call: Call) -> Edge | None:
         """The node that reads a call's weights, on what the call is given."""
         at = int(call.module.partition("#")[2] or 1) - 1
@@ -244,6 +248,27 @@ class Reader:
                 is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
             )
         return None if reads & {*expected} else _other(call, expected, reads, called)
+
+    def way_to(self, call: Call, right: Mapping[str, Collection[int]]) -> tuple[set[int], list[str]]:
+        """The calls that make the right values before a call's weights, and the weights on the way, the first first.
+
+        None of either where the way is long.
+        """
+        anchor = self.anchor(call)
+        reads, names = set[int](), list[str]()
+        waiting, done = [] if anchor is None else self.before(anchor), set[str]()
+        while waiting and len(done) < _FEW:
+            name = waiting.pop(0)
+            maker = self._makers.get(name)
+            if name in done:
+                continue
+            done.add(name)
+            if name in right:
+                reads.update(right[name])
+            elif maker is not None:
+                names += sorted(self.parameters_of(maker))
+                waiting += self.before(maker)
+        return (set(), []) if waiting else (reads, [*dict.fromkeys(reversed(names))])
 
     def look_beside(
         self,

@@ -544,3 +544,39 @@ def test_a_fault_in_pytorchs_own_attention_is_told(tmp_path: Path, monkeypatch: 
     first = document["first"]
     assert isinstance(first, dict)
     assert first["module"].startswith("mix")
+
+
+LLAMA = {
+    "architectures": ["LlamaModel"],
+    "model_type": "llama",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 60,
+    "max_position_embeddings": 64,
+}
+
+
+def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    exported = run_here("export", tmp_path, "--random-weights", "-o", tmp_path / "out", "--quiet")
+    assert exported.returncode == 0
+    proto = onnx.load(tmp_path / "out" / "model.onnx")
+    words = next(each.output[0] for each in proto.graph.node if each.op_type == "Gather")
+    late = [each for each in proto.graph.node if each.op_type == "Pow"][-1].input[
+        0
+    ]  # what the last norm reads
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name == late:
+                node.input[place] = words
+    onnx.save(proto, tmp_path / "out" / "early.onnx")
+
+    code, document = verify(tmp_path / "out" / "early.onnx")
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert (first["module"], "it reads what " in first["reason"]) == ("norm", True), first
