@@ -27,7 +27,7 @@ from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
 from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
-from analyzer.verify.reading import Edge, Odd, Reader
+from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call, Side
@@ -240,6 +240,7 @@ class Bench:
             depth = 1 + max((depths.get(name, 0) for name in inputs), default=0)
             depths.update(dict.fromkeys(outputs, depth))
         self.depths = depths
+        self._taint_twin()
 
     def other_readings(self) -> Iterator[Reading]:
         """What else the twin may be: without what quantizers cut, beside numbers that are rounded as the file's are."""
@@ -526,16 +527,15 @@ class Bench:
 
     def right_values(self, passed: Pass) -> dict[str, set[int]]:
         """The file's values that some calls give, with these."""
-        right, turned = dict[str, set[int]](), set[str]()
+        right, turned, ordered = dict[str, set[int]](), set[str](), set[str]()
         for each in passed.seen:
             if each.found is None:
                 continue
             for print_, noise in zip(each.prints, each.noises, strict=True):
                 for like in self.finder.all_like(print_, noise) if print_.is_telling else ():
                     right.setdefault(like.name, set()).add(each.call.number)
-                    if not like.is_ordered:
-                        turned.add(like.name)
-        return self.reader.without_reordered(right, turned)
+                    (ordered if like.is_ordered else turned).add(like.name)
+        return self.reader.without_reordered(right, turned - ordered)
 
     def _names(self) -> list[str]:
         """The values of what runs that its outputs depend on, in their order."""
@@ -639,9 +639,11 @@ class Bench:
         if stranger is not None:
             name, where = stranger
             lost = self.reader.is_replaced(call, where.op_type, where.outputs[0])
+            if not lost and self._is_in_place(call, where, passed, parted):
+                lost = next((each for each in call.parameters if each.endswith("weight")), "")
             if not lost:
                 near = self._made_before if self.is_between else self._beside
-                module = near(where, passed) or module
+                module = near(where, passed) or self._beside(where, passed) or module
             instead = f" for {lost}" if lost else ""
             held = f"{where.op_type} with {name}{instead}, which {self.there} does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
@@ -668,6 +670,21 @@ class Bench:
             told = Difference(module, None, said or module, kind, wanted, held)
             return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
         return First(module, said or module, reason), None
+
+    def _is_in_place(self, call: Call, node: Node, passed: Pass, parted: Parted) -> bool:
+        """Whether a product stands for that of a call: it is given what the call is, and makes as much.
+
+        What stands before the call's own product, which is there too, leads to it past no other weights.
+        """
+        made = self.finder.known.get(node.outputs[0])
+        right = {*parted.frontier}
+        return (
+            node.op_type in PRODUCTS
+            and made is not None
+            and made.numel == passed.seen[call.number].prints[0].numel
+            and any(self.reader.past(name, right) in right for name in node.inputs)
+            and not self.reader.leads_to(node.outputs[0], call)
+        )
 
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """What a reason calls that in whose place something else is."""
@@ -754,9 +771,9 @@ class Bench:
         node = self.makers.get(outputs[0])
         name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
         if name is not None:
-            return name, node or next(
-                n for n in self.graph.nodes if {*n.inputs} & {*inputs} & {*self.tainted}
-            )
+            readers = (n for n in self.graph.nodes if {*n.inputs} & ({*inputs} & {*self.tainted} | {name}))
+            node = node or next(readers, None)
+            return None if node is None else (name, node)
         strange = sorted(self.reader.parameters_of(edge) & forged)
         if strange and node is not None:
             return f"what is called {strange[0]}", node
@@ -808,6 +825,18 @@ class Bench:
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+        self._taint_twin()
+
+    def _taint_twin(self) -> None:
+        """The same of values that only the twin has, as what the codes of a product stand for."""
+        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        for inputs, outputs, _ in () if self.twin is None else self.twin.edges:
+            if moving.intersection(inputs):
+                moving.update(outputs)
+                continue
+            name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+            if name is not None:
+                self.tainted.update((each, name) for each in outputs if each)
 
     def _callers(self, path: GraphPath) -> list[Place]:
         """The nodes of the main graph that call a function, by the path of its body."""

@@ -26,12 +26,13 @@ MOVES = frozenset(
     }
 )
 """Operators that only hand on what they are given."""
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     {
         *("MatMul", "Gemm", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "MatMulNBits"),
         *("FusedMatMul", "FusedConv", "FusedGemm", "Attention", "MultiHeadAttention", "QAttention"),
     }
 )
+"""Operators that multiply with a weight."""
 _OF_TWO: Mapping[str, tuple[str, ...]] = {
     "add": ("Add", "Sum"),
     "sub": ("Sub",),
@@ -136,8 +137,8 @@ class Reader:
                 and name in self.parameters_of(edge)
                 and (edge[2] == "Gather") == is_table
             ]
-            if any(edge[2] in _PRODUCTS for edge in found):
-                found = [edge for edge in found if edge[2] in _PRODUCTS]
+            if any(edge[2] in PRODUCTS for edge in found):
+                found = [edge for edge in found if edge[2] in PRODUCTS]
             if found:
                 return found[min(at, len(found) - 1)] if at or len(found) == 1 else found[0]
         return None
@@ -145,10 +146,23 @@ class Reader:
     def is_replaced(self, call: Call, op_type: str, output: str) -> str:
         """The weight of a call in whose place a product reads something else; empty where it does not."""
         anchor = self.anchor(call)
-        is_product = op_type in _PRODUCTS and (
-            anchor is None or anchor[2] not in _PRODUCTS or output in anchor[1]
+        is_product = op_type in PRODUCTS and (
+            anchor is None or anchor[2] not in PRODUCTS or output in anchor[1]
         )
         return next((name for name in call.parameters if name.endswith("weight")), "") if is_product else ""
+
+    def leads_to(self, name: str, call: Call) -> bool:
+        """Whether a node that reads a call's weight is computed of a value, past none that reads other weights."""
+        wanted = {each for each in call.parameters if each.endswith("weight")}
+        reached = {name}
+        for edge in self._edges:
+            if reached.intersection(edge[0]):
+                weights = self.parameters_of(edge)
+                if weights & wanted:
+                    return True
+                if not weights:
+                    reached.update(edge[1])
+        return False
 
     def before(self, edge: Edge) -> list[str]:
         """What a node is given that depends on an input of the graph."""

@@ -251,9 +251,42 @@ def drop(proto: onnx.ModelProto) -> None:
     norm.input[0] = add.input[0]
 
 
+def low_rank(proto: onnx.ModelProto) -> None:
+    """An adapter behind the products of the second attention, before heads are joined: what it reads is there twice."""
+    softmax = [each for each in proto.graph.node if each.op_type == "Softmax"][-1]
+    product = next(each for each in proto.graph.node if softmax.output[0] in each.input)
+    while product.op_type != "MatMul":
+        product = next(each for each in proto.graph.node if product.output[0] in each.input)
+    turn = next(
+        each for each in proto.graph.node if each.op_type == "Transpose" and _reads(proto, each, product)
+    )
+    random = np.random.default_rng(0)
+    for name, shape in (("down", (16, 4)), ("up", (4, 16))):
+        array = random.normal(0, 0.3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    given = turn.input[0]
+    made = [
+        helper.make_node("Identity", [given], ["same"]),
+        helper.make_node("MatMul", ["same", "down"], ["few"]),
+        helper.make_node("MatMul", ["few", "up"], ["many"]),
+        helper.make_node("Add", ["same", "many"], ["adapted"]),
+    ]
+    turn.input[0] = "adapted"
+    place = [*proto.graph.node].index(turn)
+    for each in reversed(made):
+        proto.graph.node.insert(place, each)
+
+
+def _reads(proto: onnx.ModelProto, node: onnx.NodeProto, made: onnx.NodeProto) -> bool:
+    """Whether a node reads what another makes, itself or past one other."""
+    between = [each.output[0] for each in proto.graph.node if made.output[0] in each.input]
+    return node.input[0] in (made.output[0], *between)
+
+
 @pytest.mark.parametrize(
     ("fault", "module", "reason"),
     [
+        (low_rank, "encoder.layer.1.attention.self", "MatMul with down, which PyTorch does not have"),
         (plant, "encoder.layer.0.intermediate.intermediate_act_fn", "gate, which PyTorch does not have"),
         (skip, "encoder.layer.0", "nothing: encoder.layer.0 is skipped"),
         (drop, "encoder.layer.0.output", "residual is dropped"),
