@@ -418,7 +418,7 @@ class Bench:
             made = next((s for s in reversed(passed.seen) if s.is_telling and wanted in s.prints), None)
             if made is None or made.found is None or not made.found.is_ordered or made.found.name == name:
                 return False
-            if name in known and is_like(made.prints[0], known[name], max(made.noises)) is not None:
+            if name in known and is_like(made.prints[0], known[name], max(made.noises)):
                 return False
         return bool(self.off)
 
@@ -787,8 +787,13 @@ class Bench:
         return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
-        """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
+        """The module of a node: as the file's notes and names say, or that of the call whose value it reads.
+
+        What a stored tensor is called that PyTorch does not have says nothing.
+        """
         own = self.ledger.node_scopes.get(node.place)
+        if own in {name.rpartition(".")[0] for name in node.inputs if name in self.known.strangers}:
+            own = None
         made = {each.found.name: each.call for each in passed.seen if each.found is not None}
         found = next((_path(made[name].module) for name in node.inputs if name in made), None)
         is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}

@@ -69,6 +69,8 @@ ELSEWHERE = (
     ("deberta-v2/fp16", "attributes/output clipped", 7),  # a root is rounded before it, and is not felt
     ("gemma/fp16", "unread/stack ended early", 7),  # the first of what is left out has no weights
     ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # of one call of three
+    ("bart/int8", "forged/name a parameter's with _1", 11),  # what is planted has another module's name
+    ("net/dynamic", "tables/outputs permuted by a stored order", 11),  # all before the output is right
     ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # whose product only the twin has
 )
 """File, fault and seed of what was told at another module once."""

@@ -75,7 +75,7 @@ def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
             owners[node.output[0]] = owners[node.input[0]]
     made: dict[str, set[str]] = {}
     for node in nodes:
-        if node.op_type in ("Conv", "ConvTranspose", "DequantizeLinear"):
+        if node.op_type in ("Conv", "ConvTranspose", "ConvInteger", "DequantizeLinear"):
             made.setdefault(_key(node), set()).update(owners[name] for name in node.input if name in owners)
     return made
 
