@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
 
+from analyzer.model.dtypes import is_one_in_half
 from exporter.recording import Given, tensors_in
 
 Tensor = torch.Tensor
@@ -81,10 +82,12 @@ _WITH_DIM = frozenset(
     {"softmax", "log_softmax", "mean", "sum", "cumsum", "norm", "var", "std", "amax", "normalize"}
 )
 _MOST_WEIGHTS = 16
+_STEPS = {"FLOAT16": 2.0**-9, "BFLOAT16": 2.0**-6}
+"""What rounding takes off the square of a number in half precision, of itself."""
 
 
 def of_call(
-    given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor]
+    given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor], half: str = ""
 ) -> Iterator[Alternative]:
     """What a call may be exchanged for.
 
@@ -92,6 +95,7 @@ def of_call(
         given: the call.
         numbers: that the file has: epsilons, scales and the like.
         parameters: of the model, by name.
+        half: the half-precision type of the file; empty where it has none.
     """
     name, args = given.call.operator, given.args
     x = next(tensors_in(args), None)
@@ -101,16 +105,19 @@ def of_call(
         for other, function in ACTIVATIONS.items():
             if other.lower() != name:
                 yield Alternative("operator", _said(name), other, _of(function, x))
+        own = _own_numbers(given).values()
         for number in numbers:
+            if half and any(is_one_in_half(number, each, half) for each in own):
+                continue
             yield Alternative(
                 "attribute", _said(name), f"LeakyRelu alpha {number:g}", _of(F.leaky_relu, x, number)
             )
             yield Alternative("attribute", _said(name), f"Elu alpha {number:g}", _of(F.elu, x, number))
-    yield from _other_numbers(given, numbers)
+    yield from _other_numbers(given, numbers, half)
     yield from _other_dims(given)
     rule = _RULES.get(name)
     if rule is not None:
-        yield from rule(given, numbers)
+        yield from _attend(given, numbers, half) if rule is _attend else rule(given, numbers)
     yield from _other_weights(given, parameters)
     if isinstance(given.result, Tensor) and given.result.shape == x.shape and name not in _MOVING:
         yield Alternative("operator", _said(name), "nothing: it is left out", lambda: x)
@@ -176,21 +183,15 @@ def _bound(given: Given) -> inspect.BoundArguments | None:
     return bound
 
 
-def _other_numbers(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
-    """Every number among the arguments exchanged for each that the file has."""
+def _other_numbers(given: Given, numbers: Sequence[float], half: str) -> Iterator[Alternative]:
+    """Every number among the arguments exchanged for each that the file has, and that is not this one rounded."""
     if given.call.operator in ("dropout", "getitem", *_MOVING):
         return
     bound = _bound(given)
-    places: dict[Any, float] = {}
-    if bound is not None:
-        places = {key: v for key, v in bound.arguments.items() if isinstance(v, float)}
-    else:
-        places = {at: v for at, v in enumerate(given.args) if _is_number(v)}
-        places |= {key: v for key, v in given.kwargs.items() if isinstance(v, float)}
-    for place, value in places.items():
+    for place, value in _own_numbers(given).items():
         said = _called(given, place, value)
         for number in numbers:
-            if math.isclose(number, value, rel_tol=1e-6):
+            if math.isclose(number, value, rel_tol=1e-6) or (half and is_one_in_half(number, value, half)):
                 continue
 
             def make(place: Any = place, number: float = number) -> Any:
@@ -207,6 +208,15 @@ def _other_numbers(given: Given, numbers: Sequence[float]) -> Iterator[Alternati
 
             kind = "attribute" if said.startswith("epsilon") else "constant"
             yield Alternative(kind, f"{said} {value:g}", f"{said} {number:g}", make)
+
+
+def _own_numbers(given: Given) -> dict[Any, float]:
+    """The numbers among a call's arguments, by name or place."""
+    bound = _bound(given)
+    if bound is not None:
+        return {key: v for key, v in bound.arguments.items() if isinstance(v, float)}
+    places: dict[Any, float] = {at: v for at, v in enumerate(given.args) if _is_number(v)}
+    return places | {key: v for key, v in given.kwargs.items() if isinstance(v, float)}
 
 
 def _is_number(value: object) -> bool:
@@ -370,7 +380,7 @@ def _multiply(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         yield Alternative("input", "MatMul", "MatMul of the first, turned", lambda: a.mT @ b)
 
 
-def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
+def _attend(given: Given, numbers: Sequence[float], half: str = "") -> Iterator[Alternative]:
     bound_names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
     held = dict(zip(bound_names, given.args, strict=False)) | dict(given.kwargs)
     q, k, v = held["query"], held["key"], held["value"]
@@ -403,7 +413,7 @@ def _attend(given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
     scales = [1.0, 1 / width, math.sqrt(width), scale * 2, scale / 2, scale * scale, scale * 10, scale / 10]
     scales += [n * scale for n in numbers] + [n * n for n in numbers] + [1 / n for n in numbers if n]
     for number in dict.fromkeys([*numbers, *scales]):
-        if not math.isclose(number, scale, rel_tol=1e-5) and 1e-6 < abs(number) < 1e6:
+        if not math.isclose(number, scale, rel_tol=_STEPS.get(half, 1e-5)) and 1e-6 < abs(number) < 1e6:
             yield Alternative(
                 "constant",
                 f"scale {scale:g}",
@@ -601,6 +611,10 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
         f"count_include_pad {int(not counts)}",
         lambda: given.function(x, **again),
     )
+    if held.get("divisor_override"):
+        plain = {k: v for k, v in held.items() if k not in ("input", "divisor_override")}
+        said = f"divisor_override {held['divisor_override']}"
+        yield Alternative("attribute", said, "no divisor_override", lambda: given.function(x, **plain))
     most = getattr(F, given.call.operator.replace("avg", "max"), None)
     if most is not None:
         kept = {k: v for k, v in held.items() if k in ("kernel_size", "stride", "padding", "ceil_mode")}
@@ -635,6 +649,25 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
     yield Alternative("weight", "bias", "no bias", lambda: F.batch_norm(x, mean, var, weight, None, eps=eps))
 
 
+def _scatter(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
+    """What meets in one place taken together in another way, or not at all."""
+    names = ("input", "dim", "index", "src", "reduce")
+    held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
+    x, dim, index, source = (held[name] for name in names[:4])
+    way, whole = str(held["reduce"]), bool(held.get("include_self", True))
+    own = f"reduction {way}"
+    alone = _of(torch.scatter, x, dim, index, source)
+    yield Alternative("attribute", own, "reduction none: the last value stays", alone)
+    for other in ("sum", "prod", "mean", "amax", "amin"):
+        if other != way:
+            again = _of(torch.scatter_reduce, x, dim, index, source, other, include_self=whole)
+            yield Alternative("attribute", own, f"reduction {other}", again)
+    said = "what was there before" if whole else "not what was there before"
+    now = "not what was there before" if whole else "what was there before"
+    turned = _of(torch.scatter_reduce, x, dim, index, source, way, include_self=not whole)
+    yield Alternative("attribute", f"{own} of {said}", f"{own} of {now}", turned)
+
+
 _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] = {
     "linear": _linear,
     "layer_norm": _normalize,
@@ -653,6 +686,7 @@ _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] 
         _pool,
     ),
     "batch_norm": _center,
+    "scatter_reduce": _scatter,
 }
 
 

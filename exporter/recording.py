@@ -7,14 +7,18 @@ sees what the pass would give then.
 
 from __future__ import annotations
 
+import contextlib
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F  # noqa: N812  as all of PyTorch's documentation has it
 from torch.overrides import TorchFunctionMode, resolve_name
+
+from analyzer.model.dtypes import round_to_half
 
 _TAG = "_onnxledger_call"
 _QUIET = frozenset(
@@ -27,6 +31,8 @@ _QUIET = frozenset(
 )
 _SHORT = 64
 """Characters of a word among a call's arguments that are kept."""
+_MOST = 1e30
+"""What is beyond is a mask, and no number to be rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,7 @@ class Recorder(TorchFunctionMode):
         if self._silent or name in _QUIET:
             return func(*args, **kwargs)
         if name in _INSIDE:
-            with self:
+            with self, _opened():
                 return func(*args, **kwargs)
         sources = [*tensors_in(args), *tensors_in(kwargs)]
         parents = tuple(dict.fromkeys(n for each in sources if (n := self.made_by(each)) is not None))
@@ -203,11 +209,11 @@ class Recorder(TorchFunctionMode):
 
 
 class RoundedNumbers(TorchFunctionMode):
-    """Rounds the numbers among arguments as a file of half precision stores them."""
+    """Rounds the numbers among arguments as a file of half precision stores them, but for those that it has exactly."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, half: str, exact: Collection[float]) -> None:
         super().__init__()
-        self._dtype = dtype
+        self._half, self._exact = half, exact
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
@@ -220,13 +226,22 @@ class RoundedNumbers(TorchFunctionMode):
         return func(*args, **given)
 
     def _round(self, value: Any) -> Any:
-        if not isinstance(value, float) or not 1e-7 < abs(value) < 6e4:
+        if not isinstance(value, float) or not abs(value) < _MOST:
             return value
-        bits = struct.pack("<e", value) if self._dtype is torch.float16 else struct.pack("<f", value)
-        if self._dtype is torch.float16:
-            return float(struct.unpack("<e", bits)[0])
-        whole = int.from_bytes(bits, "little") + 0x8000
-        return float(struct.unpack("<f", (whole & 0xFFFF0000).to_bytes(4, "little"))[0])
+        is_exact = struct.unpack("<f", struct.pack("<f", value))[0] in self._exact
+        return value if is_exact else round_to_half(value, self._half)
+
+
+@contextlib.contextmanager
+def _opened() -> Iterator[None]:
+    """While it runs: a function of `_INSIDE` does not hand itself to the mode that calls it, again and again."""
+    names = vars(F)
+    asked = names["has_torch_function"]
+    names["has_torch_function"] = lambda _: False
+    try:
+        yield
+    finally:
+        names["has_torch_function"] = asked
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -38,8 +38,11 @@ from exporter.recording import (
 from exporter.sources import ResolvedModel
 
 Dims = Sequence["int | str | None"]
+_T = TypeVar("_T")
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
+LARGE = 64 << 20
+"""Bytes of parameters from which a module computes in double precision piece by piece, without a copy of it all."""
 _OFFSET = frozenset(
     {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "esm", "ibert", "data2vec-text"}
 )
@@ -94,6 +97,8 @@ class Recording:
     modules: tuple[ModuleCall, ...]
     """In the order in which they end."""
     outputs: tuple[tuple[str, Array], ...]
+    made: tuple[int, ...]
+    """The calls that made them; none where that is not known of one."""
 
 
 def run_beside(resolved: ResolvedModel, inputs: Sequence[tuple[str, Dims]]) -> RunningModule:
@@ -121,6 +126,10 @@ class RunningModule:
     def __init__(self, model: nn.Module, made: ExampleInputs, inputs: Sequence[tuple[str, Dims]]) -> None:
         self._model = model.eval().float()  # half precision, widened, holds the same values
         self._double: nn.Module | None = None
+        size = sum(each.numel() * each.element_size() for each in model.parameters())
+        self._is_large = size >= LARGE
+        self._is_proven = False
+        """Whether it has computed in double precision piece by piece."""
         self._half: nn.Module | None = None
         self._inputs = [(name, tuple(dims)) for name, dims in inputs]
         self._made = made
@@ -128,6 +137,8 @@ class RunningModule:
         self._places = self._match()
         self._names = {place: name for name, place in self._places.items()}
         self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
+        self.carrier = ""
+        """The half-precision type of the file: two numbers that it cannot tell apart are one."""
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
         """Values of parameters that are others at each call of their module."""
@@ -295,14 +306,14 @@ class RunningModule:
             most -= 2  # positions count from behind the padding's
         return max(have, min(most, _MOST_LONG))
 
-    def round_numbers(self, half: str) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
         """Have numbers in the module's code (an epsilon, a scale) be what a file of half precision stores of them.
 
         Args:
             half: `FLOAT16`, `BFLOAT16`; empty for the numbers as they are.
+            exact: numbers in single precision that stay as they are.
         """
-        dtypes = {"FLOAT16": torch.float16, "BFLOAT16": torch.bfloat16}
-        self._rounded = RoundedNumbers(dtypes[half]) if half else contextlib.nullcontext()
+        self._rounded = RoundedNumbers(half, exact) if half else contextlib.nullcontext()
 
     def covering(self, at: int) -> dict[str, Array] | None:
         """Inputs whose whole numbers look up rows that no run has reached; None where all are, or none are looked up.
@@ -337,10 +348,11 @@ class RunningModule:
         Raises:
             ExportError: forward fails.
         """
-        model = self._at(precision)
         watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
         with watched:
-            given = self._call(model, feeds)
+            given = self._whole_if_refused(
+                precision, lambda: self._call(self._at(precision), feeds, precision)
+            )
         return [
             (name, value.detach().float().numpy())
             if precision == "half" and value.is_floating_point()
@@ -387,6 +399,8 @@ class RunningModule:
         Raises:
             ExportError: forward fails, or the attempt cannot be made.
         """
+        if precision == "double" and self._is_large and not self._is_proven:
+            self.run(feeds, precision)  # which is refused before anything is told
         model = self._at(precision)
         modules: list[ModuleCall] = []
         place = None if attempt is None else attempt.place
@@ -402,14 +416,17 @@ class RunningModule:
         recorder = Recorder(model, tell, change, until)
         handles = self._hook(model, recorder, modules, attempt)
         outputs: list[tuple[str, Array]] = []
+        made = set[int | None]()
         try:
             with contextlib.suppress(StoppedError), recorder:
-                given = self._call(model, feeds)
+                given = self._call(model, feeds, precision)
                 outputs = [(name, _as_array(value, precision)) for name, value in _tensors(given)]
+                made |= {recorder.made_by(value) for _, value in _tensors(given)}
         finally:
             for handle in handles:
                 handle.remove()
-        return Recording(tuple(modules), tuple(outputs))
+        known = tuple(each for each in made if each is not None)
+        return Recording(tuple(modules), tuple(outputs), known if len(known) == len(made) else ())
 
     def _hook(
         self, model: nn.Module, recorder: Recorder, modules: list[ModuleCall], attempt: Attempt | None
@@ -524,14 +541,14 @@ class RunningModule:
                 handle.remove()
 
     def _of_call(self, given: Given, numbers: Sequence[float]) -> Iterator[Alternative]:
-        return _fitting(of_call(given, numbers, dict(self._model.named_parameters())))
+        return _fitting(of_call(given, numbers, dict(self._model.named_parameters()), self.carrier))
 
     def _of_module(self, module: nn.Module, label: str) -> Iterator[ModuleAlternative]:
         alike = {name: each for name, each in self._model.named_modules() if type(each) is type(module)}
         return _fitting(of_module(module, label, alike))
 
     def _at(self, precision: str) -> nn.Module:
-        if precision == "double":
+        if precision == "double" and not self._is_large:
             self._double = self._double or copy.deepcopy(self._model).double()
             return self._double
         if precision == "half":
@@ -539,8 +556,23 @@ class RunningModule:
             return self._half
         return self._model
 
-    def _call(self, model: nn.Module, feeds: Mapping[str, Array]) -> Any:
+    def _whole_if_refused(self, precision: str, run: Callable[[], _T]) -> _T:
+        """Run; a large module that cannot compute in double precision piece by piece is copied whole."""
+        try:
+            made = run()
+            self._is_proven |= precision == "double"
+            return made
+        except ExportError:
+            if precision != "double" or not self._is_large:
+                raise
+            self._is_large = False
+            return run()
+
+    def _call(self, model: nn.Module, feeds: Mapping[str, Array], precision: str = "single") -> Any:
         dtype = next((each.dtype for each in model.parameters() if each.is_floating_point()), torch.float32)
+        is_pieces = precision == "double" and self._is_large
+        dtype = torch.float64 if is_pieces else dtype
+        widened = Widened(model) if is_pieces else contextlib.nullcontext()
         args, kwargs = list(self._made.args), dict(self._made.kwargs)
         for at, leaf in enumerate(self._leaves):
             name = self._names.get(at)
@@ -554,7 +586,7 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
-            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model):
+            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened:
                 return model(*args, **kwargs)
         except StoppedError:
             raise
@@ -573,6 +605,48 @@ class _Lookups(TorchFunctionMode):
         if func is torch.nn.functional.embedding and len(args) > 1:
             self._side.note_lookup(args[0], args[1], self._feeds)
         return func(*args, **(kwargs or {}))
+
+
+class Widened:
+    """While a forward pass runs: each module has its own parameters and buffers in double precision while it is called.
+
+    So a large module takes the room of its numbers once, and that of the pieces at work.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._handles: list[Any] = []
+        self._held: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """Tensors that are double now, with what they held; by their identity."""
+        self._open: list[list[int]] = []
+
+    def __enter__(self) -> None:
+        for module in self._model.modules():
+            if module._parameters or module._buffers:
+                self._handles.append(module.register_forward_pre_hook(self._begin))
+                self._handles.append(module.register_forward_hook(self._end, always_call=True))
+
+    def __exit__(self, *_: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+        while self._open:
+            self._end()
+
+    def _begin(self, module: nn.Module, _: Any) -> None:
+        some = []
+        with torch._C.DisableTorchFunction():  # it is no call of the module's
+            for each in (*module._parameters.values(), *module._buffers.values()):
+                if each is not None and each.dtype == torch.float32 and id(each) not in self._held:
+                    self._held[id(each)] = each, each.data
+                    each.data = each.data.double()
+                    some.append(id(each))
+        self._open.append(some)
+
+    def _end(self, *_: object) -> None:
+        with torch._C.DisableTorchFunction():
+            for number in self._open.pop():
+                tensor, before = self._held.pop(number)
+                tensor.data = before
 
 
 @contextlib.contextmanager
@@ -661,8 +735,6 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 _CACHES = ("self_attention_cache", "cross_attention_cache")
 """The parts of the cache of an encoder with a decoder."""
-
-_T = TypeVar("_T")
 
 
 def _fitting(items: Iterator[_T]) -> Iterator[_T]:

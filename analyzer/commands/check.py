@@ -151,7 +151,8 @@ _settling = bundle(
 @click.option(
     "--max-drift",
     metavar="DB",
-    help="Run MODEL beside the PyTorch side in its folder, and require at least so much signal to error: 40dB.",
+    help="Run MODEL beside the PyTorch side in its folder, and require at least so much signal to error: 40dB, or "
+    "'40dB against fp32.onnx' beside that file.",
 )
 @_settling
 @judging
@@ -212,6 +213,7 @@ def check(
         baseline,
         config.origin,
         limited.allowed_ops,
+        None if drift is None else drift.against,
     ]
     run.guard(*(path for name in filter(None, inputs) for path in list_inputs(str(name))))
     reader = _Reader(run, bounded, content)
@@ -269,29 +271,35 @@ def _drift(text: str | None) -> DriftLimit | None:
 def _judge_drift(
     limit: DriftLimit, ledgers: Iterable[str], lost: Iterable[str], run: Run
 ) -> Iterator[Verdict]:
-    """A verdict of each model, which runs beside the PyTorch side in its folder."""
+    """A verdict of each model, which runs beside the PyTorch side in its folder, or beside another file."""
     from analyzer.commands.options import Sourced
     from analyzer.commands.pytorch import require_beside
     from analyzer.commands.verify import Weights, verify_source
     from analyzer.process.child import Limits
+    from analyzer.verify.files import verify_files
     from analyzer.verify.judged import judge_drift, skip_drift
+
+    other = None if limit.against is None else run.audit(limit.against, content="none")
 
     for name in ledgers:
         if not name.endswith(".onnx") or Path(name).is_dir():
             yield skip_drift(limit, name, "one .onnx file runs; name it")
             continue
         try:
-            ledger = run.audit(name)
-            report = verify_source(
-                ledger,
-                require_beside(name),
-                Sourced(None, False),
-                Weights(False, 0),
-                _SEEDS,
-                Limits(_MOST_SECONDS),
-                run,
-                None,
-            )
+            if other is not None:
+                ours = run.audit(name, content="none")
+                report = verify_files(ours, other, seeds=_SEEDS, limits=Limits(_MOST_SECONDS))
+            else:
+                report = verify_source(
+                    run.audit(name),
+                    require_beside(name),
+                    Sourced(None, False),
+                    Weights(False, 0),
+                    _SEEDS,
+                    Limits(_MOST_SECONDS),
+                    run,
+                    None,
+                )
         except OnnxLedgerError as error:
             yield skip_drift(limit, name, str(error))
         else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import math
+import struct
 
 import numpy as np
 
@@ -196,3 +198,36 @@ def is_exact(dtype: DType, stored: DType) -> bool:
     (True, False)
     """
     return dtype is stored or stored in _FINER.get(dtype, ())
+
+
+def round_to_half(number: float, half: str) -> float:
+    """A number as a file of half precision stores it; one that the type cannot hold at all stays as it is.
+
+    Args:
+        number: as an epsilon or a scale.
+        half: `FLOAT16` or `BFLOAT16`.
+
+    >>> round_to_half(1e-5, "FLOAT16"), round_to_half(1e-5, "BFLOAT16"), round_to_half(1e-12, "FLOAT16")
+    (1.0013580322265625e-05, 1.0013580322265625e-05, 1e-12)
+    """
+    if not _LEAST_HALF < abs(number) < _MOST_HALF:
+        return number
+    if half == DType.FLOAT16.name:
+        return float(struct.unpack("<e", struct.pack("<e", number))[0])
+    whole = int.from_bytes(struct.pack("<f", number), "little") + 0x8000
+    return float(struct.unpack("<f", (whole & 0xFFFF0000).to_bytes(4, "little"))[0])
+
+
+def is_one_in_half(one: float, other: float, half: str) -> bool:
+    """Whether a file of half precision cannot tell two numbers apart: what is too small is the least that it has.
+
+    >>> is_one_in_half(1e-6, 1.01328e-6, "FLOAT16"), is_one_in_half(1e-5, 1e-6, "FLOAT16")
+    (True, False)
+    """
+    a, b = (round_to_half(math.copysign(max(abs(each), _TINY), each), half) for each in (one, other))
+    return a == b
+
+
+_LEAST_HALF, _MOST_HALF = 1e-7, 6e4
+_TINY = 1.2e-7
+"""Tools that round give what is smaller this size, so that it does not vanish."""

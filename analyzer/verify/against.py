@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -15,18 +15,19 @@ from analyzer.account.ledger import Ledger
 from analyzer.errors import ExportError, TimingError
 from analyzer.model import Graph, GraphPath, Node, Place, StoredTensor
 from analyzer.model.content import Array
+from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
 from analyzer.verify.agreement import compare_values, decibel, worst
 from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
-from analyzer.verify.causes import find_cause
+from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
-from analyzer.verify.prints import Finder, Print, noise_between, scale_between
+from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
-from analyzer.verify.reading import Edge, Odd, Reader
+from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Call, Side
@@ -34,6 +35,8 @@ from analyzer.verify.verify import local_path, measure_depths, name_node
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
+_EPSILON = 1e-5
+"""Of a norm whose node has no epsilon, in all versions of ONNX."""
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
 """Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
@@ -112,6 +115,8 @@ class Reading:
     """Whether a quantizer whose codes begin at zero cuts what is negative."""
     rounds: str
     """The type that numbers are rounded to; empty where none are."""
+    exact: frozenset[float] = frozenset()
+    """Numbers that are not rounded all the same."""
 
 
 def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
@@ -157,8 +162,9 @@ class Bench:
         """Outputs that differ."""
         self.codes: list[str] = []
         """What cannot be said of quantizers."""
-        self.rounds = ""
-        """The type that numbers in the module's code are rounded to; empty where they are as they are."""
+        self.reading = Reading(rectifies=True, rounds="")
+        """What the file is taken to mean."""
+        self.side.carrier = self.half
         self._taint()
         self.finder = Finder({})
         self.is_between = False
@@ -234,28 +240,57 @@ class Bench:
             depth = 1 + max((depths.get(name, 0) for name in inputs), default=0)
             depths.update(dict.fromkeys(outputs, depth))
         self.depths = depths
+        self._taint_twin()
 
     def other_readings(self) -> Iterator[Reading]:
         """What else the twin may be: without what quantizers cut, beside numbers that are rounded as the file's are."""
         if self.twin is None:
             return
         cuts = (True, False) if self.twin.rectified else (True,)
-        for rounds in ("", self.half) if self.half else ("",):
+        for rounds, exact in (("", frozenset[float]()), *self._roundings()):
             for rectifies in cuts:
                 if (rectifies, rounds) != (True, ""):
-                    yield Reading(rectifies, rounds)
+                    yield Reading(rectifies, rounds, exact)
+
+    def _roundings(self) -> tuple[tuple[str, frozenset[float]], ...]:
+        """What numbers in the module's code may be in a file of half precision: rounded, but for some.
+
+        An epsilon may be an attribute, which no tool rounds, beside a scale that is stored. Where one number is there
+        both ways, nobody knows which of the module's is which.
+        """
+        if not self.half:
+            return ()
+        exact, rounded = self._exact_numbers()
+        doubtful = {n for n in exact if (near := round_to_half(n, self.half)) != n and near in rounded}
+        return tuple((self.half, kept) for kept in dict.fromkeys((exact, exact - doubtful)))
+
+    def _exact_numbers(self) -> tuple[frozenset[float], frozenset[float]]:
+        """The numbers that the file has in single precision, as attributes have them; and those that it has in half."""
+        exact, rounded = set[float](), set[float]()
+        for graph in self.ledger.model.graphs:
+            for node in graph.nodes:
+                exact.update(value for value in node.settings.values() if isinstance(value, float))
+                if node.op_type in NORMS and "epsilon" not in node.settings:
+                    exact.add(_EPSILON)
+            for tensor in graph.tensors:
+                array = tensor.payload.array() if tensor.numel == 1 and tensor.dtype.is_floating else None
+                if array is not None:
+                    number = float(array.reshape(-1)[0])
+                    (rounded if tensor.dtype.name in _HALF else exact).add(number)
+        finite = {n for n in exact if abs(n) < HUGE}
+        return frozenset(float(np.float32(n)) for n in finite), frozenset(rounded)
 
     def compare_again(
         self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
         """Compare with another reading of the file; unless that is nearer, all is as it was before."""
-        kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.rounds, self.feeds
+        kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.reading, self.feeds
         self.read_as(reading)
         self.fed, self.worst_run = [], 0
         outputs = self.compare_outputs(seeds)
         if _nearness(outputs) <= _nearness(before):
-            self.subject, self.twin, self.depths, self.fed, self.worst_run, self.rounds, self.feeds = kept
-            self.side.round_numbers(self.rounds)
+            self.subject, self.twin, self.depths, self.fed, self.worst_run, self.reading, self.feeds = kept
+            self.side.round_numbers(self.reading.rounds, self.reading.exact)
             return before
         return outputs
 
@@ -263,8 +298,8 @@ class Bench:
         """Take the file to mean this."""
         if self.twin is not None and self.twin.rectified:
             self.open_twin(rectify=reading.rectifies)
-        self.rounds = reading.rounds
-        self.side.round_numbers(self.rounds)
+        self.reading = reading
+        self.side.round_numbers(reading.rounds, reading.exact)
 
     # Outputs
 
@@ -379,25 +414,43 @@ class Bench:
         known = self.runner.prints(self.subject, self._names(), feeds)
         self.finder = Finder(known)
         passed = self._record(feeds)
+        settle(passed, self.finder)
+        if self._is_behind_all(passed, known):
+            return [*self._rows(passed, known, None)], *self._tell_outputs(passed, known)
         parted = find_parted(self.side, feeds, passed, self.finder, self._numbers(), self._is_known)
         rows = [*self._rows(passed, known, None if parted is None else parted.call.number)]
         if parted is None:
             return rows, *self._tell_outputs(passed, known)
         return rows, *self._tell(passed, parted, known)
 
+    def _is_behind_all(self, passed: Pass, known: Mapping[str, Print]) -> bool:
+        """Whether the file has what each output that differs should be, and computes something else of it."""
+        theirs = passed.recording.outputs
+        places = match_outputs([*self.graph.outputs], known, theirs)
+        for name in self.off:
+            place = places.get(name)
+            wanted = None if place is None else print_of(theirs[place][1])
+            made = next((s for s in reversed(passed.seen) if s.is_telling and wanted in s.prints), None)
+            if made is None or made.found is None or not made.found.is_ordered or made.found.name == name:
+                return False
+            if name in known and is_like(made.prints[0], known[name], max(made.noises)):
+                return False
+        return bool(self.off)
+
     def _record(self, feeds: Mapping[str, Array]) -> Pass:
         """The module's pass; beside half precision with rounded numbers, if more of it is in the file then."""
         passed = record_pass(self.side, feeds)
-        if not self.half or self.rounds:
+        if not self.half or self.reading.rounds:
             return passed
-        self.side.round_numbers(self.half)
-        rounded = record_pass(self.side, feeds)
-        for each in (passed, rounded):
+        found = {("", frozenset[float]()): passed}
+        for rounds, exact in self._roundings():
+            self.side.round_numbers(rounds, exact)
+            found[rounds, exact] = record_pass(self.side, feeds)
+        for each in found.values():
             settle(each, self.finder)
-        if sum(s.found is None for s in rounded.seen) < sum(s.found is None for s in passed.seen):
-            return rounded
-        self.side.round_numbers("")
-        return passed
+        best = min(found, key=lambda one: sum(seen.found is None for seen in found[one].seen))
+        self.side.round_numbers(*best)
+        return found[best]
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
         """Whether the reconciliation tells why, so that nothing has to be tried."""
@@ -416,7 +469,34 @@ class Bench:
             return None
         right, makers = self.right_values(passed), makers_of(call, passed)
         odd = self.reader.look_before(call, makers, right, lambda n: _called(passed.seen[n].call))
-        return odd if odd is not None and odd.kind == "input" else None
+        return odd if odd is not None and odd.kind == "input" else self._early(call, passed, parted, right)
+
+    def _cut(self, passed: Pass, parted: Parted) -> Odd | None:
+        """What reads too early a value, where parameters are left out, and the call that parts is among what is."""
+        said = self.known.suspects
+        if DEAD not in said.values() or self.known.strangers or self.reader.anchor(parted.call) is not None:
+            return None
+        odd = self._past_dead(passed, parted)
+        wrong = [name for name in said if said[name] != DEAD and self.reader.is_read(name)]
+        place = odd and (odd.module or _path(odd.call.module))
+        return odd if all(name.rpartition(".")[0] == place for name in wrong) else None
+
+    def _early(
+        self, call: Call, passed: Pass, parted: Parted, right: Mapping[str, Collection[int]]
+    ) -> Odd | None:
+        """What the first module behind the calls that are left out reads; `call` is one that the file has."""
+        reads, names = self.reader.way_to(call, right)
+        owners = [name.rpartition(".")[0] for name in names]
+        firsts = {_path(each.module): each.number for each in reversed(parted.later)}
+        if not reads or any(owner not in firsts for owner in owners):
+            return None
+        module = owners[0] if owners else _path(call.module)
+        before = [each for each in parted.later if each.number < firsts[module]]
+        if not before:
+            return None
+        wanted = f"what {_called(before[-1])} gives"
+        held = f"it reads what {_called(passed.seen[min(reads)].call)} gives"
+        return Odd(call, "input", wanted, held, module=module)
 
     def _traded(self, passed: Pass, parted: Parted) -> Call | None:
         """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
@@ -462,16 +542,15 @@ class Bench:
 
     def right_values(self, passed: Pass) -> dict[str, set[int]]:
         """The file's values that some calls give, with these."""
-        right, turned = dict[str, set[int]](), set[str]()
+        right, turned, ordered = dict[str, set[int]](), set[str](), set[str]()
         for each in passed.seen:
             if each.found is None:
                 continue
             for print_, noise in zip(each.prints, each.noises, strict=True):
                 for like in self.finder.all_like(print_, noise) if print_.is_telling else ():
                     right.setdefault(like.name, set()).add(each.call.number)
-                    if not like.is_ordered:
-                        turned.add(like.name)
-        return self.reader.without_reordered(right, turned)
+                    (ordered if like.is_ordered else turned).add(like.name)
+        return self.reader.without_reordered(right, turned - ordered)
 
     def _names(self) -> list[str]:
         """The values of what runs that its outputs depend on, in their order."""
@@ -553,6 +632,10 @@ class Bench:
             told = Difference(module, None, said or module, cause.kind, cause.expected, cause.found)
             return First(module, said or module, reason), told
         module, call = _path(parted.call.module), parted.call
+        if (odd := self._cut(passed, parted)) is not None:
+            module = odd.module or _path(odd.call.module)
+            told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
+            return First(module, said or module, odd.tell(self.there)), told
         traded = self._traded(passed, parted)
         for each in (*parted.chain[:1], *([traded] if traded else ()), *parted.chain[1:6]):
             wrong = [name for name in each.parameters if name in self.known.suspects]
@@ -571,9 +654,11 @@ class Bench:
         if stranger is not None:
             name, where = stranger
             lost = self.reader.is_replaced(call, where.op_type, where.outputs[0])
+            if not lost and self._is_in_place(call, where, passed, parted):
+                lost = next((each for each in call.parameters if each.endswith("weight")), "")
             if not lost:
                 near = self._made_before if self.is_between else self._beside
-                module = near(where, passed) or module
+                module = near(where, passed) or self._beside(where, passed) or module
             instead = f" for {lost}" if lost else ""
             held = f"{where.op_type} with {name}{instead}, which {self.there} does not have"
             told = Difference(module, name, name_node(where), "planted", "no such node", held)
@@ -601,6 +686,21 @@ class Bench:
             return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
         return First(module, said or module, reason), None
 
+    def _is_in_place(self, call: Call, node: Node, passed: Pass, parted: Parted) -> bool:
+        """Whether a product stands for that of a call: it is given what the call is, and makes as much.
+
+        What stands before the call's own product, which is there too, leads to it past no other weights.
+        """
+        made = self.finder.known.get(node.outputs[0])
+        right = {*parted.frontier}
+        return (
+            node.op_type in PRODUCTS
+            and made is not None
+            and made.numel == passed.seen[call.number].prints[0].numel
+            and any(self.reader.past(name, right) in right for name in node.inputs)
+            and not self.reader.leads_to(node.outputs[0], call)
+        )
+
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """What a reason calls that in whose place something else is."""
         return _class_of(passed, cause.module)
@@ -617,7 +717,7 @@ class Bench:
             module = next((m for m in passed.recording.modules if m.module == call.module), None)
             if module is None:
                 continue
-            cause = find_cause(module, self._nodes_of(path), tensors)
+            cause = find_cause(module, self._nodes_of(path), tensors, self.half)
             if cause is not None:
                 return path, cause
         return None
@@ -686,9 +786,9 @@ class Bench:
         node = self.makers.get(outputs[0])
         name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
         if name is not None:
-            return name, node or next(
-                n for n in self.graph.nodes if {*n.inputs} & {*inputs} & {*self.tainted}
-            )
+            readers = (n for n in self.graph.nodes if {*n.inputs} & ({*inputs} & {*self.tainted} | {name}))
+            node = node or next(readers, None)
+            return None if node is None else (name, node)
         strange = sorted(self.reader.parameters_of(edge) & forged)
         if strange and node is not None:
             return f"what is called {strange[0]}", node
@@ -702,8 +802,13 @@ class Bench:
         return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
-        """The module of a node: as the file's notes and names say, or that of the call whose value it reads."""
+        """The module of a node: as the file's notes and names say, or that of the call whose value it reads.
+
+        What a stored tensor is called that PyTorch does not have says nothing.
+        """
         own = self.ledger.node_scopes.get(node.place)
+        if own in {name.rpartition(".")[0] for name in node.inputs if name in self.known.strangers}:
+            own = None
         made = {each.found.name: each.call for each in passed.seen if each.found is not None}
         found = next((_path(made[name].module) for name in node.inputs if name in made), None)
         is_known = own is not None and own in {_path(module.module) for module in passed.recording.modules}
@@ -740,6 +845,18 @@ class Bench:
             name = name or self.carriers.get(node.place)
             if name is not None:
                 self.tainted.update((each, name) for each in node.outputs if each)
+        self._taint_twin()
+
+    def _taint_twin(self) -> None:
+        """The same of values that only the twin has, as what the codes of a product stand for."""
+        moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        for inputs, outputs, _ in () if self.twin is None else self.twin.edges:
+            if moving.intersection(inputs):
+                moving.update(outputs)
+                continue
+            name = next((self.tainted[each] for each in inputs if each in self.tainted), None)
+            if name is not None:
+                self.tainted.update((each, name) for each in outputs if each)
 
     def _callers(self, path: GraphPath) -> list[Place]:
         """The nodes of the main graph that call a function, by the path of its body."""
@@ -1060,7 +1177,7 @@ def _class_of(passed: Pass, label: str) -> str:
 
 
 def match_outputs(
-    names: Sequence[str], theirs: Mapping[str, Array], ours: Sequence[tuple[str, Array]]
+    names: Sequence[str], theirs: Mapping[str, Array] | Mapping[str, Print], ours: Sequence[tuple[str, Array]]
 ) -> dict[str, int]:
     """Which of PyTorch's outputs each of the file is: by name, else in their order where these have one shape."""
     by_name = {name: at for at, (name, _) in enumerate(ours) if name}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from analyzer.model import Node, StoredTensor
+from analyzer.model.dtypes import is_one_in_half
 from analyzer.verify.side import ModuleCall
 
 Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
 """Kind, what PyTorch has, what the file has."""
 
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
-_NORMS = frozenset(
+NORMS = frozenset(
     (
         "LayerNormalization",
         "SkipLayerNormalization",
@@ -36,7 +38,7 @@ _ACTIVE = frozenset((*(name for names in _ACTIVATIONS.values() for name in names
 
 
 def find_cause(
-    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor], half: str = ""
 ) -> Cause | None:
     """What the nodes of a module differ in from its class; None where these tell nothing.
 
@@ -44,12 +46,14 @@ def find_cause(
         boundary: the module.
         nodes: those of its scope.
         tensors: stored in the main graph, by name.
+        half: the half-precision type of the file; empty where it has none.
     """
-    return next((found for look in (_epsilon, _activation) for found in look(boundary, nodes, tensors)), None)
+    epsilons = _epsilon(boundary, nodes, tensors, half)
+    return next(itertools.chain(epsilons, _activation(boundary, nodes)), None)
 
 
 def _epsilon(
-    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]
+    boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor], half: str
 ) -> Iterator[Cause]:
     """A norm's: an attribute, or what is added before a root is taken."""
     wanted = next(
@@ -58,13 +62,14 @@ def _epsilon(
     if wanted is None:
         return
     held = [*_written(nodes), *_added(nodes, tensors)]
-    if held and not any(abs(each - wanted) <= 1e-3 * max(wanted, 1e-12) for each in held):
+    is_there = any(abs(each - wanted) <= 1e-3 * max(wanted, 1e-12) for each in held)
+    if held and not is_there and not (half and any(is_one_in_half(each, wanted, half) for each in held)):
         yield "attribute", f"epsilon {wanted:g}", f"epsilon {held[0]:g}"
 
 
 def _written(nodes: Iterable[Node]) -> Iterator[float]:
     for node in nodes:
-        if node.op_type in _NORMS:
+        if node.op_type in NORMS:
             value = node.settings.get("epsilon", 1e-5)
             if isinstance(value, (int, float)):
                 yield float(value)
@@ -83,9 +88,7 @@ def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterat
                 yield float(array.reshape(-1)[0])
 
 
-def _activation(
-    boundary: ModuleCall, nodes: Sequence[Node], _: Mapping[str, StoredTensor]
-) -> Iterator[Cause]:
+def _activation(boundary: ModuleCall, nodes: Sequence[Node]) -> Iterator[Cause]:
     name = boundary.class_name.lower()
     wanted = next((known for word, known in _ACTIVATIONS.items() if word in name), None)
     held = [node.op_type for node in nodes if node.op_type in _ACTIVE]

@@ -165,6 +165,7 @@ class _FileBench(Bench):
         self.exchanged: Exchange | None = None
         super().__init__(ledger, side, runner, path, self.rounding.known)
         self.open_twin()
+        side.carrier = self.half or side.half
         self.refused = self.refused or side.refused
 
     def give(self, given: GivenInputs | None) -> None:
@@ -220,6 +221,10 @@ class _FileBench(Bench):
             base = self.own if self.twin is None else self.subject
             self.subject = self.runner.rewrite(base, self.state, self.rounded_to)
 
+    def _roundings(self) -> tuple[tuple[str, frozenset[float]], ...]:
+        """Numbers of the other file stand in it, and are rounded with all else."""
+        return ((self.half, frozenset()),) if self.half else ()
+
     def other_readings(self) -> Iterator[Reading]:
         """What else either file may mean."""
         yield from super().other_readings()
@@ -236,7 +241,7 @@ class _FileBench(Bench):
         if self.half or not self.side.half:
             super().read_as(reading)
             return
-        self.rounded_to = self.rounds = reading.rounds
+        self.reading, self.rounded_to = reading, reading.rounds
         self.open_twin(rectify=reading.rectifies)
 
     def compare_again(

@@ -1,4 +1,4 @@
-"""`--max-drift 40dB` -> a verdict of each model: is the file, as it runs, no further off PyTorch than that?"""
+"""`--max-drift 40dB` -> a verdict of each model: is the file, as it runs, no further off its reference than that?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from analyzer.verify.record import VerifyReport
 _FLAG = "--max-drift"
 _MOST = 10
 """Modules that are told of what is too much."""
-_AMOUNT = re.compile(r"(?P<number>\d{1,4})\s*(?:db)?", re.ASCII | re.IGNORECASE)
+_AMOUNT = re.compile(
+    r"(?P<number>\d{1,4})\s*(?:db)?(?:\s+against\s+(?P<against>\S.*))?", re.ASCII | re.IGNORECASE | re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class DriftLimit:
 
     decibels: int
     """Signal to error, at least."""
+    against: str | None = None
+    """The .onnx file that the model is held against; None for the PyTorch side in its folder."""
 
     @property
     def rule(self) -> Rule:
@@ -32,18 +36,28 @@ class DriftLimit:
 
 
 def parse_drift_limit(text: str) -> DriftLimit:
-    """Read a limit: whole decibels of signal over error.
+    """Read a limit: whole decibels of signal over error, and the file that outputs are held against.
 
     >>> parse_drift_limit("40dB").decibels, parse_drift_limit("40").decibels
     (40, 40)
+    >>> parse_drift_limit("40dB against fp32.onnx").against
+    'fp32.onnx'
 
     Raises:
         UsageError: it says something else.
     """
     found = _AMOUNT.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{_FLAG} {shown(text)}: no whole number of decibels; write it as 40dB")
-    return DriftLimit(int(found["number"]))
+        raise UsageError(
+            f"{_FLAG} {shown(text)}: no whole number of decibels; write it as 40dB, or '40dB against fp32.onnx'"
+        )
+    against = found["against"]
+    if against is not None and not against.endswith(".onnx"):
+        raise UsageError(
+            f"{_FLAG} {shown(text)}: {shown(against)} is no .onnx file; name one, or leave 'against' out for the "
+            "PyTorch side in the model's folder"
+        )
+    return DriftLimit(int(found["number"]), against)
 
 
 def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
@@ -52,17 +66,19 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
     Args:
         limit: of `parse_drift_limit`.
         path: the model, as it was named.
-        report: of `verify_module`, with the question what rounding costs.
+        report: of `verify_module`, with the question what rounding costs, or of `verify_files`.
     """
     drift = report.drift_db
+    whose = "PyTorch's" if limit.against is None else f"those of {shown(limit.against)}"
     if not report.is_answered:
         return skip_drift(limit, path, "an output could not be compared")
     if drift is None:
-        return skip_drift(limit, path, f"{report.against} has no weights of its own")
+        why = "has no weights of its own" if limit.against is None else "has no outputs of floats"
+        return skip_drift(limit, path, f"{report.against} {why}")
     if drift == -math.inf:
         return _verdict(limit, path, Status.FAIL, message="an output is lost: numbers are infinite, or none")
     if drift == math.inf:
-        return _verdict(limit, path, Status.PASS, message="outputs are PyTorch's, bit by bit")
+        return _verdict(limit, path, Status.PASS, message=f"outputs are {whose}, bit by bit")
     observed = math.floor(drift)
     missing = limit.decibels - observed
     contributors: tuple[Contributor, ...] = ()
@@ -78,7 +94,7 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
         observed=observed,
         exceeded_by=missing if missing > 0 else None,
         contributors=contributors,
-        message=f"outputs are off PyTorch's by {drift:.1f} dB signal to error"
+        message=f"outputs are off {whose} by {drift:.1f} dB signal to error"
         + (f", and at least {limit.decibels} are required" if missing > 0 else ""),
     )
 

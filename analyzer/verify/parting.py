@@ -146,7 +146,7 @@ def _keep(value: Value) -> Print:
 
 
 def settle(passed: Pass, finder: Finder) -> None:
-    """Say of each call whether the file has what it gives, and which are bad."""
+    """Say of each call whether the file has what it gives, and which are bad: of those that an output depends on."""
     for each in passed.seen:
         each.found = _look_up(each, finder)
     has_found_after = [False] * len(passed.seen)
@@ -160,8 +160,24 @@ def settle(passed: Pass, finder: Finder) -> None:
             has_found_after[child] or (passed.seen[child].is_telling and passed.seen[child].found is not None)
             for child in children[number]
         )
+    live = live_calls(passed)
     for number, each in enumerate(passed.seen):
-        each.is_bad = each.is_telling and each.found is None and not has_found_after[number]
+        each.is_bad = (
+            number in live and each.is_telling and each.found is None and not has_found_after[number]
+        )
+
+
+def live_calls(passed: Pass) -> set[int]:
+    """The calls that an output depends on, as a pooler that a larger model does not use is not; all if nobody knows."""
+    left = [number for number in passed.recording.made if number < len(passed.seen)]
+    found = set(left)
+    while left:
+        parents = {
+            parent for parent in passed.seen[left.pop()].call.parents if parent < len(passed.seen)
+        } - found
+        found |= parents
+        left += parents
+    return found or {*range(len(passed.seen))}
 
 
 def _look_up(seen: Seen, finder: Finder) -> Likeness | None:
@@ -241,10 +257,12 @@ def _lost(passed: Pass, least: int) -> list[Seen]:
             if parent < each.call.number:
                 after[parent] = min(after[parent], own)
     found = {_kind(each) for each in seen if each.is_telling and each.found is not None}
+    live = live_calls(passed)
     lost = [
         each
         for each in seen
         if each.is_telling
+        and each.call.number in live
         and each.found is None
         and not each.is_bad
         and _kind(each) in found

@@ -26,12 +26,13 @@ MOVES = frozenset(
     }
 )
 """Operators that only hand on what they are given."""
-_PRODUCTS = frozenset(
+PRODUCTS = frozenset(
     {
         *("MatMul", "Gemm", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "MatMulNBits"),
         *("FusedMatMul", "FusedConv", "FusedGemm", "Attention", "MultiHeadAttention", "QAttention"),
     }
 )
+"""Operators that multiply with a weight."""
 _OF_TWO: Mapping[str, tuple[str, ...]] = {
     "add": ("Add", "Sum"),
     "sub": ("Sub",),
@@ -120,6 +121,10 @@ class Reader:
         """What a node reads of PyTorch's weights."""
         return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
 
+    def is_read(self, name: str) -> bool:
+        """Whether an output depends on a parameter."""
+        return any(name in self.parameters_of(edge) for edge in self._edges)
+
     def anchor(self, call: Call) -> Edge | None:
         """The node that reads a call's weights, on what the call is given."""
         at = int(call.module.partition("#")[2] or 1) - 1
@@ -132,8 +137,8 @@ class Reader:
                 and name in self.parameters_of(edge)
                 and (edge[2] == "Gather") == is_table
             ]
-            if any(edge[2] in _PRODUCTS for edge in found):
-                found = [edge for edge in found if edge[2] in _PRODUCTS]
+            if any(edge[2] in PRODUCTS for edge in found):
+                found = [edge for edge in found if edge[2] in PRODUCTS]
             if found:
                 return found[min(at, len(found) - 1)] if at or len(found) == 1 else found[0]
         return None
@@ -141,10 +146,23 @@ class Reader:
     def is_replaced(self, call: Call, op_type: str, output: str) -> str:
         """The weight of a call in whose place a product reads something else; empty where it does not."""
         anchor = self.anchor(call)
-        is_product = op_type in _PRODUCTS and (
-            anchor is None or anchor[2] not in _PRODUCTS or output in anchor[1]
+        is_product = op_type in PRODUCTS and (
+            anchor is None or anchor[2] not in PRODUCTS or output in anchor[1]
         )
         return next((name for name in call.parameters if name.endswith("weight")), "") if is_product else ""
+
+    def leads_to(self, name: str, call: Call) -> bool:
+        """Whether a node that reads a call's weight is computed of a value, past none that reads other weights."""
+        wanted = {each for each in call.parameters if each.endswith("weight")}
+        reached = {name}
+        for edge in self._edges:
+            if reached.intersection(edge[0]):
+                weights = self.parameters_of(edge)
+                if weights & wanted:
+                    return True
+                if not weights:
+                    reached.update(edge[1])
+        return False
 
     def before(self, edge: Edge) -> list[str]:
         """What a node is given that depends on an input of the graph."""
@@ -244,6 +262,27 @@ class Reader:
                 is_sure=bool(reads & {*expected}) and len(extra) <= _SHORT and not _SUMS.intersection(names),
             )
         return None if reads & {*expected} else _other(call, expected, reads, called)
+
+    def way_to(self, call: Call, right: Mapping[str, Collection[int]]) -> tuple[set[int], list[str]]:
+        """The calls that make the right values before a call's weights, and the weights on the way, the first first.
+
+        None of either where the way is long.
+        """
+        anchor = self.anchor(call)
+        reads, names = set[int](), list[str]()
+        waiting, done = [] if anchor is None else self.before(anchor), set[str]()
+        while waiting and len(done) < _FEW:
+            name = waiting.pop(0)
+            maker = self._makers.get(name)
+            if name in done:
+                continue
+            done.add(name)
+            if name in right:
+                reads.update(right[name])
+            elif maker is not None:
+                names += sorted(self.parameters_of(maker))
+                waiting += self.before(maker)
+        return (set(), []) if waiting else (reads, [*dict.fromkeys(reversed(names))])
 
     def look_beside(
         self,

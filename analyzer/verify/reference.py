@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -22,6 +22,7 @@ from analyzer.errors import ExportError, TimingError, UsageError
 from analyzer.model import Graph, Node
 from analyzer.model import Setting as Kept
 from analyzer.model.content import Array
+from analyzer.model.dtypes import is_one_in_half
 from analyzer.model.operators import MOVES
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import plan_feeds
@@ -85,6 +86,7 @@ class NodeRecording:
 
     modules: tuple[Subgraph, ...]
     outputs: tuple[tuple[str, Array], ...] = ()
+    made: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class FileSide:
         self.graph: Graph = ledger.model.graphs[0]
         self._shapes, self._npz = shapes or Shapes(), npz
         self._state: dict[Given, Array] = {}
+        self.carrier = ""
         self._half = ""
         self._made: dict[bool, Subject] = {}
         self._stored = {tensor.name for tensor in self.graph.tensors}
@@ -328,7 +331,7 @@ class FileSide:
         self, place: int | str, numbers: Sequence[float]
     ) -> Iterator[tuple[tuple[str, str, str], Patch]]:
         if isinstance(place, int):
-            yield from of_node(self.calls[place], self._nodes, self.graph, numbers)
+            yield from of_node(self.calls[place], self._nodes, self.graph, numbers, self.carrier)
             return
         module = next((each for each in _subgraphs(self.calls) if each.module == place), None)
         if module is None or module.made is None:
@@ -351,7 +354,7 @@ class FileSide:
             )
         return self._made[is_shaken]
 
-    def round_numbers(self, half: str) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
         """Have all stored floats be what a file of half precision stores of them; empty for as they are."""
         if half != self._half:
             self._half, self._made = half, {}
@@ -496,7 +499,7 @@ _Told = tuple[tuple[str, str, str], Patch]
 
 
 def of_node(
-    call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float]
+    call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float], half: str = ""
 ) -> Iterator[_Told]:
     """What a node may be exchanged for, each told as kind, what the file has, and what it would be.
 
@@ -505,6 +508,7 @@ def of_node(
         nodes: of the file as it is stored, by output.
         graph: of the file.
         numbers: that MODEL has: epsilons, scales and the like.
+        half: MODEL's half-precision type; empty where it has none.
     """
     output = call.outputs[0] if call.outputs else ""
     node = nodes.get(output)
@@ -513,13 +517,13 @@ def of_node(
     make = _Maker(node, output, call.inputs)
     stored = {tensor.name: tensor for tensor in graph.tensors}
     op_type = node.op_type
-    yield from _other_settings(node, make, numbers)
+    yield from _other_settings(node, make, numbers, half)
     if op_type in _ACTIVE:
         for other in _UNARY:
             if other not in (op_type, "Identity"):
                 yield ("operator", op_type, other), make.node(other, node.inputs[:1])
     if op_type in _TWO and len(node.inputs) == 2:
-        yield from _other_terms(node, make, stored, numbers)
+        yield from _other_terms(node, make, stored, numbers, half)
     if op_type in ("MatMul", "Gemm", "Gather", "LayerNormalization", "Conv"):
         yield from _other_weights(node, make, stored, graph)
     if op_type == "Where" and len(node.inputs) == 3:
@@ -584,14 +588,20 @@ def _setting(value: int | Kept) -> Setting:
     return cast("Setting", list(value) if isinstance(value, tuple) else value)
 
 
-def _other_settings(node: Node, make: _Maker, numbers: Sequence[float]) -> Iterator[_Told]:
+def _is_other(number: float, value: float, half: str) -> bool:
+    """Whether a number is not this one rounded."""
+    is_near = abs(number - value) <= 1e-3 * abs(value)
+    return not is_near and not (half and is_one_in_half(number, value, half))
+
+
+def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: str) -> Iterator[_Told]:
     """Other numbers and axes among its attributes."""
     if len(node.outputs) > 1 and sum(map(bool, node.outputs)) > 1:
         return
     for key, value in {**_defaults(node), **node.settings}.items():
         if isinstance(value, float) and key in _SCALES:
             for number in numbers:
-                if abs(number - value) > 1e-3 * abs(value):
+                if _is_other(number, value, half):
                     kind = ("attribute", f"{key} {value:g}", f"{key} {number:g}")
                     yield kind, make.number_setting(key, number)
     axis = node.integers.get("axis")
@@ -618,7 +628,7 @@ def _defaults(node: Node) -> dict[str, float]:
 
 
 def _other_terms(
-    node: Node, make: _Maker, stored: Mapping[str, object], numbers: Sequence[float]
+    node: Node, make: _Maker, stored: Mapping[str, object], numbers: Sequence[float], half: str
 ) -> Iterator[_Told]:
     """Another operator, another number, or one of its operands alone."""
     op_type, inputs = node.op_type, node.inputs
@@ -659,7 +669,7 @@ def _other_terms(
             before = float(held.reshape(-1)[0])
             told = [inputs[1 - slot], _NUMBER] if slot else [_NUMBER, inputs[1 - slot]]
             for number in numbers:
-                if abs(number - before) > 1e-3 * abs(before):
+                if _is_other(number, before, half):
                     what = ("constant", f"{op_type} with {before:g}", f"{op_type} with {number:g}")
                     yield what, make.number(op_type, told, number)
 

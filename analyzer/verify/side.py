@@ -5,7 +5,7 @@ Values are NumPy arrays, or what is kept of them; nothing here is of PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -110,6 +110,11 @@ class Recording(Protocol):
         """Each with its name, or ""."""
         ...
 
+    @property
+    def made(self) -> Sequence[int]:
+        """The calls that made them, as far as that is known; none where all that was called is of use."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
@@ -132,6 +137,9 @@ Value = Array | Print
 class Side(Protocol):
     """A module, or a file, that is fed what the file is fed."""
 
+    carrier: str
+    """The half-precision type of the file, or empty: two numbers that it cannot tell apart are one."""
+
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
         """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them.
 
@@ -144,8 +152,11 @@ class Side(Protocol):
         """Of `small`, `single` and `long`, those that the file's axes allow."""
         ...
 
-    def round_numbers(self, half: str) -> None:
-        """Have numbers in the module's code be what a file of half precision stores of them; empty for as they are."""
+    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
+        """Have numbers in the module's code be what a file of half precision stores of them; empty for as they are.
+
+        Those that the file also has as they are (`exact`) stay.
+        """
         ...
 
     def covering(self, at: int) -> dict[str, Array] | None:

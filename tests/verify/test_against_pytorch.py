@@ -252,9 +252,42 @@ def drop(proto: onnx.ModelProto) -> None:
     norm.input[0] = add.input[0]
 
 
+def low_rank(proto: onnx.ModelProto) -> None:
+    """An adapter behind the products of the second attention, before heads are joined: what it reads is there twice."""
+    softmax = [each for each in proto.graph.node if each.op_type == "Softmax"][-1]
+    product = next(each for each in proto.graph.node if softmax.output[0] in each.input)
+    while product.op_type != "MatMul":
+        product = next(each for each in proto.graph.node if product.output[0] in each.input)
+    turn = next(
+        each for each in proto.graph.node if each.op_type == "Transpose" and _reads(proto, each, product)
+    )
+    random = np.random.default_rng(0)
+    for name, shape in (("down", (16, 4)), ("up", (4, 16))):
+        array = random.normal(0, 0.3, shape).astype(np.float32)
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    given = turn.input[0]
+    made = [
+        helper.make_node("Identity", [given], ["same"]),
+        helper.make_node("MatMul", ["same", "down"], ["few"]),
+        helper.make_node("MatMul", ["few", "up"], ["many"]),
+        helper.make_node("Add", ["same", "many"], ["adapted"]),
+    ]
+    turn.input[0] = "adapted"
+    place = [*proto.graph.node].index(turn)
+    for each in reversed(made):
+        proto.graph.node.insert(place, each)
+
+
+def _reads(proto: onnx.ModelProto, node: onnx.NodeProto, made: onnx.NodeProto) -> bool:
+    """Whether a node reads what another makes, itself or past one other."""
+    between = [each.output[0] for each in proto.graph.node if made.output[0] in each.input]
+    return node.input[0] in (made.output[0], *between)
+
+
 @pytest.mark.parametrize(
     ("fault", "module", "reason"),
     [
+        (low_rank, "encoder.layer.1.attention.self", "MatMul with down, which PyTorch does not have"),
         (plant, "encoder.layer.0.intermediate.intermediate_act_fn", "gate, which PyTorch does not have"),
         (skip, "encoder.layer.0", "nothing: encoder.layer.0 is skipped"),
         (drop, "encoder.layer.0.output", "residual is dropped"),
@@ -510,3 +543,74 @@ def test_a_bias_that_is_rounded_anew_for_each_call_is_no_difference(
     code, document = verify(model.with_name("int8.onnx"))
 
     assert (code, document["same"]) == (0, True)
+
+
+ATTENTION = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.mix = torch.nn.Embedding(30, 16), torch.nn.MultiheadAttention(16, 2, batch_first=True)
+        self.last = torch.nn.Linear(16, 4)
+    def forward(self, ids):
+        x = self.words(ids)
+        return self.last(self.mix(x, x, x, need_weights=False)[0])
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randint(0, 30, (2, 7)),)
+"""
+
+
+def test_a_fault_in_pytorchs_own_attention_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "attention.py").write_text(ATTENTION)
+    monkeypatch.chdir(tmp_path)
+    assert run_here("export", "attention:factory", "-o", tmp_path / "out", "--quiet").returncode == 0
+    proto = onnx.load(tmp_path / "out" / "model.onnx")
+    tensor = next(each for each in proto.graph.initializer if each.name == "mix.out_proj.weight")
+    tensor.CopyFrom(
+        onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) * np.float32(3), tensor.name)
+    )
+    onnx.save(proto, tmp_path / "out" / "wrong.onnx")
+
+    code, document = verify(tmp_path / "out" / "wrong.onnx")
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert first["module"].startswith("mix")
+
+
+LLAMA = {
+    "architectures": ["LlamaModel"],
+    "model_type": "llama",
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 48,
+    "vocab_size": 60,
+    "max_position_embeddings": 64,
+}
+
+
+def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    exported = run_here("export", tmp_path, "--random-weights", "-o", tmp_path / "out", "--quiet")
+    assert exported.returncode == 0
+    proto = onnx.load(tmp_path / "out" / "model.onnx")
+    words = next(each.output[0] for each in proto.graph.node if each.op_type == "Gather")
+    late = [each for each in proto.graph.node if each.op_type == "Pow"][-1].input[
+        0
+    ]  # what the last norm reads
+    for node in proto.graph.node:
+        for place, name in enumerate(node.input):
+            if name == late:
+                node.input[place] = words
+    onnx.save(proto, tmp_path / "out" / "early.onnx")
+
+    code, document = verify(tmp_path / "out" / "early.onnx")
+
+    assert code == 1
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert (first["module"], "it reads what " in first["reason"]) == ("norm", True), first

@@ -59,6 +59,40 @@ def test_a_fault_is_caught_at_its_module_with_its_cause_and_an_honest_file_is_th
     assert not [(each.name, each.reason) for each in told if not each.is_explained]
 
 
+ELSEWHERE = (
+    (
+        "modernbert/fp16",
+        "folded-factor/-exp(w) of one weight",
+        1,
+    ),  # an epsilon is rounded before it, or is not
+    ("vit/fp16", "wiring/a norm's gain read as its bias", 0),  # another norm is like this one
+    ("deberta-v2/fp16", "attributes/output clipped", 7),  # a root is rounded before it, and is not felt
+    ("gemma/fp16", "unread/stack ended early", 7),  # the first of what is left out has no weights
+    ("albert-masked-lm/nbits", "content/noise on one tensor", 7),  # of one call of three
+    ("bart/int8", "forged/name a parameter's with _1", 11),  # what is planted has another module's name
+    ("net/dynamic", "tables/outputs permuted by a stored order", 11),  # all before the output is right
+    ("llama/nbits", "planted/into QLinearMatMul's scales", 7),  # whose product only the twin has
+)
+"""File, fault and seed of what was told at another module once."""
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "seed"), [pytest.param(*each, marks=makes_files, id=each[0]) for each in ELSEWHERE]
+)
+def test_a_fault_that_something_else_is_near_is_told_where_it_is(
+    honest: Path, file: str, kind: str, seed: int
+) -> None:
+    base = Base(*file.split("/"))
+    assert make_base(honest, base) == ""
+
+    (case,) = run_apart(honest, base, (kind,), seed=seed)
+
+    assert (case.status, case.is_placed, case.is_explained) == ("told", True, True), (
+        case.module,
+        case.reason,
+    )
+
+
 def test_a_module_is_right_within_or_around_the_fault() -> None:
     fault = frozenset({"encoder.layer.1.output"})
 

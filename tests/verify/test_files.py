@@ -202,6 +202,42 @@ def test_a_file_computes_what_the_one_that_it_was_made_of_does(files: dict[str, 
         assert (costs["kept"] is None) == (form == "fp16")
 
 
+def check(model: Path, limit: str) -> tuple[int, dict[str, Any]]:
+    result = run_here("check", model, "--max-drift", limit, "--format", "json")
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("check"))
+    (rule,) = document["rules"]
+    return result.returncode, rule
+
+
+def test_a_drift_is_limited_beside_another_file(files: dict[str, Path], tmp_path: Path) -> None:
+    reference = files["float"]
+    _, document = ask(files["int8"], reference)
+    passed = check(files["int8"], f"{int(document['drift_db'])}dB against {reference}")
+    failed = check(files["int8"], f"{int(document['drift_db']) + 3}dB against {reference}")
+    same = check(reference, f"900 against {reference}")
+
+    assert (passed[0], passed[1]["status"]) == (0, "PASS")
+    assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 3)
+    assert [each["value"] for each in failed[1]["contributors"]]
+    assert (same[0], same[1]["status"]) == (0, "PASS")
+    assert "bit by bit" in same[1]["message"]
+
+
+def test_a_drift_beside_a_file_of_other_inputs_or_none_is_no_pass(
+    files: dict[str, Path], tmp_path: Path
+) -> None:
+    other = save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Sqrt(x) }"), "other.onnx")
+    code, rule = check(files["int8"], f"40dB against {other}")
+    missing = run_here("check", files["int8"], "--max-drift", "40dB against nothing.onnx")
+    config = run_here("check", files["int8"], "--max-drift", "40dB against config.json")
+
+    assert (code, rule["status"], rule["skipped"]) == (2, "SKIP", "not-evaluated")
+    assert "other inputs" in rule["message"]
+    assert (missing.returncode, config.returncode) == (2, 2)
+    assert "is no .onnx file" in config.stderr
+
+
 @pytest.mark.parametrize("form", ["int8", "qdq", "fp16", "4 bits"])
 def test_it_does_not_matter_which_of_the_two_is_rounded(files: dict[str, Path], form: str) -> None:
     code, document = ask(files["float"], files[form], "--seed", 0)

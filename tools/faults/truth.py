@@ -13,10 +13,10 @@ _MOST = 6
 def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     """The scopes of nodes that were changed, added or taken out, or that read what was changed.
 
-    What was added has no scope: its neighbours' are meant, and those of the nodes that read it now. Where a node reads
-    something else than before, what it read is meant too: that may be left out, and nothing else be wrong. So are nodes
-    that no output depends on any more. A convolution that a normalization was folded into stands for both: it has the
-    name of one, and the weight of the other.
+    What was added has no scope: its nearest neighbours' are meant, and those of the nodes that read it now. Where a
+    node reads something else than before, what it read is meant too: that may be left out, and nothing else be wrong.
+    So are nodes that no output depends on any more. A convolution that a normalization was folded into stands for both:
+    it has the name of one, and the weight of the other.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
@@ -54,9 +54,8 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
             found.add(scopes[key])
             continue
         for name in node.input:
-            maker = makers.get(name)
-            if maker in scopes:
-                found.add(scopes[maker])
+            for maker in _makers_near(name, makers, after, scopes):
+                found |= {scopes[maker], *folded.get(maker, ())}
         for name in node.output:
             found |= _scopes_of(name, readers, scopes)
     skipped = _live(honest) & set(after) - _live(faulty)
@@ -76,7 +75,7 @@ def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
             owners[node.output[0]] = owners[node.input[0]]
     made: dict[str, set[str]] = {}
     for node in nodes:
-        if node.op_type in ("Conv", "ConvTranspose", "DequantizeLinear"):
+        if node.op_type in ("Conv", "ConvTranspose", "ConvInteger", "DequantizeLinear"):
             made.setdefault(_key(node), set()).update(owners[name] for name in node.input if name in owners)
     return made
 
@@ -124,6 +123,20 @@ def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, s
             return found
         layer = [output for node in nodes for output in node.output]
     return found
+
+
+def _makers_near(
+    name: str, makers: Mapping[str, str], nodes: Mapping[str, Any], scopes: Mapping[str, str]
+) -> set[str]:
+    """The keys of the nearest nodes with a scope that make a value: where codes become numbers, nodes have none."""
+    layer = [name]
+    for _ in range(_MOST):
+        keys = {makers[each] for each in layer if each in makers}
+        found = {key for key in keys if key in scopes}
+        if found:
+            return found
+        layer = [each for key in keys for each in nodes[key].input]
+    return set()
 
 
 def _changed_tensors(honest: Any, faulty: Any) -> list[str]:

@@ -1,0 +1,146 @@
+"""A file of half precision: what rounding does to numbers is no cause, and moves no fault to another module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from onnx import helper, numpy_helper
+
+from analyzer.model.dtypes import is_one_in_half, round_to_half
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = [pytest.mark.time, pytest.mark.export]
+
+BLOCKS = """
+import torch
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(16), torch.nn.Linear(16, 32), torch.nn.Linear(32, 16)
+        self.act = torch.nn.LeakyReLU(0.1)
+    def forward(self, x):
+        return x + self.down(self.act(self.up(self.norm(x) * 0.3)))
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList([Block(), Block()])
+        self.last = torch.nn.Linear(16, 16)
+    def forward(self, x):
+        x = x * 0.004  # so small that an epsilon of 1e-5 is felt, and that it is rounded too
+        for block in self.blocks:
+            x = block(x)
+        return x + self.last(x * torch.sqrt(torch.tensor(17.3))) * 1e-4  # a root that is rounded, and is not felt
+def factory():
+    torch.manual_seed(0)
+    net = Net().eval()
+    with torch.no_grad():
+        for each in net.parameters():
+            each.add_(0.1 * torch.randn(each.shape))
+    return net, (torch.randn(4, 16),)
+"""
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from onnxruntime.transformers.float16 import convert_float_to_float16
+
+    folder = tmp_path_factory.mktemp("half")
+    (folder / "blocks.py").write_text(BLOCKS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run_here("export", "blocks:factory", "-o", folder / "out", "--quiet").returncode == 0
+    target = folder / "out" / "half.onnx"
+    onnx.save(convert_float_to_float16(onnx.load(folder / "out" / "model.onnx"), keep_io_types=True), target)
+    return target
+
+
+def verify(model: Path, folder: Path) -> dict[str, object]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = run_here("verify", model, "--against", "blocks:factory", "--format", "json")
+    document: dict[str, object] = json.loads(result.stdout)
+    return document
+
+
+def test_an_honest_file_is_the_same(halved: Path) -> None:
+    document = verify(halved, halved.parents[1])
+
+    assert (document["same"], document["first"]) == (True, None)
+
+
+def noise(proto: onnx.ModelProto) -> None:
+    """In the second block's last product."""
+    tensor = next(each for each in proto.graph.initializer if each.name == "blocks.1.down.bias")
+    held = numpy_helper.to_array(tensor) + np.float16(0.25)
+    tensor.CopyFrom(numpy_helper.from_array(held.astype(np.float16), tensor.name))
+
+
+def gain_as_bias(proto: onnx.ModelProto) -> None:
+    """In the second block; the first one's, which is like it, is as it was."""
+    node = [each for each in proto.graph.node if each.op_type == "LayerNormalization"][1]
+    node.input[1], node.input[2] = node.input[2], node.input[1]
+
+
+def slope(proto: onnx.ModelProto) -> None:
+    node = [each for each in proto.graph.node if each.op_type == "LeakyRelu"][1]
+    node.attribute[0].f = 0.4
+
+
+def left_out(proto: onnx.ModelProto) -> None:
+    """The first block's residual."""
+    node = next(each for each in proto.graph.node if each.op_type == "Add")
+    made = {name for each in proto.graph.node if each.op_type in ("Gemm", "MatMul") for name in each.output}
+    kept = next(name for name in node.input if name in made)
+    node.op_type = "Identity"
+    del node.input[:]
+    node.input.append(kept)
+
+
+def clip(proto: onnx.ModelProto) -> None:
+    """The output, when all is computed."""
+    name = proto.graph.output[0].name
+    node = next(each for each in proto.graph.node if name in each.output)
+    node.output[0] = "inner"
+    bounds = [numpy_helper.from_array(np.float32(each), f"bound{each}") for each in (-0.1, 0.1)]
+    proto.graph.initializer.extend(bounds)
+    proto.graph.node.append(helper.make_node("Clip", ["inner", *(each.name for each in bounds)], [name]))
+
+
+@pytest.mark.parametrize(
+    ("fault", "module", "reason"),
+    [
+        (noise, "blocks.1.down", "its values in the file are others"),
+        (gain_as_bias, "blocks.1.norm", "it is read where another belongs"),
+        (slope, "blocks.1.act", "alpha 0.4"),
+        (left_out, "blocks.0", "the residual is dropped"),
+        (clip, "[root]", "goes through Clip"),
+    ],
+)
+def test_a_fault_is_told_at_its_module_and_not_where_a_number_is_rounded(
+    halved: Path, tmp_path: Path, fault: Callable[[onnx.ModelProto], None], module: str, reason: str
+) -> None:
+    proto = onnx.load(halved)
+    fault(proto)
+    onnx.save(proto, tmp_path / "model.onnx")
+
+    document = verify(tmp_path / "model.onnx", halved.parents[1])
+
+    assert document["same"] is False
+    first = document["first"]
+    assert isinstance(first, dict)
+    assert (first["module"], reason in first["reason"]) == (module, True), first["reason"]
+
+
+@pytest.mark.parametrize("half", ["FLOAT16", "BFLOAT16"])
+def test_numbers_that_half_precision_cannot_tell_apart_are_one(half: str) -> None:
+    for number in (1e-6, 1e-5, 1e-3, 0.1, 0.125, 1 / 3, 8.0, 333.3, -0.7):
+        assert is_one_in_half(number, round_to_half(number, half), half)
+        assert not is_one_in_half(number, number * 1.1, half)
+    assert is_one_in_half(1e-12, 1.1920929e-07, half)  # what tools store in its place

@@ -1,0 +1,94 @@
+"""Modules that PyTorch's exporter writes wrong, without a word: weights balance, and `verify` tells where and why."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run_here
+
+torch = pytest.importorskip("torch")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("transformers")
+pytestmark = [pytest.mark.time, pytest.mark.export]
+
+MESSAGES = '''
+import torch
+
+class Mean(torch.nn.Module):
+    """Each node gets the mean of what its neighbours send."""
+    def forward(self, x, edges):
+        sent = x[edges[0]]
+        rows = edges[1].unsqueeze(-1).expand_as(sent)
+        return torch.zeros_like(x).scatter_reduce(0, rows, sent, "mean", include_self=False)
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.near, self.mean = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), Mean()
+    def forward(self, x, edges):
+        return torch.relu(self.own(x) + self.near(self.mean(x, edges)))
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = Layer(), Layer(), torch.nn.Linear(16, 3)
+    def forward(self, x, edges):
+        return self.head(self.second(self.first(x, edges), edges))
+
+def factory():
+    torch.manual_seed(0)
+    return Network().eval(), (torch.randn(10, 16), torch.randint(0, 10, (2, 30)))
+'''
+POOLED = """
+import torch
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem, self.pool = torch.nn.Conv2d(3, 8, 3), torch.nn.AvgPool2d(3, divisor_override=4)
+        self.head = torch.nn.Linear(8 * 4 * 4, 5)
+    def forward(self, x):
+        return self.head(self.pool(self.stem(x).relu()).flatten(1))
+
+def factory():
+    torch.manual_seed(0)
+    return Network().eval(), (torch.randn(2, 3, 14, 14),)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "module", "reason"),
+    [
+        (
+            "messages",
+            MESSAGES,
+            "first.mean",
+            "reduction none: the last value stays, and reduction mean in PyTorch",
+        ),
+        ("pooled", POOLED, "pool", "no divisor_override, and divisor_override 4 in PyTorch"),
+    ],
+)
+def test_what_the_exporter_writes_wrong_is_told_with_its_module_and_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str, module: str, reason: str
+) -> None:
+    (tmp_path / f"{name}.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    exported = run_here("export", f"{name}:factory", "-o", tmp_path / "out", "--quiet")
+    balanced = run_here("reconcile", tmp_path / "out" / "model.onnx")
+    assert (exported.returncode, balanced.returncode) == (0, 0)
+    net, inputs = importlib.import_module(name).factory()
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    given = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+    if np.allclose(session.run(None, given)[0], net(*inputs).detach().numpy(), atol=1e-3):
+        pytest.skip("this version of the exporter writes it right")
+
+    result = run_here("verify", tmp_path / "out" / "model.onnx", "--format", "json")
+
+    first = json.loads(result.stdout)["first"]
+    assert result.returncode == 1
+    assert (first["module"], reason in first["reason"]) == (module, True), first["reason"]
