@@ -83,8 +83,8 @@ def _normal(terms: Mapping[Mono, int]) -> Size:
     kept = {mono: factor for mono, factor in terms.items() if factor}
     if not kept:
         return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
+    if len(kept) == 1:
+        return kept[()] if () in kept else Poly(tuple(kept.items()))
     return Poly(tuple(sorted(kept.items(), key=lambda item: _key(item[0]))))
 
 
@@ -102,15 +102,18 @@ def subtract(a: Size, b: Size) -> Size:
 
 def total(sizes: Iterable[Size]) -> Size:
     """The sum of all."""
-    number, terms = 0, dict[Mono, int]()
+    number, terms, polynomials = 0, dict[Mono, int](), list[Poly]()
     for size in sizes:
         if isinstance(size, int):
             number += size
             continue
+        polynomials.append(size)
         for mono, factor in size.terms:
             terms[mono] = terms.get(mono, 0) + factor
     if not terms:
         return number
+    if not number and len(polynomials) == 1:
+        return polynomials[0]
     terms[()] = terms.get((), 0) + number
     return _normal(terms)
 
@@ -123,6 +126,9 @@ def multiply(a: Size, b: Size) -> Size:
         return 0 if not a else Poly(tuple((mono, factor * a) for mono, factor in b.terms))
     if isinstance(b, int):
         return multiply(b, a)
+    if len(a.terms) == 1 == len(b.terms):
+        (left, one), (right, other) = a.terms[0], b.terms[0]
+        return Poly(((_join(left, right), one * other),))
     terms: dict[Mono, int] = {}
     for left, one in a.terms:
         for right, other in b.terms:
