@@ -7,7 +7,7 @@ objects, and prints them as Python that `eval` takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -18,9 +18,19 @@ class Hidden:
 
     name: str
     reason: str
+    parts: Parts | None = field(default=None, compare=False)
+    """What it is one of, where the sum of several is known."""
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Numbers that only running tells, and their sum."""
+
+    names: tuple[str, ...]
+    whole: Size
 
 
 @dataclass(frozen=True)
@@ -368,6 +378,39 @@ def hidden_in(size: Size) -> Hidden | None:
             if found is not None:
                 return found
     return None
+
+
+def settle(size: Size) -> Size:
+    """The same with the sums of parts in it, where each part is multiplied by the same."""
+    if isinstance(size, int):
+        return size
+    found = {
+        atom.parts.names: atom.parts
+        for mono, _ in size.terms
+        for atom, _ in mono
+        if isinstance(atom, Hidden) and atom.parts is not None
+    }
+    for parts in found.values():
+        size = _settled(size, parts)
+    return size
+
+
+def _settled(size: Size, parts: Parts) -> Size:
+    rest: dict[Mono, int] = {}
+    shares: dict[str, dict[Mono, int]] = {name: {} for name in parts.names}
+    for mono, factor in _terms(size):
+        own = [atom for atom, _ in mono if isinstance(atom, Hidden) and atom.name in shares]
+        if not own:
+            rest[mono] = factor
+            continue
+        others = tuple((atom, exponent) for atom, exponent in mono if atom != own[0])
+        if len(own) > 1 or dict(mono)[own[0]] != 1:
+            return size
+        shares[own[0].name][others] = factor
+    first = shares[parts.names[0]]
+    if any(share != first for share in shares.values()):
+        return size
+    return add(_normal(rest), multiply(_normal(first), parts.whole))
 
 
 def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
