@@ -1,4 +1,4 @@
-"""Experts that take tokens by values: how many one takes is not known, how many all take is where the file proves it."""
+"""Experts that take tokens by values: how many one takes is unknown, how many all take is not."""
 
 from __future__ import annotations
 
