@@ -14,6 +14,7 @@ from analyzer.cost.algebra import (
     evaluate,
     hidden_in,
     multiply,
+    settle,
     subtract,
     symbol,
     text_of,
@@ -87,7 +88,7 @@ def measure_cost(
             for label, each in books.groups.items()
         ),
         operators=_operators(books, bounds),
-        unknown=tuple(books.unknown),
+        unknown=books.left() if books.parts else tuple(books.unknown),
         assumed=tuple(f"{text_of(a)} = {text_of(b)}" for a, b in walk.assumed if not hidden_in(b)),
         bounds=bounds,
         stamp=stamp,
@@ -97,11 +98,11 @@ def measure_cost(
 def _whole(sums: Iterable[Sums]) -> Sums:
     known = list(sums)
     return Sums(
-        total(each.macs for each in known),
-        total(each.flops for each in known),
-        total(each.read for each in known),
-        total(each.written for each in known),
-        total(each.useful for each in known),
+        settle(total(each.macs for each in known)),
+        settle(total(each.flops for each in known)),
+        settle(total(each.read for each in known)),
+        settle(total(each.written for each in known)),
+        settle(total(each.useful for each in known)),
     )
 
 
@@ -125,7 +126,8 @@ class _Account:
         self.nodes += 1
 
     def sums(self) -> Sums:
-        return Sums(*map(total, (self.macs, self.flops, self.read, self.written, self.useful)))
+        amounts = (self.macs, self.flops, self.read, self.written, self.useful)
+        return Sums(*(settle(total(each)) for each in amounts))
 
 
 @dataclass(slots=True)
@@ -136,6 +138,20 @@ class _Books:
     groups: dict[tuple[str, ...], _Account] = field(default_factory=dict)
     operators: dict[tuple[str, str], _Account] = field(default_factory=dict)
     unknown: list[UnknownNode] = field(default_factory=list)
+    parts: dict[int, tuple[tuple[str, ...], tuple[str, str]]] = field(default_factory=dict)
+    """Of those whose work is a part of a known sum, by their place, the group and the operator."""
+
+    def left(self) -> tuple[UnknownNode, ...]:
+        """Nodes of unknown work, without those whose parts have a known sum in their group and their operator."""
+        groups = {label: each.sums() for label, each in self.groups.items()}
+        operators = {kind: each.sums() for kind, each in self.operators.items()}
+
+        def is_settled(place: int) -> bool:
+            label, kind = self.parts[place]
+            return not _reason(groups[label]) and not _reason(operators[kind])
+
+        rows = enumerate(self.unknown)
+        return tuple(row for place, row in rows if place not in self.parts or not is_settled(place))
 
     def enter(self, visit: Visit) -> None:
         node = visit.step.node
@@ -149,12 +165,14 @@ class _Books:
             subtract(work.macs, work.masked),
         )
         sums = Sums(*(each if visit.times == 1 else (multiply(amount, visit.times) for amount in each)))
-        why = why or _reason(sums)
         label = (self.labels.nodes or {}).get(visit.place, ("[unscoped]",))
+        kind = (node.op_type, node.domain or "ai.onnx")
+        if not why and (why := _reason(sums)):
+            self.parts[len(self.unknown)] = (label, kind)
         if why:
             self.tell(node, why, " / ".join(label))
         self.groups.setdefault(label, _Account()).add(sums)
-        self.operators.setdefault((node.op_type, node.domain or "ai.onnx"), _Account()).add(sums)
+        self.operators.setdefault(kind, _Account()).add(sums)
 
     def tell(self, node: Node, why: str, group: str) -> None:
         """Note a node whose work is not known."""

@@ -7,7 +7,7 @@ objects, and prints them as Python that `eval` takes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -18,9 +18,19 @@ class Hidden:
 
     name: str
     reason: str
+    parts: Parts | None = field(default=None, compare=False)
+    """What it is one of, where the sum of several is known."""
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Numbers that only running tells, and their sum."""
+
+    names: tuple[str, ...]
+    whole: Size
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,8 @@ def _normal(terms: Mapping[Mono, int]) -> Size:
     kept = {mono: factor for mono, factor in terms.items() if factor}
     if not kept:
         return 0
-    if len(kept) == 1 and () in kept:
-        return kept[()]
+    if len(kept) == 1:
+        return kept[()] if () in kept else Poly(tuple(kept.items()))
     return Poly(tuple(sorted(kept.items(), key=lambda item: _key(item[0]))))
 
 
@@ -102,15 +112,18 @@ def subtract(a: Size, b: Size) -> Size:
 
 def total(sizes: Iterable[Size]) -> Size:
     """The sum of all."""
-    number, terms = 0, dict[Mono, int]()
+    number, terms, polynomials = 0, dict[Mono, int](), list[Poly]()
     for size in sizes:
         if isinstance(size, int):
             number += size
             continue
+        polynomials.append(size)
         for mono, factor in size.terms:
             terms[mono] = terms.get(mono, 0) + factor
     if not terms:
         return number
+    if not number and len(polynomials) == 1:
+        return polynomials[0]
     terms[()] = terms.get((), 0) + number
     return _normal(terms)
 
@@ -123,6 +136,9 @@ def multiply(a: Size, b: Size) -> Size:
         return 0 if not a else Poly(tuple((mono, factor * a) for mono, factor in b.terms))
     if isinstance(b, int):
         return multiply(b, a)
+    if len(a.terms) == 1 == len(b.terms):
+        (left, one), (right, other) = a.terms[0], b.terms[0]
+        return Poly(((_join(left, right), one * other),))
     terms: dict[Mono, int] = {}
     for left, one in a.terms:
         for right, other in b.terms:
@@ -362,6 +378,39 @@ def hidden_in(size: Size) -> Hidden | None:
             if found is not None:
                 return found
     return None
+
+
+def settle(size: Size) -> Size:
+    """The same with the sums of parts in it, where each part is multiplied by the same."""
+    if isinstance(size, int):
+        return size
+    found = {
+        atom.parts.names: atom.parts
+        for mono, _ in size.terms
+        for atom, _ in mono
+        if isinstance(atom, Hidden) and atom.parts is not None
+    }
+    for parts in found.values():
+        size = _settled(size, parts)
+    return size
+
+
+def _settled(size: Size, parts: Parts) -> Size:
+    rest: dict[Mono, int] = {}
+    shares: dict[str, dict[Mono, int]] = {name: {} for name in parts.names}
+    for mono, factor in _terms(size):
+        own = [atom for atom, _ in mono if isinstance(atom, Hidden) and atom.name in shares]
+        if not own:
+            rest[mono] = factor
+            continue
+        others = tuple((atom, exponent) for atom, exponent in mono if atom != own[0])
+        if len(own) > 1 or dict(mono)[own[0]] != 1:
+            return size
+        shares[own[0].name][others] = factor
+    first = shares[parts.names[0]]
+    if any(share != first for share in shares.values()):
+        return size
+    return add(_normal(rest), multiply(_normal(first), parts.whole))
 
 
 def evaluate(size: Size, at: Mapping[str, int]) -> int | None:

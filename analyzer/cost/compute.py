@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from analyzer.cost.algebra import (
+    Hidden,
+    Parts,
     Poly,
     Size,
     add,
@@ -17,11 +21,12 @@ from analyzer.cost.algebra import (
     multiply,
     smallest,
     subtract,
+    symbol,
     total,
     truth_of,
 )
 from analyzer.cost.layout import axis_of, fold
-from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value
+from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value, sizes_of
 from analyzer.model.dtypes import DType
 
 
@@ -421,7 +426,33 @@ def _dequantize(step: Step) -> list[Value]:
 
 def _scatter(step: Step) -> list[Value]:
     value = step.value(0)
+    if step.node.op_type == "ScatterElements" and (counts := _counts(step)) is not None:
+        return [Value(value.dtype, value.shape, counts)]
     return [Value(value.dtype, value.shape, None, value.why)]
+
+
+def _counts(step: Step) -> tuple[Element, ...] | None:
+    """How often each index of a vector is named, if ones are added to zeros: all of them are as many as there are ones.
+
+    So exporters count the tokens of each expert, who are sorted by expert then.
+    """
+    zeros, ones = step.value(0), step.value(2)
+    whole = ones.numel
+    is_counting = step.text("reduction", "none") == "add" and zeros.constant == 0 and ones.constant == 1
+    if not is_counting or len(step.shape(0)) != 1 or not zeros.data or whole is None:
+        return None
+    each = [step.fresh("how often an index is named depends on values") for _ in zeros.data]
+    atoms = [poly.terms[0][0][0][0] for poly in each]
+    parts = Parts(tuple(map(str, atoms)), whole)
+    return tuple(symbol(replace(atom, parts=parts)) for atom in atoms if isinstance(atom, Hidden))
+
+
+def _cumulate(step: Step) -> list[Value]:
+    value, axis = step.value(0), step.sizes(1)
+    is_plain = not step.number("exclusive", 0) and not step.number("reverse", 0)
+    data = sizes_of(value) if value.rank == 1 and axis is not None and is_plain else None
+    sums = None if data is None else tuple(itertools.accumulate(data, add))
+    return [Value(value.dtype, value.shape, sums, value.why)]
 
 
 def _random(step: Step) -> list[Value]:
@@ -450,7 +481,7 @@ _UNARY = """
 Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Elu Erf Exp Floor HardSigmoid HardSwish Hardmax IsInf IsNaN
 LeakyRelu Log LogSoftmax LpNormalization MeanVarianceNormalization Mish Neg Not Reciprocal Relu Round Selu
 Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Tan Tanh ThresholdedRelu Gelu Swish FastGelu
-QuickGelu BiasGelu BiasSoftmax Celu CumSum Clip InstanceNormalization GroupNormalization LRN RotaryEmbedding
+QuickGelu BiasGelu BiasSoftmax Celu Clip InstanceNormalization GroupNormalization LRN RotaryEmbedding
 QLinearSigmoid QLinearLeakyRelu QLinearSoftmax BitwiseNot Bernoulli ReverseSequence Inverse BiasAdd GroupNorm
 SkipGroupNorm RMSNormalization SimplifiedLayerNormalization Trilu ImageScaler Scaler Normalizer ScaledTanh
 ParametricSoftplus Affine ReorderInput ReorderOutput
@@ -499,6 +530,7 @@ COMPUTE: dict[str, Rule] = {
     "DequantizeLinear": _dequantize,
     **dict.fromkeys(("ScatterND", "ScatterElements", "Scatter", "TensorScatter"), _scatter),
     **dict.fromkeys(("RandomNormalLike", "RandomUniformLike", "RandomNormal", "RandomUniform"), _random),
+    "CumSum": _cumulate,
     "GridSample": _grid_sample,
     "RoiAlign": _roi_align,
     "GatherBlockQuantized": _gather_block,

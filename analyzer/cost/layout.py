@@ -23,6 +23,7 @@ from analyzer.cost.algebra import (
     power,
     product,
     remainder,
+    settle,
     sign_of,
     smallest,
     subtract,
@@ -181,7 +182,7 @@ def _sum(sizes: Sequence[Size]) -> Size:
     result: Size = 0
     for size in sizes:
         result = add(result, size)
-    return result
+    return settle(result)
 
 
 def _split(step: Step) -> list[Value]:
@@ -337,7 +338,7 @@ def _expand(step: Step) -> list[Value]:
     if value.data is not None and len(value.data) == 1 and all(isinstance(dim, int) for dim in shape):
         count = math.prod(dim for dim in shape if isinstance(dim, int))
         data = value.data * count if count <= MOST else None
-    return [Value(value.dtype, shape, data)]
+    return [Value(value.dtype, shape, data, fill=value.constant)]
 
 
 def _tile(step: Step) -> list[Value]:
@@ -371,7 +372,7 @@ def _constant_of_shape(step: Step) -> list[Value]:
     if fill.data and all(isinstance(size, int) for size in sizes):
         count = math.prod(size for size in sizes if isinstance(size, int))
         data = fill.data[:1] * count if count <= MOST else None
-    return [Value(fill.dtype, sizes, data)]
+    return [Value(fill.dtype, sizes, data, fill=fill.constant)]
 
 
 def _range(step: Step) -> list[Value]:

@@ -31,6 +31,8 @@ class Value:
     """Whether the file holds it."""
     bits: int | None = None
     """Of an element as it is stored, where that is not what its type says."""
+    fill: Element | None = None
+    """The number that each of its elements is, where that is known, however many they are."""
     items: tuple[Value, ...] | None = None
     """Of a sequence, the tensors in it, where they are known."""
     each: Value | None = None
@@ -44,6 +46,13 @@ class Value:
     def numel(self) -> Size | None:
         """How many elements it has."""
         return None if self.shape is None else product(self.shape)
+
+    @property
+    def constant(self) -> Element | None:
+        """The number that each of its elements is; None where they differ, or nobody knows."""
+        if self.data:
+            return self.data[0] if len(set(self.data)) == 1 else None
+        return self.fill
 
     @property
     def nbytes(self) -> Size | None:

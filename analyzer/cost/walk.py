@@ -157,7 +157,10 @@ class Walk:
 
     def _stored(self, tensor: StoredTensor) -> Value:
         data = _small(tensor)
-        bits = tensor.nbytes * 8 // tensor.numel if tensor.numel else None
+        stored = (
+            tensor.nbytes or tensor.logical_nbytes
+        )  # what is not there, or has no file beside it, is read too
+        bits = stored * 8 // tensor.numel if tensor.numel else None
         return Value(tensor.dtype, tensor.shape, data, is_stored=True, bits=bits)
 
     # graphs

@@ -121,9 +121,13 @@ def describe(model: onnx.ModelProto) -> Described:
 
 
 def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
+    """Both together: a number says more than a name."""
     if a is None or b is None or len(a) != len(b):
         return a if a is not None else b
-    return tuple(x if x is not None else y for x, y in zip(a, b, strict=True))
+    return tuple(
+        y if x is None or (isinstance(y, int) and not isinstance(x, int)) else x
+        for x, y in zip(a, b, strict=True)
+    )
 
 
 def _infer(model: onnx.ModelProto, *, data_prop: bool) -> tuple[onnx.ModelProto, str]:

@@ -386,11 +386,18 @@ class Sizer:
         graph = self.model.graph
         self.stored, self.typed = {}, {}
         self.opsets = {each.domain.replace("ai.onnx", ""): each.version for each in self.model.opset_import}
-        for tensor in graph.initializer:
-            self.typed[tensor.name] = (tensor.data_type, tuple(tensor.dims))
+        held = [
+            (node.output[0], attribute.t)
+            for node in graph.node
+            if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1
+            for attribute in node.attribute
+            if attribute.name == "value"
+        ]
+        for name, tensor in (*((tensor.name, tensor) for tensor in graph.initializer), *held):
+            self.typed[name] = (tensor.data_type, tuple(tensor.dims))
             if math.prod(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
                 with suppress(ValueError, TypeError):  # without its values, or with fewer than its shape has
-                    self.stored[tensor.name] = numpy_helper.to_array(tensor)
+                    self.stored[name] = numpy_helper.to_array(tensor)
         self.stated = {
             value.name: tuple(
                 dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
@@ -526,7 +533,7 @@ class _Run:
         """Its values, where all that it reads is known and what it makes is small."""
         first = node.output[0] if node.output else ""
         typed = self.typed.get(first)
-        if node.domain not in ("", "ai.onnx") or typed is None:
+        if node.domain not in ("", "ai.onnx") or typed is None or first in self.values:
             return
         if node.op_type == "Shape":
             source = self.typed.get(node.input[0])

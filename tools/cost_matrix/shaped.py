@@ -79,7 +79,7 @@ class _Writer:
         return output
 
 
-def write_decoder(decoder: Decoder, folder: Path) -> Path:
+def write_decoder(decoder: Decoder, folder: Path, *, has_cache: bool = True) -> Path:
     """Write a decoder's file with its sparse weights, and return its path."""
     writer = _Writer([], [])
     d, g, n, h = decoder.hidden, decoder.kv_heads, decoder.heads, decoder.head
@@ -97,8 +97,8 @@ def write_decoder(decoder: Decoder, folder: Path) -> Path:
     inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "sequence"])]
     outputs = [helper.make_tensor_value_info("logits", _DTYPE, ["batch", "sequence", decoder.vocabulary])]
     for layer in range(decoder.layers):
-        x = _layer(writer, decoder, layer, x)
-        for side in ("key", "value"):
+        x = _layer(writer, decoder, layer, x, has_cache=has_cache)
+        for side in ("key", "value") if has_cache else ():
             for kind, length, values in (("past", "past", inputs), ("present", "past + sequence", outputs)):
                 name = f"{kind}.{layer}.{side}"
                 values.append(helper.make_tensor_value_info(name, _DTYPE, ["batch", g, length, h]))
@@ -118,7 +118,7 @@ def _norm(writer: _Writer, decoder: Decoder, x: str, name: str) -> str:
     return writer.add("RMSNormalization", [x, weight], f"{name}.out", f"{name}/RMSNormalization")
 
 
-def _layer(writer: _Writer, decoder: Decoder, layer: int, x: str) -> str:
+def _layer(writer: _Writer, decoder: Decoder, layer: int, x: str, *, has_cache: bool) -> str:
     d, g, h = decoder.hidden, decoder.kv_heads, decoder.head
     at = f"layers.{layer}"
 
@@ -138,10 +138,9 @@ def _layer(writer: _Writer, decoder: Decoder, layer: int, x: str) -> str:
     sides = []
     for side, name in (("key", "k_proj"), ("value", "v_proj")):
         new = split(f"self_attn.{name}", linear(f"self_attn.{name}", normed, d, g * h), "split_kv")
+        past = [f"past.{layer}.{side}"] if has_cache else []
         present = f"present.{layer}.{side}"
-        sides.append(
-            writer.add("Concat", [f"past.{layer}.{side}", new], present, f"{at}.self_attn/{side}", axis=2)
-        )
+        sides.append(writer.add("Concat", [*past, new], present, f"{at}.self_attn/{side}", axis=2))
     seen = writer.add("Attention", [query, *sides], f"{at}.seen", f"{at}.self_attn/Attention")
     turned = writer.add("Transpose", [seen], f"{at}.turned", f"{at}.self_attn/Transpose", perm=[0, 2, 1, 3])
     joined = writer.add("Reshape", [turned, "join"], f"{at}.joined", f"{at}.self_attn/Reshape")

@@ -189,7 +189,7 @@ class Account:
             )
         fed = [name for name, value in self.described.inputs.items() if value.is_tensor]
         cache = [name for name in fed if _CACHE.search(name)]
-        rest = [name for name in fed if name not in cache]
+        rest = [name for name in fed if not _CACHE.search(name)]
         for line, names in (("inputs", rest), ("key-value cache, past", cache)):
             sizes = [self.nbytes(name, at) for name in names]
             if names:
@@ -201,7 +201,7 @@ class Account:
         outputs = frozenset(self.program.outputs)
         buffers = self.plan.live(peak.position)
         cache = [each.owner for each in buffers if each.owner in outputs and _CACHE.search(each.owner)]
-        kept = [each.owner for each in buffers if each.owner in outputs and each.owner not in cache]
+        kept = [each.owner for each in buffers if each.owner in outputs and not _CACHE.search(each.owner)]
         inner = [each.owner for each in buffers if each.owner not in outputs]
         lines = [("activations", inner), ("outputs", kept), ("key-value cache, present", cache)]
         for line, names in lines:
@@ -245,7 +245,12 @@ class Account:
         saves = {
             each.owner: lives[position] - _peak_without(each, lives, nbytes[each.owner]) for each in large
         }
-        tenants = [(_last(each, self, position), each.owner) for each in buffers]
+        made = {
+            name: place
+            for place, index in enumerate(self.plan.order)
+            for name in self.program.steps[index].outputs
+        }
+        tenants = [(_last(each, made, position), each.owner) for each in buffers]
         live = sorted(
             (
                 Live(name.partition("\0")[0], makers.get(name, ""), nbytes[owner], saves.get(owner))
@@ -320,13 +325,8 @@ def _peak_without(buffer: Buffer, lives: Sequence[int], size: int) -> int:
     return max(each - (size if buffer.first <= place <= last else 0) for place, each in enumerate(lives))
 
 
-def _last(buffer: Buffer, account: Account, position: int) -> str:
+def _last(buffer: Buffer, made: Mapping[str, int], position: int) -> str:
     """The tenant that is in a buffer when a step has run: the last that was made by then."""
-    made = {
-        name: place
-        for place, index in enumerate(account.plan.order)
-        for name in account.program.steps[index].outputs
-    }
     return max(
         (name for name in buffer.tenants if made.get(name, 0) <= position),
         key=lambda name: made.get(name, 0),

@@ -443,8 +443,10 @@ class _Solver:
         """Take one `--shape`."""
         reason = f"--shape {key}"
         slots, role = self.names.find(key)
+        bound: set[Slot] = set()
         for slot in slots:
-            self._bind_slot(slot, size, reason)
+            if slot not in bound:  # every axis of one name is bound at once
+                bound.update(self._bind_slot(slot, size, reason))
         if role is not None:
             self._bind_role(role, size, reason)
 
@@ -455,13 +457,16 @@ class _Solver:
         if known[0] != size:
             raise UsageError(f"{reason} {size:,} contradicts {known[1]} {known[0]:,}; give {role} one size")
 
-    def _bind_slot(self, slot: Slot, size: int, reason: str) -> None:
+    def _bind_slot(self, slot: Slot, size: int, reason: str) -> Sequence[Slot]:
+        """Give an axis a size, and all of its name; return them."""
         dim = self._dim(slot)
         is_symbol = isinstance(dim, str) and slot in self.symbols.get(dim, ())
-        for other in self.symbols[dim] if is_symbol and isinstance(dim, str) else [slot]:
+        slots = self.symbols[dim] if is_symbol and isinstance(dim, str) else [slot]
+        for other in slots:
             known = self._set(other, (size, reason))
             if known[0] != size:
                 raise self._conflict(other, size, reason)
+        return slots
 
     def check_roles(self) -> None:
         """Give the roles their sizes; what is fixed, or told apart by its name, keeps its own.
