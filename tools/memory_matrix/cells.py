@@ -17,7 +17,7 @@ from analyzer.timing.inputs.feeds import Inputs, plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from tools.memory_matrix.truth import Truth, run
 
-__all__ = ["WAYS", "Cell", "hold"]
+__all__ = ["WAYS", "Cell", "hold", "points_of"]
 
 WAYS: Mapping[str, tuple[str | None, str]] = {
     "the file as it stands, optimizations off": (None, "none"),
@@ -57,7 +57,7 @@ def hold(path: Path, name: str) -> Iterator[Cell]:
     """Yield the cells of a file: each way at each set of sizes."""
     try:
         ledger = audit_model(path)
-        points = list(_points(ledger))
+        points = list(points_of(ledger))
     except OnnxLedgerError as error:
         yield Cell(name, "", "", 0, None, None, None, f"not run: {error}")
         return
@@ -70,7 +70,7 @@ def hold(path: Path, name: str) -> Iterator[Cell]:
             yield Cell(name, way, "", 0, None, None, None, f"not run: {error}")
 
 
-def _points(ledger: Ledger) -> Iterator[Inputs]:
+def points_of(ledger: Ledger) -> Iterator[Inputs]:
     """Three sets of sizes: of the batch, where there is one; else what the file says."""
     usual = plan_feeds(ledger)[0]
     free = {axis.role for axis in usual.axes if axis.name is not None}

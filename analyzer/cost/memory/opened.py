@@ -50,4 +50,4 @@ def open_account(
     with open_inference(path) if level is None else open_optimized(path, LEVELS[level]) as inference:
         program = (as_loaded if level is None else as_it_stands)(inference.described)
         plan = plan_buffers(program, order(program.steps), reuses)
-        yield Account(inference, program, plan, walked)
+        yield Account(inference, program, plan, walked, is_made=level is not None)

@@ -69,7 +69,11 @@ def _with_casts(steps: Sequence[Step]) -> list[Step]:
 
 
 def _without_round_trips(steps: Sequence[Step], program: Program) -> list[Step]:
-    """Casts whose readers are all Casts back to the type that was cast: neither is needed."""
+    """Without Casts that `RemoveDuplicateCastTransformer` takes away.
+
+    Behind a Cast that loses nothing, one back to the type before it goes, and it goes itself where only Casts read it;
+    behind one that loses something, a second to the same type goes.
+    """
     readers: dict[str, list[int]] = defaultdict(list)
     for index, step in enumerate(steps):
         for name in (*step.inputs, *step.implicit):
@@ -80,28 +84,82 @@ def _without_round_trips(steps: Sequence[Step], program: Program) -> list[Step]:
     for index, step in enumerate(steps):
         if index in gone or not _is_cast(step) or step.outputs[0] in outputs:
             continue
-        following = readers[step.outputs[0]]
         source = instead.get(step.inputs[0], step.inputs[0])
-        if following and all(_undoes(steps[each], source, program) for each in following):
-            gone |= {index, *following}
-            instead.update((steps[each].outputs[0], source) for each in following)
+        before, after = _dtype(source, program), _dtype(step.outputs[0], program)
+        following = readers[step.outputs[0]]
+        casts = [
+            each for each in following if _is_cast(steps[each]) and steps[each].outputs[0] not in outputs
+        ]
+        is_exact = _is_exact(before, after)
+        back = [
+            each
+            for each in casts
+            if _dtype(steps[each].outputs[0], program) == (before if is_exact else after)
+        ]
+        if not after or not before:
+            continue
+        kept = source if is_exact else step.outputs[0]
+        gone |= set(back)
+        instead.update((steps[each].outputs[0], kept) for each in back)
+        if is_exact and following and len(casts) == len(following):
+            gone.add(index)
+            instead[step.outputs[0]] = source
     return [
-        replace(step, inputs=tuple(instead.get(name, name) for name in step.inputs))
+        replace(step, inputs=tuple(_end(instead, name) for name in step.inputs))
         for index, step in enumerate(steps)
         if index not in gone
     ]
+
+
+def _end(instead: Mapping[str, str], name: str) -> str:
+    while name in instead:
+        name = instead[name]
+    return name
 
 
 def _is_cast(step: Step) -> bool:
     return step.op_type == "Cast" and not step.domain and len(step.outputs) == 1
 
 
-def _undoes(step: Step, source: str, program: Program) -> bool:
-    """Whether it is a Cast whose output has the type of the source, and is no output of the graph."""
-    if not _is_cast(step) or step.outputs[0] in program.outputs:
-        return False
-    a, b = program.values.get(source), program.values.get(step.outputs[0])
-    return a is not None and b is not None and a.dtype == b.dtype
+def _dtype(name: str, program: Program) -> int:
+    """The number of a value's type; 0 where nobody says it."""
+    value = program.values.get(name)
+    return 0 if value is None else value.dtype
+
+
+_WHOLE: Mapping[DType, tuple[int, bool]] = {
+    DType.BOOL: (1, False),
+    DType.UINT8: (8, False),
+    DType.UINT16: (16, False),
+    DType.UINT32: (32, False),
+    DType.UINT64: (64, False),
+    DType.INT8: (7, True),
+    DType.INT16: (15, True),
+    DType.INT32: (31, True),
+    DType.INT64: (63, True),
+}
+"""Bits of the largest whole number, and whether there are negative ones."""
+
+_REAL: Mapping[DType, tuple[int, int]] = {
+    DType.FLOAT16: (11, 5),
+    DType.BFLOAT16: (8, 8),
+    DType.FLOAT: (24, 8),
+    DType.DOUBLE: (53, 11),
+}
+"""Bits of the digits, and of the exponent."""
+
+
+def _is_exact(before: int, after: int) -> bool:
+    """Whether a type holds each number of another."""
+    a, b = DType.from_onnx(before), DType.from_onnx(after)
+    if a is b:
+        return True
+    if a in _WHOLE and b in _WHOLE:
+        (ours, is_signed), (others, is_other) = _WHOLE[a], _WHOLE[b]
+        return ours <= others and (is_other or not is_signed)
+    if a in _WHOLE and b in _REAL:
+        return _WHOLE[a][0] <= _REAL[b][0]
+    return a in _REAL and b in _REAL and all(x <= y for x, y in zip(_REAL[a], _REAL[b], strict=True))
 
 
 def _with_own_dequantizers(steps: Sequence[Step], program: Program) -> tuple[list[Step], Mapping[str, Value]]:
