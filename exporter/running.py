@@ -142,6 +142,7 @@ class RunningModule:
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
         """Values of parameters that are others at each call of their module."""
+        self._rounded_values = _RoundedValues(())
         self._looked: dict[str, str] = {}
         """By the name of a leaf: the table whose rows it names."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
@@ -167,8 +168,16 @@ class RunningModule:
         """Another with a module of its own, which holds what this one's holds now."""
         other = copy.copy(self)
         other._model, other._double, other._half = copy.deepcopy(self._model), None, None
-        other._looked, other._reached = {}, {}
+        other._looked, other._reached, other._rounded_values = {}, {}, _RoundedValues(())
         return other
+
+    def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
+        """Have what the module computes of its weights be what a file holds of it, rounded.
+
+        Args:
+            values: numbers, and how far each may be off; a tensor is one of these where all its elements are that near.
+        """
+        self._rounded_values = _RoundedValues(values)
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
         """Have parameters hold another of these at each call of their module, in their order.
@@ -349,7 +358,7 @@ class RunningModule:
             ExportError: forward fails.
         """
         watched = contextlib.nullcontext() if precision != "single" else _Lookups(self, feeds)
-        with watched:
+        with self._rounded_values, watched:
             given = self._whole_if_refused(
                 precision, lambda: self._call(self._at(precision), feeds, precision)
             )
@@ -418,7 +427,7 @@ class RunningModule:
         outputs: list[tuple[str, Array]] = []
         made = set[int | None]()
         try:
-            with contextlib.suppress(StoppedError), recorder:
+            with contextlib.suppress(StoppedError), self._rounded_values, recorder:
                 given = self._call(model, feeds, precision)
                 outputs = [(name, _as_array(value, precision)) for name, value in _tensors(given)]
                 made |= {recorder.made_by(value) for _, value in _tensors(given)}
@@ -534,7 +543,7 @@ class RunningModule:
             module = dict(self._model.named_modules())[name]
             handles.append(module.register_forward_hook(ended(name), with_kwargs=True))
         try:
-            with contextlib.suppress(StoppedError), recorder:
+            with contextlib.suppress(StoppedError), self._rounded_values, recorder:
                 self._call(self._model, feeds)
         finally:
             for handle in handles:
@@ -592,6 +601,44 @@ class RunningModule:
             raise
         except Exception as error:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
+
+
+class _RoundedValues(TorchFunctionMode):
+    """Gives what a file holds rounded in the place of what is computed and differs by no more than rounding.
+
+    It stands around what records, which sees what it gives.
+    """
+
+    def __init__(self, values: Sequence[tuple[Array, Array]]) -> None:
+        super().__init__()
+        self._values: dict[int, list[tuple[Array, Array]]] = {}
+        for number, room in values:
+            if number.size >= _LEAST_COMPUTED:
+                self._values.setdefault(number.size, []).append((number, room))
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if self._values and isinstance(made, torch.Tensor) and made.is_floating_point():
+            near = self._values.get(made.numel(), ())
+            return next((put for each in near if (put := _rounded_as(made, *each)) is not None), made)
+        return made
+
+
+_LEAST_COMPUTED = 16
+"""Elements of a value that is known by its numbers, at least."""
+
+
+def _rounded_as(made: torch.Tensor, numbers: Array, room: Array) -> torch.Tensor | None:
+    """The numbers as a tensor like the one that was made; None where one is further off than it may be."""
+    plain = made.detach().double().numpy()
+    for one, other in ((numbers, room), (numbers.T, room.T)):
+        if [dim for dim in one.shape if dim != 1] != [dim for dim in plain.shape if dim != 1]:
+            continue
+        wanted = one.reshape(plain.shape)
+        allowed = np.multiply(other.reshape(plain.shape), 1.01) + np.abs(wanted) * 1e-6
+        if bool((np.abs(plain - wanted) <= allowed).all()):
+            return torch.from_numpy(np.ascontiguousarray(wanted)).to(made.dtype)
+    return None
 
 
 class _Lookups(TorchFunctionMode):

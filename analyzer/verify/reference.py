@@ -380,6 +380,9 @@ class FileSide:
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
         """What each reader has of its own is loaded as such."""
 
+    def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
+        """A file holds what was computed of weights."""
+
 
 def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]:
     """Every node that depends on an input, in its order."""

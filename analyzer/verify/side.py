@@ -200,6 +200,10 @@ class Side(Protocol):
         """Have parameters hold another of these at each call of their module, in their order."""
         ...
 
+    def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
+        """Have what is computed of weights be these numbers, where it is no further off than each may be."""
+        ...
+
     def load(self, path: Path) -> None:
         """Give the module the tensors of a safetensors file."""
         ...

@@ -117,7 +117,9 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         )
         for module, values in found.items()
     )
-    if not held:
+    computed = [*_computed(result, restorer)]
+    side.compute_with(computed)
+    if not held and not computed:
         return Exchange(is_made_up=is_all)
     varying = dict(_by_call(result, restorer))
     original = None if is_all else side.apart()
@@ -215,6 +217,33 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
                 key for key in values if not any(_is_in(s, other) for s in readers[key] for other in others)
             ]
             yield _owner(parameter.name), name, values[[*mine, *free, *values][0]]
+
+
+_MADE = frozenset({Line.EVALUATED, Line.FOLDED_WEIGHTNORM})
+_HALF_STEP = {"FLOAT16": 2.0**-11, "BFLOAT16": 2.0**-8}
+"""What rounding takes off a number, relative to it."""
+
+
+def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Array, Array]]:
+    """What the file holds rounded of what PyTorch computes of its weights, and what rounding may take off each."""
+    tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
+    keys = {line.key for line in result.entries if line.line is Line.EVALUATED}
+    for line in result.parameters:
+        if _MADE.intersection(line.chain) and line.line not in UNBALANCED:
+            keys.update(line.entries)
+    for key in sorted(keys):
+        encoded = restorer.encoding(tensors[key])
+        if encoded is None:
+            part = _HALF_STEP.get(tensors[key].dtype.name)
+            value = None if part is None else tensors[key].payload.array()
+            if value is not None and part is not None:
+                exact = value.astype(np.float64)
+                yield exact, part * np.abs(exact) + 1e-7
+        elif bands := [*encoded.bands()]:
+            numbers, steps = (
+                np.concatenate(each).reshape(encoded.shape) for each in zip(*bands, strict=True)
+            )
+            yield numbers.astype(np.float64), steps.astype(np.float64)
 
 
 _EXPANDED = re.compile(r"expand\(([\w.]+), \[[-\d, ]*\]\)")

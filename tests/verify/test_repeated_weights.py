@@ -1,4 +1,4 @@
-"""A parameter that is repeated before it is rounded: what rounding costs is no difference in what is computed."""
+"""What is computed of parameters before it is rounded: what rounding costs is no difference in what is computed."""
 
 from __future__ import annotations
 
@@ -31,6 +31,21 @@ class Net(nn.Module):
 
 def build():
     return Net().eval(), (torch.randn(2, 3, 64),)
+
+
+class Near(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.kinds, self.first = nn.Parameter(torch.randn(5, 16)), nn.Linear(64, 16)
+
+    def forward(self, x):
+        kinds = nn.functional.normalize(self.kinds - self.kinds.mean(1, keepdim=True), dim=1)
+        return torch.tanh(self.first(x)) @ kinds.T
+
+
+def near():
+    return Near().eval(), (torch.randn(2, 3, 64),)
 """
 
 
@@ -71,5 +86,29 @@ def test_what_was_repeated_and_rounded_is_given_back_once(
 
     changed = run_here("verify", "changed.onnx", "--against", "repeating_net:build")
 
+    assert changed.returncode == 1
+    assert "DIFFERS" in changed.stdout
+
+
+def test_what_was_computed_of_weights_and_rounded_is_computed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "repeating_net.py").write_text(FACTORY)
+    done = run_here("export", "repeating_net:near", "--static", "-o", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
+    model = onnx.load("rounded.onnx")
+    (kinds,) = (each for each in model.graph.initializer if tuple(each.dims) == (16, 5))
+
+    honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:near")
+    codes = onnx.numpy_helper.to_array(kinds).copy()
+    codes[:, 2] = codes[::-1, 2]
+    kinds.CopyFrom(onnx.numpy_helper.from_array(codes, kinds.name))
+    onnx.save(model, "changed.onnx")
+    changed = run_here("verify", "changed.onnx", "--against", "repeating_net:near")
+
+    assert honest.returncode == 0, honest.stdout + honest.stderr
+    assert "computes the same: 1 output" in honest.stdout
     assert changed.returncode == 1
     assert "DIFFERS" in changed.stdout
