@@ -142,7 +142,7 @@ class RunningModule:
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
         """Values of parameters that are others at each call of their module."""
-        self._rounded_values = _RoundedValues(())
+        self._rounded_values: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._looked: dict[str, str] = {}
         """By the name of a leaf: the table whose rows it names."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
@@ -168,7 +168,7 @@ class RunningModule:
         """Another with a module of its own, which holds what this one's holds now."""
         other = copy.copy(self)
         other._model, other._double, other._half = copy.deepcopy(self._model), None, None
-        other._looked, other._reached, other._rounded_values = {}, {}, _RoundedValues(())
+        other._looked, other._reached, other._rounded_values = {}, {}, contextlib.nullcontext()
         return other
 
     def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
@@ -177,7 +177,7 @@ class RunningModule:
         Args:
             values: numbers, and how far each may be off; a tensor is one of these where all its elements are that near.
         """
-        self._rounded_values = _RoundedValues(values)
+        self._rounded_values = _RoundedValues(values) if values else contextlib.nullcontext()
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
         """Have parameters hold another of these at each call of their module, in their order.
