@@ -26,7 +26,7 @@ from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
 from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
-from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, weigh
+from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, find_shared_biases, weigh
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
 from analyzer.verify.record import Agreement, Costs, Difference, Fed, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.running import Runner, Subject
@@ -678,6 +678,12 @@ class Bench:
             module = odd.module or (_path(odd.call.module) if call.parameters else module)
             told = Difference(module, None, said or module, odd.kind, odd.expected, odd.found)
             return First(module, said or module, odd.tell(self.there)), told
+        for bias, (least, most) in find_shared_biases(self.graph).items():
+            own = next((each for each in call.parameters if bias in self.known.held.get(each, ())), None)
+            if own is not None:
+                held = f"its codes are read at scales from {least:.4g} to {most:.4g}, and are right at one"
+                told = Difference(module, bias, said or module, "quantizer", "codes of one scale", held)
+                return First(module, said or module, f"{own}: {held}"), told
         reason = f"what {self.call_that(call)} gives is nowhere in the file"
         static = self._static(passed, parted)
         if static is not None:

@@ -390,6 +390,35 @@ def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
         yield from odd
 
 
+_BIASES = {"QLinearConv": (1, 4, 8), "QGemm": (1, 4, 6)}
+"""Slots of the scales of what is given and of the weight, and of the bias, whose scale is the product of the two."""
+
+
+def find_shared_biases(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Biases of whole numbers that several products read at other scales, so that one at most reads what was meant.
+
+    A tool that quantizes a module which is called twice rounds its bias for the first call.
+
+    Returns:
+        By the name of the stored tensor, the least and the greatest scale.
+    """
+    stored = {tensor.name: tensor for tensor in graph.tensors}
+    found: dict[str, list[float]] = {}
+    for node in graph.nodes:
+        slots = _BIASES.get(node.op_type)
+        if slots is None or len(node.inputs) <= slots[2] or node.inputs[slots[2]] not in stored:
+            continue
+        given, weight = (_numbers(stored.get(node.inputs[slot])) for slot in slots[:2])
+        if given is not None and weight is not None and given.size == 1 and weight.size:
+            scale = float(given.reshape(-1)[0] * weight.reshape(-1)[0])
+            found.setdefault(node.inputs[slots[2]], []).append(scale)
+    return {
+        name: (min(scales), max(scales))
+        for name, scales in found.items()
+        if max(scales) - min(scales) > _EXACT * abs(max(scales))
+    }
+
+
 def _numbers(tensor: StoredTensor | None) -> Array | None:
     array = None if tensor is None or tensor.numel > 1 << 16 else tensor.payload.array()
     return None if array is None else array.astype(np.float64)
