@@ -48,12 +48,10 @@ TRANSFORMS_OF = {
 LIKE_OTHERS = {
     "roberta/static",
     "bert-classifier/fused",
-    "distilbert/dynamic",
     "opt/static",
     "mistral/dynamo",
     "qwen3/fused",
     "gemma/static",
-    "bart/fused",
 }
 """Exports that differ from another one in the sample by the numbers of their config, by a head, or in small things."""
 SAMPLE = [f"{export}/{transform}" for export, transforms in TRANSFORMS_OF.items() for transform in transforms]
