@@ -81,9 +81,6 @@ def _say_lines(text: str) -> None:
         say(line)
 
 
-_VERSION = "Show the version and exit."
-
-
 def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> None:
     """Looked up when it is asked for: the list of what is installed takes as long to load as click."""
     if value and not context.resilient_parsing:
@@ -97,7 +94,12 @@ def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> No
     cls=AuditGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_tell_version, help=_VERSION
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version and exit.",
 )
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""

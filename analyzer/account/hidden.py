@@ -331,7 +331,9 @@ def _is_part(array: Array, table: Array) -> bool:
                 continue
             for start in {0, rest}:
                 here = matrix[start : start + part.shape[0]]
-                if _alike(*_some(here, part)) >= _SOME_ALIKE and _alike(here, part) >= _ALIKE:
+                if _alike(*_some(here, part)) < _SOME_ALIKE:
+                    continue  # where some are one number they have no correlation, and all are asked
+                if _alike(here, part) >= _ALIKE:
                     return True
     return False
 

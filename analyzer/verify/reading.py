@@ -8,6 +8,7 @@ way than the next is told.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -228,21 +229,11 @@ class Reader:
             return None
         extra: list[Edge] = []
         reads = set[int]()
-        waiting, done = [*self.before(anchor)], set[str]()
-        while waiting:
-            name = waiting.pop(0)
-            maker = self._makers.get(name)
-            if name in done:
-                continue
-            done.add(name)
+        for name, maker in self._way(anchor, right):
             if name in right:
                 reads.update(right[name])
-                continue
-            if maker is None:
-                continue
-            if maker[2] not in MOVES:
+            elif maker is not None and maker[2] not in MOVES:
                 extra.append(maker)
-            waiting += self.before(maker)
             if len(extra) > _FAR:
                 return None
         if not reads:
@@ -269,20 +260,26 @@ class Reader:
         None of either where the way is long.
         """
         anchor = self.anchor(call)
-        reads, names = set[int](), list[str]()
-        waiting, done = [] if anchor is None else self.before(anchor), set[str]()
-        while waiting and len(done) < _FEW:
+        way = [] if anchor is None else [*itertools.islice(self._way(anchor, right), _FEW + 1)]
+        if len(way) > _FEW:
+            return set(), []
+        reads = {number for name, _ in way for number in right.get(name, ())}
+        makers = [maker for name, maker in way if name not in right and maker is not None]
+        names = [name for maker in makers for name in sorted(self.parameters_of(maker))]
+        return reads, [*dict.fromkeys(reversed(names))]
+
+    def _way(self, anchor: Edge, right: Collection[str]) -> Iterator[tuple[str, Edge | None]]:
+        """What an edge is given, and all that this is computed of, with its makers; nothing behind a right value."""
+        waiting, done = [*self.before(anchor)], set[str]()
+        while waiting:
             name = waiting.pop(0)
-            maker = self._makers.get(name)
             if name in done:
                 continue
             done.add(name)
-            if name in right:
-                reads.update(right[name])
-            elif maker is not None:
-                names += sorted(self.parameters_of(maker))
+            maker = self._makers.get(name)
+            yield name, maker
+            if name not in right and maker is not None:
                 waiting += self.before(maker)
-        return (set(), []) if waiting else (reads, [*dict.fromkeys(reversed(names))])
 
     def look_beside(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from analyzer.model import Key
+from analyzer.model import Key, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
@@ -98,7 +98,7 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
         parts = [*restorer.values(each.shape, each.dtype, each.pieces)]
         value = np.concatenate([part.reshape(-1) for part in parts]).reshape(each.shape)
         found.setdefault(_owner(name), {})[name] = value
-    given = (*_copies(result, restorer), *_expanded(result, restorer), *buffers_of(result, restorer))
+    given = (*_copies(result, restorer), *buffers_of(result, restorer))
     for owner, name, value in (*given, *(() if is_all else _elsewhere(result, restorer))):
         found.setdefault(owner, {})[name] = value
     for owner, name, value in unfold(result, restorer, is_all=is_all):
@@ -236,37 +236,30 @@ def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Arra
         if _MADE.intersection(line.chain) and line.line not in UNBALANCED:
             keys.update(line.entries)
     for key in sorted(keys):
-        encoded = restorer.encoding(tensors[key])
-        if encoded is None:
-            part = _HALF_STEP.get(tensors[key].dtype.name)
-            value = None if part is None else tensors[key].payload.array()
-            if value is not None and part is not None:
-                exact = value.astype(np.float64)
-                yield exact, part * np.abs(exact) + 1e-7
-        elif bands := [*encoded.bands()]:
-            numbers, steps = (
-                np.concatenate(each).reshape(encoded.shape) for each in zip(*bands, strict=True)
-            )
-            yield numbers.astype(np.float64), steps.astype(np.float64)
+        held = _with_room(restorer, tensors[key])
+        if held is not None and np.linalg.norm(held[1]) <= _COARSE * np.linalg.norm(held[0]):
+            yield held
 
 
-_EXPANDED = re.compile(r"expand\(([\w.]+), \[[-\d, ]*\]\)")
-"""What a program does to a parameter that it repeats along new or longer axes before the last."""
+_COARSE = 0.5
+"""What rounding may take off all numbers together, of themselves: of coarser ones nobody knows what they stand for."""
 
 
-def _expanded(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
-    """Parameters that were repeated before they were rounded: once what the file has several times."""
-    shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
-    for line in result.entries:
-        match = _EXPANDED.fullmatch(line.expression or "")
-        if line.line is not Line.EVALUATED or match is None or match[1] not in shapes:
-            continue
-        value, shape = decode(restorer, result, line.key), shapes[match[1]]
-        if value is None or not value.size or value.size % math.prod(shape):
-            continue
-        repeats = value.reshape(-1, math.prod(shape))
-        if np.array_equal(repeats, np.broadcast_to(repeats[:1], repeats.shape)):
-            yield _owner(match[1]), match[1], repeats[0].reshape(shape).astype(np.float32)
+def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] | None:
+    """What a stored tensor stands for, and what rounding may take off each number; None where it is not rounded."""
+    encoded = restorer.encoding(tensor)
+    if encoded is None:
+        part = _HALF_STEP.get(tensor.dtype.name)
+        value = None if part is None else tensor.payload.array()
+        if value is None or part is None:
+            return None
+        exact = value.astype(np.float64)
+        return exact, np.abs(exact) * part + 1e-7
+    bands = [*encoded.bands()]
+    if not bands:
+        return None
+    numbers, steps = (np.concatenate(each).reshape(encoded.shape) for each in zip(*bands, strict=True))
+    return numbers.astype(np.float64), steps.astype(np.float64)
 
 
 def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:

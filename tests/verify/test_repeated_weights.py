@@ -61,14 +61,19 @@ def round_all(source: Path, target: Path) -> None:
     quantize_static(source, target, Reader())
 
 
+def make_rounded(source: str) -> None:
+    """Export it, and round all that it holds."""
+    Path("repeating_net.py").write_text(FACTORY)
+    done = run_here("export", source, "--static", "-o", "out", "--quiet")
+    assert done.returncode == 0, done.stderr
+    round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
+
+
 def test_what_was_repeated_and_rounded_is_given_back_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "repeating_net.py").write_text(FACTORY)
-    done = run_here("export", "repeating_net:build", "--static", "-o", "out", "--quiet")
-    assert done.returncode == 0, done.stderr
-    round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
+    make_rounded("repeating_net:build")
     held = {each.name: tuple(each.dims) for each in onnx.load("rounded.onnx").graph.initializer}
     assert (2, 1, 64) in held.values(), held  # once for each of a batch
 
@@ -94,10 +99,7 @@ def test_what_was_computed_of_weights_and_rounded_is_computed_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "repeating_net.py").write_text(FACTORY)
-    done = run_here("export", "repeating_net:near", "--static", "-o", "out", "--quiet")
-    assert done.returncode == 0, done.stderr
-    round_all(Path("out", "model.onnx"), Path("rounded.onnx"))
+    make_rounded("repeating_net:near")
     model = onnx.load("rounded.onnx")
     (kinds,) = (each for each in model.graph.initializer if tuple(each.dims) == (16, 5))
 
