@@ -46,6 +46,22 @@ class Near(nn.Module):
 
 def near():
     return Near().eval(), (torch.randn(2, 3, 64),)
+
+
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(64, 16)
+        self.register_buffer("turns", 1 / 10 ** torch.linspace(0, 2, 16), persistent=False)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]).float()
+        return torch.tanh(self.first(x)) + (places[:, None] * self.turns).cos()
+
+
+def turned():
+    return Turned().eval(), (torch.randn(2, 3, 64),)
 """
 
 
@@ -114,3 +130,25 @@ def test_what_was_computed_of_weights_and_rounded_is_computed_with(
     assert "computes the same: 1 output" in honest.stdout
     assert changed.returncode == 1
     assert "DIFFERS" in changed.stdout
+
+
+def test_a_table_of_codes_that_say_nothing_is_not_computed_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_rounded("repeating_net:turned")
+    model = onnx.load("rounded.onnx")
+    stored = {each.name: each for each in model.graph.initializer}
+    (table,) = (name for name, each in stored.items() if tuple(each.dims) == (3, 16))
+    (decoder,) = (node for node in model.graph.node if node.input[:1] == [table])
+
+    honest = run_here("verify", "rounded.onnx", "--against", "repeating_net:turned")
+    for name, factor in ((table, 0), (decoder.input[1], 1000), (decoder.input[2], 0)):
+        value = onnx.numpy_helper.to_array(stored[name])
+        changed = (value * np.array(factor)).astype(value.dtype)
+        stored[name].CopyFrom(onnx.numpy_helper.from_array(changed, name))
+    onnx.save(model, "changed.onnx")
+    changed_report = run_here("verify", "changed.onnx", "--against", "repeating_net:turned")
+
+    assert honest.returncode == 0, honest.stdout + honest.stderr
+    assert changed_report.returncode == 1, changed_report.stdout
