@@ -6,6 +6,7 @@ objects, and prints them as Python that `eval` takes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -229,8 +230,10 @@ def floor_div(a: Size, b: Size) -> Size:
             return add(whole, rest // b)
         number = dict(rest.terms).get((), 0)
         whole = add(whole, number // b)
-        rest = subtract(rest, number - number % b)
-        return add(whole, symbol(Call("//", (rest, b))))
+        common = math.gcd(b, *(factor for mono, factor in rest.terms if mono))
+        reduced = {mono: factor // common for mono, factor in rest.terms if mono}
+        reduced[()] = number % b // common
+        return add(whole, symbol(Call("//", (_normal(reduced), b // common))))
     return symbol(Call("//", (a, b)))
 
 

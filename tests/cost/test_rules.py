@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.cost.algebra import Size, add, evaluate, multiply, remainder, symbol
+from analyzer.cost.algebra import Size, add, evaluate, floor_div, multiply, remainder, symbol, text_of
 from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
@@ -314,3 +314,14 @@ def test_a_floor_that_exporters_spell_out_is_one(n: int, width: int) -> None:
     assert less.data == (0,)
     assert floor.data is not None
     assert at(floor.data[0], n=n) == n // width  # type: ignore[arg-type]
+
+
+@given(st.integers(-60, 60), st.integers(-60, 60), st.integers(-60, 60), st.integers(1, 60))
+def test_a_quotient_is_python_s_at_any_size_and_has_no_factor_that_cancels(
+    one: int, other: int, number: int, by: int
+) -> None:
+    size = add(add(multiply(N, one), multiply(symbol("m"), other)), number)
+    quotient = floor_div(size, by)
+    for n, m in itertools.product((0, 1, 7, 30), repeat=2):
+        assert at(quotient, n=n, m=m) == (one * n + other * m + number) // by
+    assert text_of(floor_div(multiply(N, 48), 432)) == "((n)//9)"
