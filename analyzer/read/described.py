@@ -6,12 +6,19 @@ import msgspec
 
 Dim = int | str | None
 
+MADE = "\0made"
+"""Stands behind the name of a value of FLOAT16, for what follows from the inputs of the node that makes it alone."""
+
 
 class Asked(msgspec.Struct, frozen=True):
     """What is asked of a file."""
 
     path: str
     """Of the main file."""
+
+    halves: tuple[str, ...] | None = None
+    """Kernels that take FLOAT16, as `kernel_name` calls them: without one, an operator that is a function is
+    expanded. None expands nothing."""
 
 
 class Optimizing(msgspec.Struct, frozen=True):
@@ -65,6 +72,12 @@ class DescribedNode(msgspec.Struct, frozen=True):
 
     integers: dict[str, int] = {}
     """Attributes that are one integer."""
+
+    kernel: str = ""
+    """What tables of kernels call it; "" where that is not asked for."""
+
+    variadic: int | None = None
+    """The input from which on any number may follow."""
 
 
 class Described(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 import onnx
@@ -22,6 +22,7 @@ from analyzer.read.described import (
     Dim,
     Sizes,
 )
+from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_input, with_made
 from analyzer.read.sized import Sizer
 
 _KEPT = 1024
@@ -39,7 +40,7 @@ def serve() -> None:
         return
     asked = msgspec.json.decode(question, type=Asked)
     model = _load(asked.path)
-    write_frame(answers, msgspec.json.encode(describe(model)))
+    write_frame(answers, msgspec.json.encode(describe(model, asked.halves)))
     sizer = Sizer(model)
     while (question := read_frame(sys.stdin.buffer)) is not None:
         sizes = msgspec.json.decode(question, type=dict[str, int])
@@ -81,31 +82,32 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _graphs(nested)
 
 
-def describe(model: onnx.ModelProto) -> Described:
-    """Describe the main graph of a model, which is changed: its functions are expanded."""
-    expanded = 0
-    if model.functions:
-        from onnx import inliner
+def describe(model: onnx.ModelProto, halves: Collection[str] | None = None) -> Described:
+    """Describe the main graph of a model, which is changed: its functions are expanded.
 
-        own = {(function.domain, function.name) for function in model.functions}
-        expanded = sum((node.domain, node.op_type) in own for node in model.graph.node)
-        inlined = inliner.inline_local_functions(model)
-        model.Clear()
-        model.CopyFrom(inlined)
+    Args:
+        model: without the contents of its large tensors.
+        halves: kernels that take FLOAT16, without which an operator that is a function is expanded; None for no such.
+    """
+    expanded = expand_own(model)
+    added = {} if halves is None else expand_halves(model, halves)
+    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     graph = model.graph
     named = frozenset(_named(graph))
-    inferred, why = _infer(model, data_prop=False)
+    looked = model if halves is None else with_made(model)
+    inferred, why = _infer(looked, data_prop=False)
     values = _values(inferred.graph, named)
-    propagated, _ = _infer(model, data_prop=True)
+    propagated, _ = _infer(looked, data_prop=True)
     for name, better in _values(propagated.graph, named).items():
         values[name] = _with_sizes(values.get(name), better)
-    for name, (dtype, dims) in Sizer(model).types(None).items():
+    for name, (dtype, dims) in Sizer(looked).types(None).items():
         known = values.get(name) or DescribedValue(dtype, None)
         joined = _better(known.dims, _own(dims, named))
         values[name] = DescribedValue(known.dtype or dtype, joined, known.is_tensor)
     tensors = dict(_tensors(graph))
+    nodes = sorted(graph.node, key=lambda node: added.get(node.output[0], -1) if node.output else -1)
     return Described(
-        nodes=tuple(_node(node) for node in graph.node if not _is_constant(node)),
+        nodes=tuple(_node(node, opset) for node in nodes if not _is_constant(node)),
         inputs={
             value.name: values.get(value.name) or _value(value, named)
             for value in graph.input
@@ -228,7 +230,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
     return node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1
 
 
-def _node(node: onnx.NodeProto) -> DescribedNode:
+def _node(node: onnx.NodeProto, opset: int) -> DescribedNode:
     nested = [
         graph
         for attribute in node.attribute
@@ -244,6 +246,8 @@ def _node(node: onnx.NodeProto) -> DescribedNode:
         implicit=tuple(name for name in read if name not in node.input),
         nested=sum(len(each.node) for graph in nested for each in _graphs(graph)),
         integers={each.name: each.i for each in node.attribute if each.type == onnx.AttributeProto.INT},
+        kernel=kernel_name("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset),
+        variadic=variadic_input(node, opset),
     )
 
 

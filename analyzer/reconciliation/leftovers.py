@@ -132,6 +132,9 @@ def settle_fillers(books: Books) -> None:
         if not is_left and _is_first_state(books, entry):
             books.settle(entry, Line.ADDED, "content:first-state")
             continue
+        if _is_empty_row(books, entry):
+            books.settle(entry, Line.ADDED, "content:zeros-of-branch")
+            continue
         if zeroed and _is_zero_factor(books, entry, zeroed):
             books.settle(entry, Line.ADDED, "content:zeros-of-program")
             continue
@@ -249,6 +252,29 @@ def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
             return False
     array = books.contents.array(entry)
     return array is not None and not array.any()
+
+
+def _is_empty_row(books: Books, entry: Entry) -> bool:
+    """Whether a branch gives on zeros, which no node reads, in the shape of a parameter that stands elsewhere whole.
+
+    As exporters write a bag of an `EmbeddingBag` without ids: the notes name the table, whose shape alone was read.
+    """
+    if not entry.sources or entry.uses or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    graph = next((each for each in books.ledger.model.graphs if each.path == entry.tensor.graph_path), None)
+    if graph is None or not graph.path or entry.tensor.name not in graph.outputs:
+        return False
+    held = [books.parameters.get(source) for source in entry.sources]
+    if any(line is None or MEANINGS[line.line].unbalanced for line in held):
+        return False
+    if any(parameter.numel == entry.tensor.numel for parameter in _sources(books, entry)):
+        return False
+    array = books.contents.array(entry)
+    return array is not None and not array.any()
+
+
+def _sources(books: Books, entry: Entry) -> Iterable[Parameter]:
+    return (parameter for parameter in books.manifest.parameters if parameter.name in entry.sources)
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:

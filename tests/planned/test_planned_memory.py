@@ -16,8 +16,8 @@ from analyzer.cost.memory.account import Basis
 from analyzer.cost.memory.answer import Asked, answer_memory, file_of
 from analyzer.cost.memory.devices import find_device
 from analyzer.cost.memory.fits import find_room
-from analyzer.cost.memory.inplace import reuses_of
 from analyzer.cost.memory.judged import parse_memory_limit
+from analyzer.cost.memory.kernels import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.errors import CostError, UsageError
 from analyzer.timing.inputs.sizes import parse_shapes
@@ -259,19 +259,3 @@ def test_functions_that_double_are_refused_before_they_are_expanded(tmp_path: Pa
 
     with pytest.raises(CostError, match=r"function F\d+ alone would have [\d,]+ nodes"):
         answer_memory(ledger, Asked())
-
-
-@pytest.mark.child  # onnxruntime is asked for its graph in a process of its own
-def test_halves_are_run_with_casts_that_have_a_line_and_no_number(tmp_path: Path) -> None:
-    text = """
-    <ir_version: 8, opset_import: ["": 17]>
-    g (float16[b, 4] x) => (float16[b, 4] y) { y = Sin(x) }
-    """
-    path = save(tmp_path, text_model(text))
-
-    def told(level: str | None) -> dict[str, int | None]:
-        needed = answer_memory(audit_model(path), Asked(level=level)).needed
-        return {line.line: line.value for line in needed.lines}
-
-    assert told(None)["casts of FLOAT16"] is None
-    assert "casts of FLOAT16" not in told("none")

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from models import (
+    FOLDED_FROM,
     FX_NODE,
     INPUT_KIND,
     as_it_stands,
@@ -25,6 +26,7 @@ from models import (
     parameters_of,
     ramp,
     reconcile,
+    set_metadata,
     text_model,
     with_origins,
 )
@@ -618,3 +620,46 @@ def test_the_document_says_why(stored: Array, why: str | None, tmp_path: Path) -
         "a.weight": why,
         "b.weight": None,
     }
+
+
+TABLE = noise(4, 3)
+
+
+def with_branch(row: Array) -> onnx.ModelProto:
+    """A lookup of a row, or a stored row in its place, of which the notes say that it was folded from the table."""
+    proto = text_model(
+        'g (int64[1] x, bool c) => (float[1,3] y) { seen = Gather("bag.weight", x) y = If(c) }',
+        {"bag.weight": TABLE},
+    )
+    output = onnx.helper.make_tensor_value_info("row", onnx.TensorProto.FLOAT, row.shape)
+    stored = onnx.numpy_helper.from_array(row, "row")
+    then = onnx.helper.make_graph([], "then", [], [output], [stored])
+    set_metadata(then.value_info.add(name="row"), {FOLDED_FROM: repr(["bag.weight", "dim"])})
+    other = onnx.helper.make_tensor_value_info("given", onnx.TensorProto.FLOAT, [1, 3])
+    given = onnx.helper.make_graph(
+        [onnx.helper.make_node("Identity", ["seen"], ["given"])], "else", [], [other]
+    )
+    branches = {"then_branch": then, "else_branch": given}
+    proto.graph.node[-1].attribute.extend(
+        onnx.helper.make_attribute(name, graph) for name, graph in branches.items()
+    )
+    proto.producer_name = "pytorch"
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("row", "balanced"),
+    [
+        pytest.param(
+            np.zeros((1, 3), np.float32), True, id="zeros in the shape of a row, as of an empty bag"
+        ),
+        pytest.param(np.full((1, 3), 0.5, np.float32), False, id="another number"),
+        pytest.param(np.zeros((4, 3), np.float32), False, id="as many as the table has"),
+    ],
+)
+def test_zeros_that_a_branch_gives_on_are_no_parameter(tmp_path: Path, row: Array, *, balanced: bool) -> None:
+    result = reconcile(tmp_path, with_branch(row), manifest_of(parameter("bag.weight", TABLE)))
+
+    assert result.balanced is balanced
+    if balanced:
+        assert bridge_of(result) == {"identical": (1, 12, 0, 0), "added": (1, 3, 0, 3)}

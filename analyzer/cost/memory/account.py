@@ -111,8 +111,8 @@ class Account:
     plan: Plan
     walked: Walked | None = None
     """What tells sizes that inference does not; None of a graph that onnxruntime made."""
-    is_made: bool = False
-    """Whether onnxruntime made the graph, and nothing is put into it any more."""
+    untold: int = 0
+    """Nodes that read FLOAT16 of which nobody knows whether they have a kernel for it."""
     packed: Packed = field(init=False)
 
     def __post_init__(self) -> None:
@@ -231,13 +231,10 @@ class Account:
             named = ", ".join(self.packed.untold)
             note = f"not modelled: copies that these make of their weights: {named}"
             yield Item("prepacked weights that are not known", None, Basis.MODELLED, note=note)
-        halves = sum(
-            any(self._is_half(name) for name in (*step.inputs, *step.outputs)) for step in self.program.steps
-        )
-        if halves and not self.is_made:
+        if self.untold:
             note = (
-                f"not modelled: Casts that are put around those of {halves:,} nodes that have no kernel for FLOAT16; "
-                "--optimization none plans them"
+                f"not modelled: Casts around {self.untold:,} node{'s' * (self.untold != 1)} that read FLOAT16, if "
+                "onnxruntime has no kernel for them; --optimization none plans them"
             )
             yield Item("casts of FLOAT16", None, Basis.MODELLED, note=note)
         nested = sum(node.nested for node in self.described.nodes)
@@ -314,16 +311,13 @@ class Account:
         if self.walked is not None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
             told = self.walked.typed(own, sizes)
             if told is not None and (dims is None or len(dims) == len(told[1])):
-                return told
+                return DType.from_onnx(value.dtype) if value is not None and value.dtype else told[0], told[1]
         return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
-
-    def _is_half(self, name: str) -> bool:
-        value = self.program.values.get(name)
-        return value is not None and value.dtype == DType.FLOAT16
 
     def _value(self, name: str) -> DescribedValue | None:
         own = name.partition("\0")[0]
-        return self.described.values.get(own) or self.described.inputs.get(own)
+        values = self.described.values
+        return values.get(name) or values.get(own) or self.described.inputs.get(own)
 
 
 _STRING = 32

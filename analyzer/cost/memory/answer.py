@@ -11,7 +11,7 @@ from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.account import Account, Basis, Item, Needed
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
-from analyzer.cost.memory.inplace import reuses_of
+from analyzer.cost.memory.kernels import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.steps import Step
 from analyzer.cost.memory.walked import walk_values

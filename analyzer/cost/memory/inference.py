@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -65,19 +65,26 @@ class Inference:
 
 
 @contextmanager
-def open_inference(path: Path, name: str | None = None) -> Iterator[Inference]:
+def open_inference(
+    path: Path, name: str | None = None, *, halves: Collection[str] | None = None
+) -> Iterator[Inference]:
     """Infer the shapes of a file's values for as long as the context lasts.
 
     Args:
         path: of the main file.
         name: what messages call it, if not its path.
+        halves: kernels that take FLOAT16; an operator without one that is a function is expanded. None: none is.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
     """
     name = name or printable(str(path))
     with _started(_PROGRAM) as child:
-        answer = _ask(child, msgspec.json.encode(Asked(str(path.absolute()))), name)
+        answer = _ask(
+            child,
+            msgspec.json.encode(Asked(str(path.absolute()), None if halves is None else tuple(halves))),
+            name,
+        )
         yield Inference(msgspec.json.decode(answer, type=Described), child, name)
 
 

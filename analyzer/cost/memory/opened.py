@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from analyzer.cost.memory.account import Account
+from analyzer.cost.memory.halves import with_casts_of_halves
 from analyzer.cost.memory.inference import open_inference, open_optimized
-from analyzer.cost.memory.inplace import NEWEST, reuses_of
+from analyzer.cost.memory.kernels import NEWEST, halves_of, reuses_of
 from analyzer.cost.memory.order import default_order, priority_order
 from analyzer.cost.memory.planner import plan_buffers
 from analyzer.cost.memory.prepared import as_it_stands, as_loaded
@@ -47,7 +49,14 @@ def open_account(
     """
     _, reuses = reuses_of(version)
     order = priority_order if by_priority else default_order
-    with open_inference(path) if level is None else open_optimized(path, LEVELS[level]) as inference:
-        program = (as_loaded if level is None else as_it_stands)(inference.described)
+    if level is not None:
+        with open_optimized(path, LEVELS[level]) as inference:
+            program = as_it_stands(inference.described)
+            yield Account(inference, program, plan_buffers(program, order(program.steps), reuses))
+        return
+    halves = halves_of(version)
+    with open_inference(path, halves=halves.own) as inference:
+        described, untold = with_casts_of_halves(inference.described, halves)
+        program = as_loaded(described)
         plan = plan_buffers(program, order(program.steps), reuses)
-        yield Account(inference, program, plan, walked, is_made=level is not None)
+        yield Account(replace(inference, described=described), program, plan, walked, untold)

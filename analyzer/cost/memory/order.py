@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import Protocol
 
-from analyzer.cost.memory.steps import Step
+
+class Reader(Protocol):
+    """A node, as far as what it reads and makes goes."""
+
+    @property
+    def op_type(self) -> str: ...
+    @property
+    def inputs(self) -> tuple[str, ...]: ...
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+    @property
+    def implicit(self) -> tuple[str, ...]: ...
 
 
-def default_order(steps: Sequence[Step]) -> tuple[int, ...]:
+def default_order(steps: Sequence[Reader]) -> tuple[int, ...]:
     """Return the order of `ExecutionOrder::DEFAULT`: depth first from the steps whose outputs no step reads."""
     sources, readers = _edges(steps)
     stack = [(index, False) for index in range(len(steps)) if not readers[index]]
@@ -25,7 +37,7 @@ def default_order(steps: Sequence[Step]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def priority_order(steps: Sequence[Step]) -> tuple[int, ...]:
+def priority_order(steps: Sequence[Reader]) -> tuple[int, ...]:
     """Return that of `ExecutionOrder::PRIORITY_BASED`: what is ready, Shape and Size first, else as in the file."""
     sources, readers = _edges(steps)
     missing = [len(each) for each in sources]
@@ -42,11 +54,11 @@ def priority_order(steps: Sequence[Step]) -> tuple[int, ...]:
     return tuple(order)
 
 
-def _rank(step: Step) -> bool:
+def _rank(step: Reader) -> bool:
     return step.op_type not in ("Shape", "Size")
 
 
-def _edges(steps: Sequence[Step]) -> tuple[list[set[int]], list[set[int]]]:
+def _edges(steps: Sequence[Reader]) -> tuple[list[set[int]], list[set[int]]]:
     """For each step the steps that it reads from, and those that read from it."""
     maker = {name: index for index, step in enumerate(steps) for name in step.outputs if name}
     sources: list[set[int]] = [set() for _ in steps]

@@ -1,7 +1,8 @@
 """A described graph -> the program that onnxruntime makes of it before anything is optimized.
 
 Even with optimizations off, a session turns CastLike into Cast, takes away Casts that the next undoes, and gives each
-reader of a DequantizeLinear one of its own. What it adds stands behind all other nodes.
+reader of a DequantizeLinear one of its own. What it adds stands behind all other nodes. The Casts around FLOAT16 are
+those of `halves`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from analyzer.cost.memory.halves import INSERTED
 from analyzer.cost.memory.steps import Program, Step, Value
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedNode, DescribedValue
@@ -69,62 +71,55 @@ def _with_casts(steps: Sequence[Step]) -> list[Step]:
 
 
 def _without_round_trips(steps: Sequence[Step], program: Program) -> list[Step]:
-    """Without Casts that `RemoveDuplicateCastTransformer` takes away.
+    """Without Casts that `RemoveDuplicateCastTransformer` takes away (insert_cast_transformer.cc).
 
-    Behind a Cast that loses nothing, one back to the type before it goes, and it goes itself where only Casts read it;
-    behind one that loses something, a second to the same type goes.
+    Behind a Cast that loses nothing, or that was put in for FLOAT16, one back to the type before goes, and it goes
+    itself where only Casts read it.
     """
+    kept: list[Step | None] = list(steps)
+    types = {name: value.dtype for name, value in program.values.items()}
     readers: dict[str, list[int]] = defaultdict(list)
-    for index, step in enumerate(steps):
-        for name in (*step.inputs, *step.implicit):
-            readers[name].append(index)
-    gone: set[int] = set()
-    instead: dict[str, str] = {}
+    for place, each in enumerate(steps):
+        for name in (*each.inputs, *each.implicit):
+            readers[name].append(place)
     outputs = frozenset(program.outputs)
-    for index, step in enumerate(steps):
-        if index in gone or not _is_cast(step) or step.outputs[0] in outputs:
-            continue
-        source = instead.get(step.inputs[0], step.inputs[0])
-        before, after = _dtype(source, program), _dtype(step.outputs[0], program)
-        following = readers[step.outputs[0]]
-        casts = [
-            each for each in following if _is_cast(steps[each]) and steps[each].outputs[0] not in outputs
-        ]
-        is_exact = _is_exact(before, after)
-        back = [
-            each
-            for each in casts
-            if _dtype(steps[each].outputs[0], program) == (before if is_exact else after)
-        ]
-        if not after or not before:
-            continue
-        kept = source if is_exact else step.outputs[0]
-        gone |= set(back)
-        instead.update((steps[each].outputs[0], kept) for each in back)
-        if is_exact and following and len(casts) == len(following):
-            gone.add(index)
-            instead[step.outputs[0]] = source
-    return [
-        replace(step, inputs=tuple(_end(instead, name) for name in step.inputs))
-        for index, step in enumerate(steps)
-        if index not in gone
-    ]
 
+    def rewire(index: int, old: str, new: str) -> None:
+        reader = kept[index]
+        if reader is not None:
+            inputs = tuple(new if name == old else name for name in reader.inputs)
+            implicit = tuple(new if name == old else name for name in reader.implicit)
+            kept[index] = replace(reader, inputs=inputs, implicit=implicit)
+            readers[new].append(index)
 
-def _end(instead: Mapping[str, str], name: str) -> str:
-    while name in instead:
-        name = instead[name]
-    return name
+    for index in range(len(kept)):
+        step = kept[index]
+        if step is None or not _is_cast(step):
+            continue
+        (source,), (target,) = step.inputs, step.outputs
+        before, after = types.get(source, 0), types.get(target, 0)
+        if not before or not after:
+            continue
+        following = [(reader, other) for reader in readers[target] if (other := kept[reader]) is not None]
+        casts = [(reader, other) for reader, other in following if _is_cast(other)]
+        loses = not _is_safe(before, after, step)
+        if loses and any(not _is_safe(types.get(other.outputs[0], 0), after, other) for _, other in casts):
+            continue
+        for reader, other in casts:
+            result = other.outputs[0]
+            if types.get(result) == before and result not in outputs:
+                kept[reader] = None
+                for behind in list(readers[result]):
+                    rewire(behind, result, source)
+        if following and len(casts) == len(following) and target not in outputs:
+            kept[index] = None
+            for reader, _ in casts:
+                rewire(reader, target, source)
+    return [step for step in kept if step is not None]
 
 
 def _is_cast(step: Step) -> bool:
     return step.op_type == "Cast" and not step.domain and len(step.outputs) == 1
-
-
-def _dtype(name: str, program: Program) -> int:
-    """The number of a value's type; 0 where nobody says it."""
-    value = program.values.get(name)
-    return 0 if value is None else value.dtype
 
 
 _WHOLE: Mapping[DType, tuple[int, bool]] = {
@@ -133,33 +128,35 @@ _WHOLE: Mapping[DType, tuple[int, bool]] = {
     DType.UINT16: (16, False),
     DType.UINT32: (32, False),
     DType.UINT64: (64, False),
-    DType.INT8: (7, True),
-    DType.INT16: (15, True),
-    DType.INT32: (31, True),
-    DType.INT64: (63, True),
+    DType.INT8: (8, True),
+    DType.INT16: (16, True),
+    DType.INT32: (32, True),
+    DType.INT64: (64, True),
 }
-"""Bits of the largest whole number, and whether there are negative ones."""
+"""Bits, and whether there are negative ones."""
 
-_REAL: Mapping[DType, tuple[int, int]] = {
-    DType.FLOAT16: (11, 5),
-    DType.BFLOAT16: (8, 8),
-    DType.FLOAT: (24, 8),
-    DType.DOUBLE: (53, 11),
-}
-"""Bits of the digits, and of the exponent."""
+_REAL: Mapping[DType, int] = {DType.FLOAT16: 16, DType.BFLOAT16: 16, DType.FLOAT: 32, DType.DOUBLE: 64}
+"""Bits."""
 
 
-def _is_exact(before: int, after: int) -> bool:
-    """Whether a type holds each number of another."""
+def _is_safe(before: int, after: int, step: Step) -> bool:
+    """Whether onnxruntime takes a Cast for one that loses nothing, as it does all that it has put in for FLOAT16."""
     a, b = DType.from_onnx(before), DType.from_onnx(after)
-    if a is b:
-        return True
-    if a in _WHOLE and b in _WHOLE:
-        (ours, is_signed), (others, is_other) = _WHOLE[a], _WHOLE[b]
-        return ours <= others and (is_other or not is_signed)
-    if a in _WHOLE and b in _REAL:
-        return _WHOLE[a][0] <= _REAL[b][0]
-    return a in _REAL and b in _REAL and all(x <= y for x, y in zip(_REAL[a], _REAL[b], strict=True))
+    if not (a in _WHOLE or a in _REAL) or not (b in _WHOLE or b in _REAL):
+        return False
+    if a in _REAL:
+        if b not in _REAL or {a, b} == {DType.FLOAT16, DType.BFLOAT16}:
+            return False
+        return _REAL[a] <= _REAL[b] or step.name.startswith(INSERTED)
+    bits, is_signed = _WHOLE[a]
+    if b in _REAL:
+        return a is DType.BOOL or bits < _REAL[b]
+    others, is_other = _WHOLE[b]
+    if is_signed and not is_other and b is not DType.BOOL:
+        return False
+    if not is_signed and is_other and a is not DType.BOOL:
+        return bits < others
+    return bits <= others
 
 
 def _with_own_dequantizers(steps: Sequence[Step], program: Program) -> tuple[list[Step], Mapping[str, Value]]:

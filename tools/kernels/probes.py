@@ -131,6 +131,33 @@ _BY_HAND = (
     Probe("Mod", ((_FLOAT, _SQUARE),) * 2, attributes={"fmod": 1}),
     Probe("QuantizeLinear", ((_FLOAT, _SQUARE), (_FLOAT, ()))),
     Probe("DequantizeLinear", ((TensorProto.INT32, _SQUARE), (_FLOAT, ()))),
+    Probe("Resize", ((_FLOAT, _SQUARE), None, (_FLOAT, (4,))), constants={2: (1, 1, 1, 1)}),
+    Probe("TopK", ((_FLOAT, (8, 8)), (_INT, (1,))), outputs=2, constants={1: (2,)}),
+    Probe("GatherElements", ((_FLOAT, (8, 8)), (_INT, (8, 8))), constants={1: (0,) * 64}),
+    Probe("GatherND", ((_FLOAT, (8, 8)), (_INT, (8, 1))), constants={1: tuple(range(8))}),
+    Probe("OneHot", ((_INT, (8,)), (_INT, ()), (_FLOAT, (2,))), constants={1: (8,)}),
+    Probe("DepthToSpace", ((_FLOAT, _SQUARE),), attributes={"blocksize": 2}),
+    Probe("SpaceToDepth", ((_FLOAT, _SQUARE),), attributes={"blocksize": 2}),
+    Probe("Einsum", ((_FLOAT, (8, 8)), (_FLOAT, (8, 8))), attributes={"equation": "ij,jk->ik"}),
+    Probe("GridSample", ((_FLOAT, _SQUARE), (_FLOAT, (2, 8, 8, 2)))),
+    Probe(
+        "GRU",
+        ((_FLOAT, (3, 2, 8)), (_FLOAT, (1, 12, 8)), (_FLOAT, (1, 12, 4))),
+        attributes={"hidden_size": 4},
+    ),
+    Probe(
+        "LSTM",
+        ((_FLOAT, (3, 2, 8)), (_FLOAT, (1, 16, 8)), (_FLOAT, (1, 16, 4))),
+        attributes={"hidden_size": 4},
+    ),
+    Probe(
+        "RNN", ((_FLOAT, (3, 2, 8)), (_FLOAT, (1, 4, 8)), (_FLOAT, (1, 4, 4))), attributes={"hidden_size": 4}
+    ),
+    Probe("RoiAlign", ((_FLOAT, _SQUARE), (_FLOAT, (2, 4)), (_INT, (2,))), constants={2: (0, 1)}),
+    Probe("ReverseSequence", ((_FLOAT, (8, 8)), (_INT, (8,))), constants={1: (8,) * 8}),
+    Probe("Range", ((_FLOAT, ()), (_FLOAT, ()), (_FLOAT, ())), constants={0: (0,), 1: (4,)}),
+    Probe("GroupNormalization", ((_FLOAT, _SQUARE), _VECTOR, _VECTOR), attributes={"num_groups": 2}),
+    Probe("Attention", ((_FLOAT, (2, 4, 8, 8)),) * 3),
 )
 _HIDDEN = (_FLOAT, (2, 4, 8))
 _OF_HIDDEN = (_FLOAT, (8,))
@@ -149,6 +176,33 @@ _CONTRIBUTED = (
         ((_FLOAT, _SQUARE), (_FLOAT, (4, 4, 1, 1)), _VECTOR, (_FLOAT, _SQUARE)),
         MICROSOFT,
         {"activation": "Relu"},
+    ),
+    Probe(
+        "MatMulNBits",
+        ((_FLOAT, (2, 32)), (TensorProto.UINT8, (8, 1, 16)), (_FLOAT, (8,))),
+        MICROSOFT,
+        {"K": 32, "N": 8, "bits": 4, "block_size": 32},
+        constants={1: (0,) * 128},
+    ),
+    Probe(
+        "Attention",
+        (_HIDDEN, (_FLOAT, (8, 24)), (_FLOAT, (24,))),
+        MICROSOFT,
+        {"num_heads": 2},
+    ),
+    Probe("MultiHeadAttention", (_HIDDEN, _HIDDEN, _HIDDEN), MICROSOFT, {"num_heads": 2}),
+    Probe(
+        "EmbedLayerNormalization",
+        ((TensorProto.INT32, (2, 4)), None, (_FLOAT, (9, 8)), (_FLOAT, (9, 8)), None, _OF_HIDDEN, _OF_HIDDEN),
+        MICROSOFT,
+        outputs=2,
+    ),
+    Probe(
+        "RotaryEmbedding",
+        (_HIDDEN, (_INT, (2, 4)), (_FLOAT, (9, 2)), (_FLOAT, (9, 2))),
+        MICROSOFT,
+        {"num_heads": 2},
+        constants={1: (0,) * 8},
     ),
     Probe("NhwcMaxPool", ((TensorProto.INT8, _SQUARE),), MICROSOFT, {"kernel_shape": [1, 1]}),
     Probe("ReorderInput", ((_FLOAT, (1, 16, 4, 4)),), BLOCKED),

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from analyzer.cost.memory.halves import Halves
 from analyzer.cost.memory.steps import Reuses
 
 
 @functools.cache
 def _table() -> Mapping[str, Any]:
-    text = resources.files("analyzer.cost.memory").joinpath("inplace.toml").read_text(encoding="utf-8")
+    text = resources.files("analyzer.cost.memory").joinpath("kernels.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
@@ -27,15 +28,23 @@ NEWEST = "newest"
 
 def reuses_of(version: str = NEWEST) -> tuple[str, Reuses]:
     """Return the version whose kernels are known that is closest to one, the older of two, and what they do."""
-    table = _table()
-    known = sorted(table, key=_number)
-    if version == NEWEST:
-        name = known[-1]
-    else:
-        wanted = _number(version)
-        name = min(known, key=lambda each: (abs(_number(each)[1] - wanted[1]), _number(each)))
-    entry = table[name]
+    name = _closest(version)
+    entry = _table()[name]
     return name, Reuses(_pairs(entry["aliases"]), _pairs(entry["in_place"]))
+
+
+def halves_of(version: str = NEWEST) -> Halves:
+    """Return what the kernels of that version do with FLOAT16."""
+    entry = _table()[_closest(version)]
+    return Halves(frozenset(entry["halves"]), frozenset(entry["widened"]))
+
+
+def _closest(version: str) -> str:
+    known = sorted(_table(), key=_number)
+    if version == NEWEST:
+        return known[-1]
+    wanted = _number(version)
+    return min(known, key=lambda each: (abs(_number(each)[1] - wanted[1]), _number(each)))
 
 
 def _pairs(named: Mapping[str, list[str]]) -> dict[tuple[str, str], tuple[tuple[int, int], ...]]:

@@ -7,12 +7,16 @@ import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tools.inplace.probes import Probe, build, probes
+import onnx
 
-__all__ = ["Learnt", "learn"]
+from analyzer.read.expanded import kernel_name
+from tools.kernels.probes import Probe, build, probes
+
+__all__ = ["Learnt", "learn", "learn_halves"]
 
 Learnt = dict[tuple[str, str], set[tuple[int, int]]]
 """(domain, operator) -> pairs of an input and the output that takes its memory."""
@@ -49,6 +53,59 @@ def learn(opset: int) -> tuple[Learnt, Learnt, set[tuple[str, str]]]:
             always = _taker(probe, opset, watched, read_later=True) == output
             (aliases if always else in_place)[key].add((watched, output))
     return aliases, in_place, ran
+
+
+def learn_halves(opset: int) -> tuple[set[str], set[str]]:
+    """Return the kernels that take FLOAT16, and those around which, or in whose function, a session puts Casts.
+
+    A kernel is called by its operator and the version of ONNX's operators since which that is as it is.
+    """
+    own, widened = set[str](), set[str]()
+    for probe in probes():
+        places = [
+            place
+            for place, each in enumerate(probe.inputs)
+            if each is not None and each[0] == onnx.TensorProto.FLOAT
+        ]
+        free = [
+            place
+            for place, each in enumerate(probe.inputs)
+            if each is not None and place not in probe.constants and each[1]
+        ]
+        if not places or not free:
+            continue
+        name = kernel_name(probe.domain, probe.op_type, opset)
+        half = replace(
+            probe,
+            inputs=tuple(
+                (onnx.TensorProto.FLOAT16, each[1]) if each is not None and place in places else each
+                for place, each in enumerate(probe.inputs)
+            ),
+        )
+        nodes = _loaded(build(half, opset, free[0], read_later=False))
+        if nodes:
+            kept = any(node.op_type == probe.op_type for node in nodes)
+            is_own = kept and not any(node.name.startswith("Inserted") for node in nodes)
+            if kept or not probe.domain:  # of a function of onnxruntime's own nobody else has the body
+                (own if is_own else widened).add(name)
+    return own - widened, widened
+
+
+def _loaded(model: bytes) -> list[onnx.NodeProto]:
+    """The nodes of what a session makes of a model; none where it does not load."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "loaded.onnx")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.optimized_model_filepath = str(path)
+        try:
+            onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        except Exception:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+            return []
+        return list(onnx.load(path).graph.node)
 
 
 def _taker(probe: Probe, opset: int, watched: int, *, read_later: bool) -> int | None:

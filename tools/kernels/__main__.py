@@ -1,4 +1,4 @@
-"""Enter what the kernels of the installed onnxruntime do with the memory of their inputs: `python -m tools.inplace`.
+"""Enter what the kernels of the installed onnxruntime do with the memory of their inputs: `python -m tools.kernels`.
 
 The table is by minor version. It needs onnxruntime 1.31 or newer, whose profiles tell what each node asked for.
 """
@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import datetime
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 from typing import Any
 
-from tools.inplace.learn import Learnt, learn
+import onnx
 
-TABLE = Path(__file__).parents[2] / "analyzer" / "cost" / "memory" / "inplace.toml"
+from tools.kernels.learn import Learnt, learn, learn_halves
+
+TABLE = Path(__file__).parents[2] / "analyzer" / "cost" / "memory" / "kernels.toml"
 _HEAD = """\
 # Which kernels of onnxruntime's CPU provider take the memory of an input, by minor version: `input->output`.
 # `aliases` give it on in any case; `in_place` take it where nobody else reads it and it has the same type and shape.
-# Written by `python -m tools.inplace`, from models of one node; operators that ran and are not here do neither.
+# `halves` compute in FLOAT16, by the version since which an operator is as it is; `widened` run in FLOAT between Casts.
+# Written by `python -m tools.kernels`, from models of one node; operators that ran and are not here do neither.
 """
 _OPSETS = (11, 13, 17, 21, 23)
+_OPSETS_OF_HALVES = range(11, onnx.defs.onnx_opset_version() + 1)
 
 
 def main() -> None:
@@ -37,6 +42,11 @@ def main() -> None:
             for key, pairs in part.items():
                 whole.setdefault(key, set()).update(pairs)
         ran |= these
+    halves, widened = set[str](), set[str]()
+    for opset in _OPSETS_OF_HALVES:
+        own, others = learn_halves(opset)
+        halves |= own
+        widened |= others
     if not ran:
         sys.exit(f"onnxruntime {onnxruntime.__version__} does not tell what nodes ask for")
     table[version] = {
@@ -45,6 +55,8 @@ def main() -> None:
         "operators": len(ran),
         "aliases": _named(aliases),
         "in_place": _named(in_place),
+        "halves": sorted(halves - widened),
+        "widened": sorted(widened),
     }
     TABLE.write_text(_HEAD + "".join(_section(name, table[name]) for name in sorted(table)), encoding="utf-8")
 
@@ -62,6 +74,9 @@ def _section(name: str, entry: dict[str, Any]) -> str:
     lines = [f'\n["{name}"]']
     lines += [f"learnt_on = {entry['learnt_on']}", f'release = "{entry["release"]}"']
     lines += [f"operators = {entry['operators']}"]
+    for key in ("halves", "widened"):
+        listed = ", ".join(f'"{kernel}"' for kernel in entry.get(key, ()))
+        lines += [f"{key} = [", *textwrap.wrap(listed, 118, initial_indent="  ", subsequent_indent="  "), "]"]
     for key in ("aliases", "in_place"):
         lines.append(f'\n["{name}".{key}]')
         for operator, pairs in entry[key].items():

@@ -1,0 +1,244 @@
+"""A model -> the same with nodes in place of calls: of its own functions, and of operators without a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import onnx
+from onnx import defs, inliner, shape_inference
+
+from analyzer.read.described import MADE
+from analyzer.read.sized import Sizer
+
+_HALF = onnx.TensorProto.FLOAT16
+_NEWEST_IR = 10
+_TYPED = (onnx.AttributeProto.INT, onnx.AttributeProto.TENSOR)
+"""Kinds of attributes that may say the type of what a node makes."""
+
+
+def kernel_name(domain: str, op_type: str, opset: int) -> str:
+    """Return what tables of kernels call an operator: with its domain, and the version since which it is as it is.
+
+    Args:
+        domain: "" for ONNX's own operators; all others have one version.
+        op_type: of the operator.
+        opset: of ONNX's own operators.
+
+    >>> kernel_name("", "Softmax", 20), kernel_name("com.microsoft", "Gelu", 20)
+    ('Softmax@13', 'com.microsoft::Gelu@1')
+    """
+    if domain in ("", "ai.onnx"):
+        try:
+            return f"{op_type}@{defs.get_schema(op_type, opset, '').since_version}"
+        except defs.SchemaError:
+            return f"{op_type}@1"
+    return f"{domain}::{op_type}@1"
+
+
+def variadic_input(node: onnx.NodeProto, opset: int) -> int | None:
+    """Return the input of an operator of ONNX from which on any number may follow; None where it has none."""
+    if node.domain not in ("", "ai.onnx"):
+        return None
+    try:
+        inputs = defs.get_schema(node.op_type, opset, "").inputs
+    except defs.SchemaError:
+        return None
+    is_many = inputs and inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
+    return len(inputs) - 1 if is_many else None
+
+
+def expand_own(model: onnx.ModelProto) -> int:
+    """Put the bodies of a model's own functions in place of their calls; return how many calls there were."""
+    if not model.functions:
+        return 0
+    own = {(function.domain, function.name) for function in model.functions}
+    expanded = sum((node.domain, node.op_type) in own for node in model.graph.node)
+    inlined = inliner.inline_local_functions(model)
+    model.Clear()
+    model.CopyFrom(inlined)
+    return expanded
+
+
+def expand_halves(model: onnx.ModelProto, kernels: Collection[str]) -> Mapping[str, int]:
+    """Put the nodes of their functions, as ONNX defines them, in place of nodes that have no kernel for FLOAT16.
+
+    As onnxruntime does it: of an operator that is a function, where no kernel takes its types. Only for a process of
+    its own: inference of a file may end it.
+
+    Args:
+        model: whose main graph is changed.
+        kernels: those that take FLOAT16, as `kernel_name` calls them.
+
+    Returns:
+        The first outputs of the nodes that were put in, each with its number: onnxruntime counts them behind all
+        others.
+    """
+    added: dict[str, int] = {}
+    if not _has_halves(model.graph):
+        return added
+    opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
+    while expansions := _expansions(model, opset, kernels):
+        nodes = [expansions.get(place, [node]) for place, node in enumerate(model.graph.node)]
+        for expansion in expansions.values():
+            for node in expansion:
+                added[node.output[0]] = len(added)
+        del model.graph.node[:]
+        model.graph.node.extend(node for each in nodes for node in each)
+    return added
+
+
+def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which what nodes make of FLOAT16 has a name of its own, and an Identity gives it on.
+
+    Of such a value inference says what follows from the node's inputs alone; onnxruntime knows no more of what it
+    puts a Cast behind, whatever the file says of the value.
+    """
+    if not _has_halves(model.graph):
+        return model
+    types = _types(model)
+    marked = onnx.ModelProto()
+    marked.CopyFrom(model)
+    nodes = []
+    for node in marked.graph.node:
+        nodes.append(node)
+        if not any(_element(types.get(name)) == _HALF for name in node.input):
+            continue
+        for place, name in enumerate(node.output):
+            if name and _element(types.get(name)) == _HALF:
+                node.output[place] = name + MADE
+                nodes.append(onnx.helper.make_node("Identity", [name + MADE], [name]))
+    kept = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    del marked.graph.node[:]
+    marked.graph.node.extend(kept)
+    return marked
+
+
+def _expansions(
+    model: onnx.ModelProto, opset: int, kernels: Collection[str]
+) -> Mapping[int, Sequence[onnx.NodeProto]]:
+    """The nodes for each place of a node that is expanded."""
+    graph = model.graph
+    calls = {
+        place: node
+        for place, node in enumerate(graph.node)
+        if node.domain in ("", "ai.onnx")
+        and _written_for(node.op_type, opset)
+        and kernel_name("", node.op_type, opset) not in kernels
+    }
+    if not calls:
+        return {}
+    types = _types(model)
+    taken = {name for node in graph.node for name in node.output}
+    made = {}
+    for place, node in calls.items():
+        if any(_element(types.get(name)) == _HALF for name in node.input):
+            nodes = _body(node, types, opset, taken)
+            if nodes:
+                made[place] = nodes
+    return made
+
+
+def _has_halves(graph: onnx.GraphProto) -> bool:
+    """Whether anything says FLOAT16, so that a model without it costs nothing more."""
+    values = (*graph.input, *graph.output, *graph.value_info)
+    if any(tensor.data_type == _HALF for tensor in graph.initializer):
+        return True
+    if any(value.type.tensor_type.elem_type == _HALF for value in values):
+        return True
+    attributes = (attribute for node in graph.node for attribute in node.attribute)
+    return any(
+        _HALF in (attribute.t.data_type, attribute.i) for attribute in attributes if attribute.type in _TYPED
+    )
+
+
+def _written_for(op_type: str, opset: int) -> int:
+    """The version that the body of a function was written for; 0 where ONNX has none for this version."""
+    try:
+        schema = defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return 0
+    versions: list[int] = schema.all_function_opset_versions  # type: ignore[attr-defined]  # not in onnx's stubs
+    return max((version for version in versions if version <= opset), default=0)
+
+
+def _holds(op_type: str, nodes: Sequence[onnx.NodeProto], opset: int) -> bool:
+    """Whether all operators of a body are what they were in the version that it was written for.
+
+    ONNX asks that of bodies that are always the same, and not of those that depend on types and attributes.
+    """
+    written = _written_for(op_type, opset)
+    fixed: list[int] = defs.get_schema(op_type, opset, "").function_opset_versions  # type: ignore[attr-defined]
+    if written not in fixed:
+        return True
+    return all(
+        kernel_name("", node.op_type, written) == kernel_name("", node.op_type, opset) for node in nodes
+    )
+
+
+def _types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
+    try:
+        graph = shape_inference.infer_shapes(model).graph
+    except (shape_inference.InferenceError, ValueError, RuntimeError):
+        graph = model.graph
+    types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
+    for name, (element, dims) in Sizer(model).types(None).items():  # behind onnxruntime's own operators too
+        if element and not _element(types.get(name)):
+            types[name] = onnx.helper.make_tensor_type_proto(element, dims)
+    for tensor in graph.initializer:
+        types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tuple(tensor.dims))
+    return types
+
+
+def _element(kind: onnx.TypeProto | None) -> int:
+    return 0 if kind is None else int(kind.tensor_type.elem_type)
+
+
+def _body(
+    node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], opset: int, taken: set[str]
+) -> list[onnx.NodeProto]:
+    """The nodes of a function, with names of their own; none where ONNX has no body for these types."""
+    helper = onnx.helper
+    inputs = [
+        helper.make_value_info(name, types[name])
+        for name in dict.fromkeys(node.input)
+        if name and name in types
+    ]
+    if len(inputs) < len({name for name in node.input if name}):
+        return []
+    outputs = [
+        helper.make_value_info(name, types.get(name, onnx.TypeProto())) for name in node.output if name
+    ]
+    alone = helper.make_model(
+        helper.make_graph([node], "call", inputs, outputs),
+        opset_imports=[helper.make_opsetid("", opset)],
+        ir_version=_NEWEST_IR,
+    )
+    try:
+        inlined = inliner.inline_selected_functions(
+            alone, [(node.domain, node.op_type)], inline_schema_functions=True
+        )
+    except (ValueError, RuntimeError):
+        return []
+    nodes = list(inlined.graph.node)
+    is_alone = len(nodes) == 1 and nodes[0].op_type == node.op_type
+    if is_alone or not _holds(node.op_type, nodes, opset):
+        return []
+    outer = {*node.input, *node.output}
+    names: dict[str, str] = {}
+    for each in nodes:
+        for name in each.output:
+            if name and name not in outer:
+                names[name] = _free(f"{node.output[0]}/{name}", taken)
+    for each in nodes:
+        each.name = f"{node.name or node.output[0]}/{each.name or each.op_type}"
+        for field in (each.input, each.output):
+            for place, name in enumerate(field):
+                field[place] = names.get(name, name)
+    return nodes
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

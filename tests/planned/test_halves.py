@@ -1,0 +1,73 @@
+"""What a session puts around FLOAT16, planned without a session, beside what runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import save, text_model
+
+from analyzer.account.audit import audit_model
+from analyzer.cost.memory.answer import Asked, answer_memory
+from analyzer.cost.memory.opened import open_account
+from tools.memory_matrix.truth import run
+
+pytestmark = pytest.mark.time
+
+TEXT = """
+<ir_version: 8, opset_import: ["": OPSET, "com.microsoft": 1]>
+g (float16[n, 4] x) => (float16[n, k] y) <float16[4, 4] w, float16[4] b> { BODY }
+"""
+WEIGHTS = {"w": np.ones((4, 4), np.float16), "b": np.ones(4, np.float16)}
+
+
+@pytest.mark.parametrize(
+    ("opset", "body", "casts"),
+    [
+        pytest.param(17, "y = Add(x, b)", 3, id="no kernel: its inputs and its output"),
+        pytest.param(17, "y = Identity(x)", 0, id="a kernel"),
+        pytest.param(17, "a = MatMul(x, w) c = Add(a, b) y = Relu(c)", 4, id="none between two without a kernel"),
+        pytest.param(17, "a = MatMul(x, w) t = Transpose(a) c = Relu(t) y = Transpose(c)", 3, id="one between two"),
+        pytest.param(17, "t = Transpose(x) u = Transpose(t) y = MatMul(u, w)", 3, id="two kernels are not between"),
+        pytest.param(17, "a = Relu(x) c = Concat<axis=1>(a, x) y = Relu(c)", 2, id="the first of any number counts"),
+        pytest.param(17, "c = Concat<axis=1>(x, x) a = Relu(x) d = Concat<axis=1>(c, a) y = Relu(d)", 4, id="another"),
+        pytest.param(17, "a = MatMul(x, w) c = Softmax<axis=-1>(a) y = MatMul(c, w)", 3, id="a function"),
+        pytest.param(11, "a = MatMul(x, w) c = Softmax<axis=1>(a) y = MatMul(c, w)", 3, id="no function yet"),
+        pytest.param(20, "a = MatMul(x, w) c = Gelu(a) y = MatMul(c, w)", 3, id="a function of constants"),
+        pytest.param(18, "y = Mish(x)", 2, id="a function of functions"),
+        pytest.param(20, "a = HardSwish(x) y = Mish(a)", 2, id="functions in a later version"),
+        pytest.param(21, "a = LeakyRelu(x) y = Relu(a)", 2, id="a function of an older version"),
+        pytest.param(17, "a = LayerNormalization(x, b) y = Relu(a)", 2, id="a norm with a kernel"),
+        pytest.param(17, "a = Relu(x) c = LayerNormalization(a, b) y = Relu(c)", 3, id="a norm between two"),
+        pytest.param(17, "a = Cast<to=1>(x) c = Cast<to=10>(a) y = Relu(c)", 2, id="Casts of the file"),
+        pytest.param(17, "a = Relu(x) c = Cast<to=1>(a) d = Sin(c) e = Cast<to=10>(d) y = Cos(e)", 2, id="and between"),
+        pytest.param(17, "s = Shape(x) z = Shape(w) a = Relu(x) c = Reshape(a, s) y = Relu(c)", 2, id="an alias"),
+    ],
+)  # fmt: skip
+def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, opset: int, body: str, casts: int) -> None:
+    text = TEXT.replace("OPSET", str(opset)).replace("BODY", body)
+    path = save(tmp_path, text_model(text, WEIGHTS))
+    ran = run(path, {"x": np.ones((3, 4), np.float16)}, "none").nodes
+
+    with open_account(path) as account:
+        planned = [account.program.steps[index].op_type for index in account.plan.order]
+        needed = account.needed({"n": 3})
+
+    assert planned == [node.op_type for node in ran]
+    assert planned.count("Cast") == casts
+    assert needed.peak is not None
+    assert needed.peak.lives == tuple(node.live for node in ran)
+    assert "casts of FLOAT16" not in {line.line for line in needed.lines}
+
+
+def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path: Path) -> None:
+    body = "a = com.microsoft.Gelu(x) y = MatMul(a, w)"
+    path = save(tmp_path, text_model(TEXT.replace("OPSET", "17").replace("BODY", body), WEIGHTS))
+    told = {
+        level: answer_memory(audit_model(path), Asked(level=level)).needed.lines for level in (None, "none")
+    }
+    (line,) = (line for line in told[None] if line.line == "casts of FLOAT16")
+    assert line.value is None
+    assert "1 node " in line.note
+    assert all(line.line != "casts of FLOAT16" for line in told["none"])
