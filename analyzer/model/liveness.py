@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -50,20 +50,15 @@ def find_live(
         is_learned: whether a stored tensor is a parameter, which may be zeros before it is trained. Zeros that are
             none shut out what they are multiplied with.
     """
-    live, needed = (_Slice(model, wiring, is_learned, is_needed) for is_needed in (False, True))
-    for slice_ in (live, needed):
-        for part in model.parts:
-            graph = wiring.graphs.get(part.path)
-            for name in graph.outputs if graph is not None else ():
-                slice_.want(part.path, name)
-        slice_.run()
-        slice_.tensors.update(
-            tensor.key
-            for graph in model.graphs
-            for tensor in graph.tensors
-            if tensor.node is not None and (graph.path, tensor.node) in slice_.nodes
-        )
-    return Live(frozenset(live.nodes), frozenset(live.tensors), frozenset(needed.tensors))
+    found = _Slice(model, wiring, is_learned)
+    for part in model.parts:
+        graph = wiring.graphs.get(part.path)
+        for name in graph.outputs if graph is not None else ():
+            found.want(part.path, name)
+    found.run()
+    nodes, tensors = frozenset(found.nodes), found.stored()
+    found.go_on()
+    return Live(nodes, tensors, found.stored())
 
 
 @dataclass
@@ -73,7 +68,7 @@ class _Slice:
     model: Model
     wiring: Wiring
     is_learned: Callable[[StoredTensor], bool]
-    is_needed: bool
+    is_needed: bool = False
     """Whether sizes count too, and what is shut out."""
     nodes: set[Place] = field(default_factory=set)
     tensors: set[Key] = field(default_factory=set)
@@ -83,6 +78,8 @@ class _Slice:
     """Live calls of each function's body."""
     _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Inputs of function bodies and nested graphs that are wanted."""
+    _cut: list[tuple[Node, str]] = field(default_factory=list)
+    """Nodes of which less is followed than is needed, and their outputs."""
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
@@ -94,6 +91,24 @@ class _Slice:
             return
         self._wanted[path].add(name)
         self._waiting.append((path, name))
+
+    def stored(self) -> frozenset[Key]:
+        """The stored tensors that were found, with those that the nodes carry."""
+        return frozenset(
+            self.tensors.union(
+                tensor.key
+                for graph in self.model.graphs
+                for tensor in graph.tensors
+                if tensor.node is not None and (graph.path, tensor.node) in self.nodes
+            )
+        )
+
+    def go_on(self) -> None:
+        """Follow all that is needed, from where it was left."""
+        self.is_needed = True
+        while self._cut:
+            self._follow_node(*self._cut.pop())
+        self.run()
 
     def run(self) -> None:
         while self._waiting:
@@ -124,10 +139,15 @@ class _Slice:
         elif nested:
             self._follow_nested(node, nested, index)
         elif self.is_needed or node.op_type not in MEASURES or not node.is_standard:
-            for slot in self._slots(node):
+            slots = self._slots(node)
+            if len(slots) < len(node.inputs):
+                self._cut.append((node, name))
+            for slot in slots:
                 self.want(node.graph_path, node.inputs[slot])
+        else:
+            self._cut.append((node, name))
 
-    def _slots(self, node: Node) -> Iterable[int]:
+    def _slots(self, node: Node) -> Sequence[int]:
         """The inputs that a node's values depend on."""
         every = range(len(node.inputs))
         if self.is_needed or not node.is_standard or len(node.inputs) < 2:
@@ -194,6 +214,7 @@ class _Slice:
             is_folded = bool(node.inputs) and not self.is_needed
             taken = self._condition(node.graph_path, node.inputs[0]) if is_folded else None
             if taken is not None:
+                self._cut.append((node, node.outputs[index]))
                 wanted = "then_branch" if taken else "else_branch"
                 bodies = [body for body in bodies if body.path[-1].endswith(f".{wanted}")] or bodies
             self._want_slot(node, 0)

@@ -112,8 +112,11 @@ def _tree(entries: Iterable[Entry]) -> _Module:
         parts = entry.scope.split(".", _DEEPEST)[:_DEEPEST] if entry.scope else []
         module, way = root, [root]
         for number, part in enumerate(parts, 1):
-            path = f"{module.path}.{part}" if module.path else part
-            module = module.children.setdefault(part, _Module(path, number))
+            below = module.children.get(part)
+            if below is None:
+                below = _Module(f"{module.path}.{part}" if module.path else part, number)
+                module.children[part] = below
+            module = below
             way.append(module)
         is_first = has_matrix(entry) and not any("x" in shape for shape in module.own)
         for around in way:
