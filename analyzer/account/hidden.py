@@ -235,8 +235,10 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
         look = _Part(own, notes, wiring, has_notes, prefix, names, _tables(own.values(), wiring))
         for graph in graphs:
             for node in graph.nodes:
-                found.update(look.layer(node))
-                found.update(look.merged(node))
+                if kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
+                    found.update(look.layer(node))
+                elif node.op_type == "Identity":
+                    found.update(look.merged(node))
         for key, entry in own.items():
             if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
                 found[key] = hides
@@ -409,8 +411,8 @@ class _Part:
 
     def layer(self, node: Node) -> Iterator[tuple[Key, Hides]]:
         """What a convolution's or a linear layer's weight and bias hide, where something was folded into them."""
-        known = operator_of(node) if node.is_standard else None
-        if known is None or known.kind not in (Kind.CONVOLUTION, Kind.PRODUCT):
+        known = operator_of(node)
+        if known is None or not node.is_standard:
             return
         slots = {what: place for place, what in reversed([*enumerate(known.slots)])}
         bias = self._held(node, slots.get(Slot.BIAS))

@@ -292,6 +292,10 @@ class Graph:
     noted: Mapping[str, ValueType] = field(default_factory=dict)
     """What the file says (`value_info`) of outputs of operators that are not ONNX's own: nothing else tells those."""
 
+    def places(self) -> Iterator[Place]:
+        """The places of `nodes`, in their order."""
+        return zip(itertools.repeat(self.path), range(len(self.nodes)))
+
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.tensors), 'tensor')}, {format_many(len(self.nodes), 'node')}"
         return f"<Graph {printable('/'.join(self.path)) or 'main'}: {counts}>"
@@ -448,6 +452,11 @@ class Model:
     def nodes(self) -> Iterator[Node]:
         for graph in self.graphs:
             yield from graph.nodes
+
+    def places(self) -> Iterator[Place]:
+        """The places of `nodes`, in their order: quicker than to ask each."""
+        for graph in self.graphs:
+            yield from graph.places()
 
     def tensors(self) -> Iterator[StoredTensor]:
         for graph in self.graphs:
