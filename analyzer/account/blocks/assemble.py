@@ -114,11 +114,11 @@ def arrange(
     keys = sorted(lists)
     everywhere = _Finder(laid, keys)
     kept = {
-        everywhere.spot_of_reader(reader).run
+        spot.run
         for entry in entries
         if entry.role is Role.PARAMETER and has_matrix(entry)
         for reader in wiring.readers(entry.tensor, inlined=False)
-        if everywhere.spot_of_reader(reader).block != OUTSIDE
+        if (spot := everywhere.spot_of_reader(reader)).block != OUTSIDE
     }
     keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {

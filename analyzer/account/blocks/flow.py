@@ -160,7 +160,13 @@ class Flow:
         flow._codes = codes
         inside, captured = weights.inside, weights.captured
         static, after = flow.static, flow.after
-        for node in _sort(graph.nodes, captured):
+        nodes: Sequence[Node] = graph.nodes
+        has_constants = any(
+            tensor.node is not None for tensor in graph.tensors
+        )  # after what reads them, perhaps
+        if captured or has_constants or not wiring.is_in_order(graph.path):
+            nodes = _sort(nodes, captured)
+        for node in nodes:
             op_type, names, outputs = node.op_type, node.inputs, node.outputs
             if captured and (more := captured.get(node.place)):
                 names += more
@@ -168,12 +174,14 @@ class Flow:
                 flow._add_sum(node, codes)
                 continue
             read = [] if op_type in MEASURES else [codes[name] for name in names]
-            if len(read) == 1 and read[0] >= 0 and not static[read[0]] and not inside:
+            source, other = (*read, _NOTHING) if len(read) == 1 else read if len(read) == 2 else (_NOTHING, 0)
+            if source >= 0 > other and not static[source] and not inside:
                 vertex = len(static)  # of most nodes: what `_add` does, without the call
                 flow.nodes.append(node)
-                flow.before.append(read)
-                flow.sizes.append(())
-                after[read[0]].append(vertex)
+                flow.before.append([source])
+                size = flow._stored[_STORED - other] if other <= _STORED else 0
+                flow.sizes.append((size,) if size else ())
+                after[source].append(vertex)
                 after.append([])
                 static.append(False)
             else:
