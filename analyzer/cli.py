@@ -7,29 +7,13 @@ from __future__ import annotations
 
 import io
 import sys
-import traceback
+from collections.abc import Iterator, Mapping
 
 import click
 
 from analyzer.commands.annotations import annotate_error
-from analyzer.commands.check import check
-from analyzer.commands.compare import compare
-from analyzer.commands.cost import cost
-from analyzer.commands.explain import explain
-from analyzer.commands.export import export
-from analyzer.commands.formula import formula
-from analyzer.commands.graph import graph
-from analyzer.commands.help import AuditGroup
-from analyzer.commands.inspect import inspect
-from analyzer.commands.reconcile import reconcile
-from analyzer.commands.recover import recover
-from analyzer.commands.run import EXIT_NO_ANSWER
-from analyzer.commands.show import show
-from analyzer.commands.sql import sql
-from analyzer.commands.survey import survey
-from analyzer.commands.terminal import drop, drop_unwritten, say
-from analyzer.commands.time import time
-from analyzer.commands.verify import verify
+from analyzer.commands.help import NAMES, AuditGroup
+from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.errors import ConfigError, OnnxLedgerError
 
 
@@ -73,6 +57,8 @@ def _explain(*messages: str) -> None:
         say(message)
         annotate_error(message.removeprefix("onnxledger: "))
     if {"--verbose", "-v"} & {*sys.argv}:
+        import traceback  # nobody else needs it
+
         _say_lines(traceback.format_exc())
 
 
@@ -90,8 +76,93 @@ def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> No
         context.exit()
 
 
+def _load(name: str) -> click.Command:
+    """A command by its name. Each is loaded when it is asked for: to load all takes longer than most answers.
+
+    Raises:
+        KeyError: there is none.
+    """
+    match name:
+        case "inspect":
+            from analyzer.commands.inspect import inspect
+
+            return inspect
+        case "graph":
+            from analyzer.commands.graph import graph
+
+            return graph
+        case "compare":
+            from analyzer.commands.compare import compare
+
+            return compare
+        case "show":
+            from analyzer.commands.show import show
+
+            return show
+        case "reconcile":
+            from analyzer.commands.reconcile import reconcile
+
+            return reconcile
+        case "verify":
+            from analyzer.commands.verify import verify
+
+            return verify
+        case "recover":
+            from analyzer.commands.recover import recover
+
+            return recover
+        case "formula":
+            from analyzer.commands.formula import formula
+
+            return formula
+        case "check":
+            from analyzer.commands.check import check
+
+            return check
+        case "explain":
+            from analyzer.commands.explain import explain
+
+            return explain
+        case "time":
+            from analyzer.commands.time import time
+
+            return time
+        case "cost":
+            from analyzer.commands.cost import cost
+
+            return cost
+        case "export":
+            from analyzer.commands.export import export
+
+            return export
+        case "survey":
+            from analyzer.commands.survey import survey
+
+            return survey
+        case "sql":
+            from analyzer.commands.sql import sql
+
+            return sql
+    raise KeyError(name)
+
+
+class _Commands(Mapping[str, click.Command]):
+    """The commands by their names."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        return _load(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(NAMES)
+
+    def __len__(self) -> int:
+        return len(NAMES)
+
+
 @click.group(
-    cls=AuditGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80}
+    cls=AuditGroup,
+    commands=_Commands(),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
 )
 @click.option(
     "--version",
@@ -103,23 +174,3 @@ def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> No
 )
 def command() -> None:
     """Account for every parameter and every byte of an exported ONNX model."""
-
-
-for _each in (
-    export,
-    inspect,
-    reconcile,
-    recover,
-    compare,
-    check,
-    formula,
-    cost,
-    verify,
-    time,
-    graph,
-    survey,
-    sql,
-    show,
-    explain,
-):
-    command.add_command(_each)

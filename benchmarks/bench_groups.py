@@ -167,7 +167,8 @@ def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
     """Each stage alone, with what those before it in `analyzer.account.audit` have found."""
     model, wiring = ledger.model, ledger.wiring
     companions = find_companions(model, wiring)
-    entries = find_copies(model, classify(model, wiring, companions), wiring, "sampled", None)
+    entered = classify(model, wiring, companions, wiring.computing(model.tensors()))
+    entries = find_copies(model, entered, wiring, "sampled", None)
 
     def scopes() -> object:
         return settle_scopes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from unittest.mock import patch
 
@@ -47,6 +47,9 @@ class MemoryFile:
 
     def view(self, offset: int, length: int) -> Bytes:
         return np.frombuffer(self.read(offset, length), dtype=np.uint8)
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def sibling(self, location: str) -> MemoryFile:
         check_location(location)

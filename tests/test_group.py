@@ -399,7 +399,9 @@ def test_digits_of_other_scripts_and_superscripts_can_be_sorted():
 
 
 def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatch):
-    monkeypatch.setattr(group, "total_entries", lambda label, entries, nodes, known: Group("".join(label)))
+    monkeypatch.setattr(
+        group, "total_entries", lambda label, entries, nodes, known, **told: Group("".join(label))
+    )
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: parameters 0"):
         group_by(ledger)
@@ -408,7 +410,7 @@ def test_groups_that_do_not_sum_up_are_a_defect_and_no_result(ledger, monkeypatc
 def test_nodes_that_are_in_no_group_are_a_defect_and_no_result(ledger, monkeypatch):
     count = group.total_entries
     monkeypatch.setattr(
-        group, "total_entries", lambda label, entries, nodes, known: count(label, entries, 0, known)
+        group, "total_entries", lambda label, entries, nodes, known, **told: count(label, entries, 0, known)
     )
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: nodes 0"):

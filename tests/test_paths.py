@@ -57,6 +57,43 @@ def test_nodes_tell_their_module(made, scope):
     assert node_scope(made) == scope
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "/encoder/layer.0/query/MatMul",
+            "/Add_3",
+            "a/b",
+            "a//b",
+            "//a/b",
+            "a/",
+            "/a/",
+            "/",
+            "a__/b/c",
+            "a/b__/c/d",
+        ),
+        *("/layer/layer.0/Conv", "/a/b/b.1/b.1.c/Op", "/a.b/a.b.c", "fused /pooler/Gemm", "fused a/b/Gemm"),
+        *(
+            "a/b/MatMulAddFusion",
+            "a/b/Read",
+            "a/b/ReadVariableOp/resource",
+            "a/resource",
+            "a;b/c",
+            "net/x;net/y/z",
+        ),
+        *("/a/aa.b/Op", "/aa/a.b/Op", "a/b/Fusion/c", "/Reader/Add", "é/ü.1/Op"),
+    ],
+)
+def test_nodes_of_a_model_tell_what_each_of_them_tells_alone(tmp_path, name):
+    model = read_model(
+        save(tmp_path, text_model(f'g (float[2] x) => (float[2] y) {{ ["{name}"] y = Relu(x) }}'))
+    )
+
+    (alone,) = model.nodes()
+
+    assert list(scope_nodes(model).values()) == [found for found in [node_scope(alone)] if found is not None]
+
+
 def test_scopes_of_nodes_go_before_their_names():
     made = node("/other/MatMul", scopes="['', 'fc', 'linear']", namespace="a: A/b: B/c: C")
 

@@ -30,7 +30,7 @@ from analyzer.model.content import ContentMode
 from analyzer.model.dataflow import follow_data
 from analyzer.model.functions import count_calls
 from analyzer.model.liveness import Live, find_live
-from analyzer.model.wiring import Reader, Wiring, connect
+from analyzer.model.wiring import Wiring, connect
 from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
 
@@ -65,14 +65,15 @@ def audit_model(
         limit = MAX_OBJECTS if max_objects is None else max_objects
         is_folder = artifact or is_artifact(path)
         model = (_read_artifact if is_folder else read_model)(path, max_objects=limit)
-        ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
-        blocks = find_blocks(ledger)
-        ledger = dataclasses.replace(
-            ledger,
-            entries=lend_scopes(ledger.entries, blocks),
-            blocks=blocks,
-            stages=find_stages(model, ledger.wiring, ledger.computing),
-        )
+        with model.kept_open():
+            ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
+            blocks = find_blocks(ledger)
+            ledger = dataclasses.replace(
+                ledger,
+                entries=lend_scopes(ledger.entries, blocks),
+                blocks=blocks,
+                stages=find_stages(model, ledger.wiring, ledger.computing),
+            )
     _check(ledger)
     return ledger
 
@@ -82,7 +83,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
-    entries = classify(model, wiring, companions)
+    computing = wiring.computing(model.tensors())
+    entries = classify(model, wiring, companions, computing)
     if content != "none":
         entries = tuple(settle_masks(entries))
     entries = find_copies(model, entries, wiring, content, progress, salt)
@@ -94,8 +96,6 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
-    computing = wiring.computing(entry.tensor for entry in entries)
-    entries = tuple(_computed(entry, computing[entry.tensor.key]) for entry in entries)
     booked = book_bytes(model, entries)
     values = look_at_values(entries, content, progress, salt)
     reads = content != "none" and model.traffic is None
@@ -121,10 +121,6 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         hidden=find_hidden(model, entries, wiring, opaque.tensors),
         opaque=tuple(sorted(opaque.tensors)),
     )
-
-
-def _computed(entry: Entry, reader: Reader | None) -> Entry:
-    return entry if reader is None else dataclasses.replace(entry, computed_by=reader.node.op_type)
 
 
 def _find_opaque(

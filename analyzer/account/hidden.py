@@ -16,11 +16,13 @@ parameter's name and may be a buffer's.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.account.classify.constants import TRACED_CONSTANT
 from analyzer.account.classify.structure import find_origin
@@ -235,8 +237,10 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
         look = _Part(own, notes, wiring, has_notes, prefix, names, _tables(own.values(), wiring))
         for graph in graphs:
             for node in graph.nodes:
-                found.update(look.layer(node))
-                found.update(look.merged(node))
+                if kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
+                    found.update(look.layer(node))
+                elif node.op_type == "Identity":
+                    found.update(look.merged(node))
         for key, entry in own.items():
             if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
                 found[key] = hides
@@ -340,15 +344,23 @@ def _is_part(array: Array, table: Array) -> bool:
 
 def _alike(one: Array, other: Array) -> float:
     """The correlation of the elements of two arrays of one shape, without its sign."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.corrcoef(one.astype(np.float64).reshape(-1), other.astype(np.float64).reshape(-1))
-    return abs(float(found[0, 1]))
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        ours, theirs = (each.astype(np.float64).reshape(-1) for each in (one, other))
+        ours -= ours.mean()
+        theirs -= theirs.mean()
+        return abs(float(ours @ theirs / np.sqrt(ours @ ours) / np.sqrt(theirs @ theirs)))
 
 
 def _some(*arrays: Array) -> list[Array]:
     """The same elements of each: at most 64 rows and 64 columns, spread evenly."""
-    rows, columns = (np.linspace(0, size - 1, min(size, 64), dtype=np.intp) for size in arrays[0].shape)
-    return [array[np.ix_(rows, columns)] for array in arrays]
+    rows, columns = (_spread(size) for size in arrays[0].shape)
+    return [array[rows[:, None], columns] for array in arrays]
+
+
+@functools.lru_cache(maxsize=64)
+def _spread(size: int) -> npt.NDArray[np.intp]:
+    """Places of at most 64 of so many, evenly."""
+    return np.linspace(0, size - 1, min(size, 64), dtype=np.intp)
 
 
 _NOTED = "provenance:input-spec"
@@ -409,8 +421,8 @@ class _Part:
 
     def layer(self, node: Node) -> Iterator[tuple[Key, Hides]]:
         """What a convolution's or a linear layer's weight and bias hide, where something was folded into them."""
-        known = operator_of(node) if node.is_standard else None
-        if known is None or known.kind not in (Kind.CONVOLUTION, Kind.PRODUCT):
+        known = operator_of(node)
+        if known is None or not node.is_standard:
             return
         slots = {what: place for place, what in reversed([*enumerate(known.slots)])}
         bias = self._held(node, slots.get(Slot.BIAS))

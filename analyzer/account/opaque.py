@@ -211,10 +211,14 @@ class _Walk:
         return self._values.get(place, {}).get(name, _GIVEN)
 
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
-        path = node.graph_path
-        operands = [values[name] if name in values else self.find(path, name) for name in node.inputs]
-        body = self.wiring.calls.get(node.place)
-        nested = self.wiring.nested.get(node.place, ())
+        path, place = node.graph_path, node.place
+        provided = self.wiring.providers[path]
+        operands = [
+            values[name] if name in values else _GIVEN if name in provided and name else self.find(path, name)
+            for name in node.inputs
+        ]
+        body = self.wiring.calls.get(place)
+        nested = self.wiring.nested.get(place, ())
         if body is not None:
             self._set(node, values, self._call(node, self.wiring.graphs[body], operands, depth))
         elif nested:
@@ -306,8 +310,16 @@ class _Walk:
         return [noise if is_fixed else _GIVEN, *[noise] * (len(node.outputs) - 1)]
 
     def _compute(self, node: Node, operands: Sequence[_Value]) -> _Value:
+        is_fixed = True
+        for value in operands:
+            if value.sources:
+                is_fixed = all(value.is_fixed for value in operands)
+                break
+            is_fixed = is_fixed and value.is_fixed
+        else:
+            if not is_fixed and not self._carry(node):
+                return _GIVEN  # of most nodes: what no input is, no result is
         known = operator_of(node)
-        is_fixed = all(value.is_fixed for value in operands)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
             return self._measure(node, operands) if is_fixed else _GIVEN

@@ -38,10 +38,10 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     nodes = Counter((node.op_type, node.domain or "ai.onnx") for node in ledger.model.nodes())
     parameters: Counter[tuple[str, str]] = Counter()
     counted = [entry for entry in ledger.entries if entry.parameters]
-    computing = ledger.wiring.computing(entry.tensor for entry in counted)
     for entry in counted:
-        reader = computing[entry.tensor.key]
-        key = ("", "") if reader is None else (reader.node.op_type, reader.node.domain or "ai.onnx")
+        place = ledger.computing.get(entry.tensor.key)
+        node = None if place is None else ledger.wiring.node_at(place)
+        key = ("", "") if node is None else (node.op_type, node.domain or "ai.onnx")
         parameters[key] += entry.parameters
     keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
     return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import fnmatch
 import functools
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, islice, takewhile
 from typing import Any, Literal
 
 from analyzer.account.doubt import Doubt, find_doubt
@@ -52,6 +54,7 @@ class Whole:  # no slots: what is found once is kept
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self._leading: dict[tuple[Kind, int], _Leading] = {}
 
     @functools.cached_property
     def nodes(self) -> tuple[Node, ...] | None:
@@ -65,8 +68,8 @@ class Whole:  # no slots: what is found once is kept
         found: dict[str | None, Members] = defaultdict(Members)
         for number, entry in enumerate(ledger.entries):
             found[entry.scope if entry.has_scope else None].entries.append(number)
-        for number, node in enumerate(self.nodes or ()):
-            found[ledger.node_scopes.get(node.place)].nodes.append(number)
+        for number, place in enumerate(ledger.model.places()):
+            found[ledger.node_scopes.get(place)].nodes.append(number)
         return found
 
     @functools.cached_property
@@ -80,11 +83,31 @@ class Whole:  # no slots: what is found once is kept
             member = blocks.entries[entry.tensor.key]
             for label in {member.label(1), member.label(2)}:
                 found[label].entries.append(number)
-        for number, node in enumerate(self.nodes or ()):
-            held = blocks.nodes.get(node.place)
+        for number, place in enumerate(ledger.model.places()):
+            held = blocks.nodes.get(place)
             for label in {held.label(1), held.label(2)} if held is not None else ():
                 found[label].nodes.append(number)
         return found
+
+    @functools.cached_property
+    def scopes(self) -> Sequence[str]:
+        """The names of all scopes, sorted: those below one stand together."""
+        return sorted(scope for scope in self.by_scope if scope is not None)
+
+    def leading(self, kind: Kind, depth: int) -> _Leading:
+        """What each scope, or block, has, by so many leading parts of its name."""
+        if (kind, depth) not in self._leading:
+            self._leading[kind, depth] = self._find_leading(kind, depth)
+        return self._leading[kind, depth]
+
+    def _find_leading(self, kind: Kind, depth: int) -> _Leading:
+        found: dict[tuple[str, ...], list[Members]] = defaultdict(list)
+        members: Mapping[Any, Members] = self.by_scope if kind == "scope" else self.by_block or {}
+        for name, held in members.items():
+            parts = () if name is None else tuple(name.split(".", depth)[:depth])
+            if len(parts) == depth:
+                found[parts].append(held)
+        return _Leading(found, tuple(map(frozenset, zip(*found, strict=True))))
 
     def select(self, kind: Kind, name: str, parts: Iterable[Members]) -> Selection:
         """What several members have, in file order."""
@@ -124,6 +147,16 @@ class Whole:  # no slots: what is found once is kept
     def doubt(self) -> Doubt:
         """The parameters that may yet turn out to be copies, and what may turn out to be parameters."""
         return find_doubt(self.ledger)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leading:
+    """What names have that begin alike."""
+
+    members: Mapping[tuple[str, ...], Sequence[Members]]
+    """By so many leading parts."""
+    texts: tuple[frozenset[str], ...]
+    """What there is at each of their places."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +227,10 @@ def _has_any(selection: Selection) -> bool:
 
 def _scope(whole: Whole, name: str) -> Selection:
     below, own = f"{name}.", {UNSCOPED: None, ROOT: ""}.get(name, name)
-    parts = (
-        members
-        for scope, members in whole.by_scope.items()
-        if scope == own or (scope is not None and name != UNSCOPED and scope.startswith(below))
-    )
-    return whole.select("scope", name, parts)
+    parts = [whole.by_scope[own]] if own in whole.by_scope else []
+    start = bisect.bisect_left(whole.scopes, below) if name != UNSCOPED else len(whole.scopes)
+    inside = takewhile(lambda scope: scope.startswith(below), islice(whole.scopes, start, None))
+    return whole.select("scope", name, [*parts, *(whole.by_scope[scope] for scope in inside)])
 
 
 def _block(whole: Whole, name: str) -> Selection:
@@ -208,28 +239,20 @@ def _block(whole: Whole, name: str) -> Selection:
 
 
 def _glob(whole: Whole, pattern: str) -> tuple[Selection, ...]:
-    parts = pattern.split(".")
-    kinds: tuple[tuple[Kind, Mapping[Any, Members]], ...] = (
-        ("scope", whole.by_scope),
-        ("block", whole.by_block or {}),
-    )
-    for kind, members in kinds:
-        found: dict[str, list[Members]] = defaultdict(list)
-        for name, held in members.items():
-            leading = None if name is None else _leading(name, parts)
-            if leading is not None:
-                found[leading].append(held)
-        if found:
-            return tuple(whole.select(kind, name, found[name]) for name in sorted(found, key=natural_order))
+    globs = pattern.split(".")
+    kinds: tuple[Kind, ...] = ("scope", "block")
+    for kind in kinds:
+        leading = whole.leading(kind, len(globs))
+        fitting = [*leading.members]
+        for position, (glob, texts) in enumerate(zip(globs, leading.texts, strict=bool(leading.texts))):
+            fits = re.compile(fnmatch.translate(glob)).match
+            found = {text for text in texts if fits(text)}
+            if len(found) < len(texts):
+                fitting = [parts for parts in fitting if parts[position] in found]
+        if fitting:
+            named = {".".join(parts): leading.members[parts] for parts in fitting}
+            return tuple(whole.select(kind, name, named[name]) for name in sorted(named, key=natural_order))
     return ()
-
-
-def _leading(name: str, pattern: list[str]) -> str | None:
-    """As many leading parts of a name as the pattern has, if they match it one by one."""
-    parts = name.split(".", len(pattern))[: len(pattern)]
-    if len(parts) < len(pattern) or not all(map(fnmatch.fnmatchcase, parts, pattern)):
-        return None
-    return ".".join(parts)
 
 
 def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:

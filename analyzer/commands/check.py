@@ -127,7 +127,7 @@ _settling = bundle(
 
 
 @command(
-    short="Is MODEL within its budgets?",
+    "check",
     examples=(
         "onnxledger check model.onnx --max-bytes 450MiB --no-duplicates",
         "onnxledger check model.onnx --baseline main.json --max-parameters '+2 %'",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="What changed from OLD to NEW, group by group, tensor by tensor?",
+    "compare",
     examples=(
         "onnxledger compare main.onnx branch.onnx",
         "onnxledger compare main.json branch.onnx --content sampled",

@@ -94,7 +94,7 @@ _roomy = bundle(
 
 
 @command(
-    short="How much work and memory does MODEL take, per subgraph?",
+    "cost",
     examples=(
         "onnxledger cost model.onnx --shape batch=1,sequence=128",
         "onnxledger cost model.onnx --shape batch=8,sequence=512 --memory 8GiB",

@@ -15,7 +15,7 @@ def _list_ids() -> list[str]:
 
 
 @command(
-    short="What does a finding mean, what does it cost, how is it mended?",
+    "explain",
     examples=(
         "onnxledger explain",
         "onnxledger explain duplicate-content unattributed",

@@ -12,14 +12,13 @@ from analyzer.commands.help import command
 from analyzer.commands.options import Grouped, Sourced, grouping, randomizing, seeding, sourcing
 from analyzer.commands.pytorch import complete_presets, import_exporter, reconcile_with, report_reconciliation
 from analyzer.commands.run import (
-    EXIT_FINDING,
-    EXIT_NO_ANSWER,
     Run,
     answering,
     print_text,
     screen_options,
     write_files,
 )
+from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER
 from analyzer.errors import UsageError
 
 if TYPE_CHECKING:  # what `--help` does not need
@@ -34,7 +33,7 @@ _MOST_SECONDS = 600.0
 
 
 @command(
-    short="Export a PyTorch model to ONNX, count it, and reconcile the two.",
+    "export",
     examples=(
         "onnxledger export bert-base-uncased -o build/bert",
         "onnxledger export config.json --random-weights -o build/mine",

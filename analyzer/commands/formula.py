@@ -91,7 +91,7 @@ _asking = bundle(
 
 
 @command(
-    short="How many parameters does a config stand for, term by term?",
+    "formula",
     examples=(
         "onnxledger formula bert-base-uncased",
         "onnxledger formula config.json --against model.onnx",

@@ -75,7 +75,7 @@ class _Wanted:
 
 
 @command(
-    short="What does the graph of MODEL look like?",
+    "graph",
     examples=(
         "onnxledger graph model.onnx -o model.svg",
         "onnxledger graph model.onnx --by block -o blocks.dot --collapse",

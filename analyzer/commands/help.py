@@ -18,15 +18,39 @@ OWN = "Options"
 _SECTIONS = (OWN, "PyTorch's side", "Groups", "Findings", "Reading", "Report")
 """The sections of shared options, in the order in which they stand below a command's own."""
 
-_QUESTIONS = (
-    ("Look", ("inspect", "graph", "compare", "show")),
-    ("Prove", ("reconcile", "verify", "recover", "formula")),
-    ("Gate", ("check", "explain")),
-    ("Run", ("time", "cost")),
-    ("Make", ("export",)),
-    ("Many models", ("survey", "sql")),
-)
-"""The commands by what somebody wants."""
+_QUESTIONS = {
+    "Look": {
+        "inspect": "What is in MODEL: parameters, subgraphs, bytes, findings?",
+        "graph": "What does the graph of MODEL look like?",
+        "compare": "What changed from OLD to NEW, group by group, tensor by tensor?",
+        "show": "Show saved reports again, without their models.",
+    },
+    "Prove": {
+        "reconcile": "Does MODEL hold the PyTorch model's parameters, and nothing else?",
+        "verify": "Does MODEL compute what PyTorch, or another file, computes?",
+        "recover": "Write the PyTorch state dict that MODEL holds.",
+        "formula": "How many parameters does a config stand for, term by term?",
+    },
+    "Gate": {
+        "check": "Is MODEL within its budgets?",
+        "explain": "What does a finding mean, what does it cost, how is it mended?",
+    },
+    "Run": {
+        "time": "How many milliseconds does each group of MODEL take?",
+        "cost": "How much work and memory does MODEL take, per subgraph?",
+    },
+    "Make": {
+        "export": "Export a PyTorch model to ONNX, count it, and reconcile the two.",
+    },
+    "Many models": {
+        "survey": "Read thousands of models into tables that sql asks.",
+        "sql": "Ask the tables that survey has written.",
+    },
+}
+"""The commands by what somebody wants, with the line that each has in the list of all."""
+
+NAMES = tuple(name for named in _QUESTIONS.values() for name in named)
+"""The commands in that order."""
 
 
 class AuditCommand(click.Command):
@@ -73,25 +97,24 @@ class AuditGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names in the order of the questions."""
-        return [name for _, names in _QUESTIONS for name in names if name in self.commands]
+        return list(NAMES)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each question, each command on one whole line."""
-        for title, names in _QUESTIONS:
+        """Write a section for each question, each command on one whole line; none is loaded for it."""
+        for title, named in _QUESTIONS.items():
             with formatter.section(title):
-                formatter.write_dl(
-                    [(f"{name:9}", self.commands[name].get_short_help_str(80)) for name in names]
-                )
+                formatter.write_dl([(f"{name:9}", short) for name, short in named.items()])
 
 
-def command(*, examples: Iterable[str], short: str) -> Callable[[Callable[..., Any]], AuditCommand]:
+def command(name: str, *, examples: Iterable[str]) -> Callable[[Callable[..., Any]], AuditCommand]:
     """A decorator that makes a command of a function.
 
     Args:
+        name: one of `NAMES`.
         examples: command lines that work.
-        short: the line that the list of all commands has.
     """
-    return click.command(cls=AuditCommand, examples=tuple(examples), short_help=short)
+    short = next(named[name] for named in _QUESTIONS.values() if name in named)
+    return click.command(name, cls=AuditCommand, examples=tuple(examples), short_help=short)
 
 
 def section_of(parameter: click.Parameter) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="What is in MODEL: parameters, subgraphs, bytes, findings?",
+    "inspect",
     examples=(
         "onnxledger inspect model.onnx",
         "onnxledger inspect model.onnx --by block,role -v",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="Does MODEL hold the PyTorch model's parameters, and nothing else?",
+    "reconcile",
     examples=(
         "onnxledger reconcile build/model.onnx",
         "onnxledger reconcile int8.onnx --against model.safetensors --content full",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="Write the PyTorch state dict that MODEL holds.",
+    "recover",
     examples=(
         "onnxledger recover model.onnx -o model.safetensors",
         "onnxledger recover int8.onnx -o weights.safetensors -o lost.md",

@@ -16,7 +16,7 @@ import click
 
 from analyzer.commands.annotations import annotate
 from analyzer.commands.options import Bounded, Grouped, Judged, Output, Written, reporting, writing
-from analyzer.commands.terminal import is_terminal, progress, say, stages
+from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, is_terminal, progress, say, stages
 from analyzer.errors import UsageError
 from analyzer.process import within
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.formats import Format, RenderOptions, Special
     from analyzer.model.content import ContentMode
     from analyzer.reports import Report
-
-EXIT_FINDING = 1
-"""The exit code of a command whose report has a finding."""
-
-EXIT_NO_ANSWER = 2
-"""The exit code of a command that could not answer."""
 
 SEARCH_SECONDS = 5
 """CPU time that the user's own regexes may take."""

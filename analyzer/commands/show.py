@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="Show saved reports again, without their models.",
+    "show",
     examples=(
         "onnxledger show report.json",
         "onnxledger show report.json -o page.html -o report.md",

@@ -24,7 +24,7 @@ def _list_questions() -> list[str]:
 
 
 @command(
-    short="Ask the tables that survey has written.",
+    "sql",
     examples=(
         "onnxledger sql lake 'SELECT model, parameters FROM models ORDER BY 2 DESC'",
         "onnxledger sql lake --question duplicates",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 @command(
-    short="Read thousands of models into tables that sql asks.",
+    "survey",
     examples=(
         "onnxledger survey models/ -o lake",
         "onnxledger survey hf://onnx-community/* -o lake",

@@ -1,4 +1,4 @@
-"""What a person sees on stderr while a command works: messages, bars, stages, and how far a survey is."""
+"""What a command tells whoever waits for it: its exit code, messages on stderr, bars, stages, how far a survey is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ import click
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.fleet.record import Survey
+
+
+EXIT_FINDING = 1
+"""The exit code of a command whose report has a finding."""
+
+EXIT_NO_ANSWER = 2
+"""The exit code of a command that could not answer."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:

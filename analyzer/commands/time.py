@@ -179,7 +179,7 @@ measuring = bundle(
 
 
 @command(
-    short="How many milliseconds does each group of MODEL take?",
+    "time",
     examples=(
         "onnxledger time model.onnx --shape batch=1,sequence=128",
         "onnxledger time model.onnx --shape sequence=16:512:x2 -o growth.svg",

@@ -27,7 +27,7 @@ _PURPOSE = "running PyTorch's side"
 
 
 @command(
-    short="Does MODEL compute what PyTorch, or another file, computes?",
+    "verify",
     examples=(
         "onnxledger verify build/model.onnx",
         "onnxledger verify int8.onnx --against fp32.onnx",

@@ -110,7 +110,8 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
     name = _plain(path)
     files = _files(ledger)
     head = {"model": name, "sha256": files[0]["sha256"], "etag": files[0]["etag"]}
-    prints = {} if ledger.content == "none" else _prints(ledger)
+    with ledger.model.kept_open():
+        prints = {} if ledger.content == "none" else _prints(ledger)
     rows: dict[str, list[Row]] = {
         "models": [{**document, **document["model"], **document["totals"], "macs": None, **run, **head}],
         "files": [{**row, "model": name} for row in files],

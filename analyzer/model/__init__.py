@@ -6,6 +6,7 @@ import enum
 import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -195,11 +196,12 @@ class StoredTensor:
     """Position of the node that carries it, where it is no initializer."""
     occurrence: int = 1
     """1 for the first tensor of this name in its graph; a file that repeats the name is invalid, and still counted."""
+    key: Key = field(init=False, compare=False, repr=False)
+    """Unique in the file: a repeated name gets its number, as in `w#2`."""
 
-    @property
-    def key(self) -> Key:
-        """Unique in the file: a repeated name gets its number, as in `w#2`."""
-        return (self.graph_path, self.name if self.occurrence == 1 else f"{self.name}#{self.occurrence}")
+    def __post_init__(self) -> None:
+        name = self.name if self.occurrence == 1 else f"{self.name}#{self.occurrence}"
+        object.__setattr__(self, "key", (self.graph_path, name))
 
     @property
     def logical_nbytes(self) -> int:
@@ -289,6 +291,10 @@ class Graph:
     """The same of `outputs`."""
     noted: Mapping[str, ValueType] = field(default_factory=dict)
     """What the file says (`value_info`) of outputs of operators that are not ONNX's own: nothing else tells those."""
+
+    def places(self) -> Iterator[Place]:
+        """The places of `nodes`, in their order."""
+        return zip(itertools.repeat(self.path), range(len(self.nodes)))
 
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.tensors), 'tensor')}, {format_many(len(self.nodes), 'node')}"
@@ -431,9 +437,26 @@ class Model:
                 hasher.update(f"{len(lines)} {lines}".encode(errors="backslashreplace"))
         return hasher.hexdigest()
 
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Read its files, until the block ends, without opening them anew each time; for one thread.
+
+        Raises:
+            ModelReadError: one of them was replaced meanwhile.
+        """
+        with ExitStack() as stack:
+            for source in self.sources.values():
+                stack.enter_context(source.kept_open())
+            yield
+
     def nodes(self) -> Iterator[Node]:
         for graph in self.graphs:
             yield from graph.nodes
+
+    def places(self) -> Iterator[Place]:
+        """The places of `nodes`, in their order: quicker than to ask each."""
+        for graph in self.graphs:
+            yield from graph.places()
 
     def tensors(self) -> Iterator[StoredTensor]:
         for graph in self.graphs:

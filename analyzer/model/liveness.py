@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,8 @@ from analyzer.model.wiring import GraphInput, Wiring
 
 _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
+_SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
+"""Operators of which a stored operand may shut out another."""
 _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""
 
@@ -50,20 +52,15 @@ def find_live(
         is_learned: whether a stored tensor is a parameter, which may be zeros before it is trained. Zeros that are
             none shut out what they are multiplied with.
     """
-    live, needed = (_Slice(model, wiring, is_learned, is_needed) for is_needed in (False, True))
-    for slice_ in (live, needed):
-        for part in model.parts:
-            graph = wiring.graphs.get(part.path)
-            for name in graph.outputs if graph is not None else ():
-                slice_.want(part.path, name)
-        slice_.run()
-        slice_.tensors.update(
-            tensor.key
-            for graph in model.graphs
-            for tensor in graph.tensors
-            if tensor.node is not None and (graph.path, tensor.node) in slice_.nodes
-        )
-    return Live(frozenset(live.nodes), frozenset(live.tensors), frozenset(needed.tensors))
+    found = _Slice(model, wiring, is_learned)
+    for part in model.parts:
+        graph = wiring.graphs.get(part.path)
+        for name in graph.outputs if graph is not None else ():
+            found.want(part.path, name)
+    found.run()
+    nodes, tensors = frozenset(found.nodes), found.stored()
+    found.go_on()
+    return Live(nodes, tensors, found.stored())
 
 
 @dataclass
@@ -73,7 +70,7 @@ class _Slice:
     model: Model
     wiring: Wiring
     is_learned: Callable[[StoredTensor], bool]
-    is_needed: bool
+    is_needed: bool = False
     """Whether sizes count too, and what is shut out."""
     nodes: set[Place] = field(default_factory=set)
     tensors: set[Key] = field(default_factory=set)
@@ -83,6 +80,11 @@ class _Slice:
     """Live calls of each function's body."""
     _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Inputs of function bodies and nested graphs that are wanted."""
+    _cut: list[tuple[Node, str]] = field(default_factory=list)
+    """Nodes of which less is followed than is needed, and their outputs."""
+
+    _computed: set[tuple[GraphPath, str]] = field(default_factory=set)
+    """Values of which it is known that what the model is given has a part in them."""
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
@@ -95,42 +97,69 @@ class _Slice:
         self._wanted[path].add(name)
         self._waiting.append((path, name))
 
+    def stored(self) -> frozenset[Key]:
+        """The stored tensors that were found, with those that the nodes carry."""
+        return frozenset(
+            self.tensors.union(
+                tensor.key
+                for graph in self.model.graphs
+                for tensor in graph.tensors
+                if tensor.node is not None and (graph.path, tensor.node) in self.nodes
+            )
+        )
+
+    def go_on(self) -> None:
+        """Follow all that is needed, from where it was left."""
+        self.is_needed = True
+        while self._cut:
+            self._follow_node(*self._cut.pop())
+        self.run()
+
     def run(self) -> None:
-        while self._waiting:
-            path, name = self._waiting.pop()
-            place = self.wiring.place(path, name)
-            if place is None:
-                continue
-            if place != path:
-                self.want(place, name)
-                continue
-            provider = self.wiring.providers[place][name]
-            if isinstance(provider, StoredTensor):
+        waiting, providers = self._waiting, self.wiring.providers
+        while waiting:
+            path, name = waiting.pop()
+            provider = providers[path].get(name)
+            if provider is None:
+                place = self.wiring.place(path, name)
+                if place is not None:
+                    self.want(place, name)
+            elif isinstance(provider, Node):
+                self._follow_node(provider, name)
+            elif isinstance(provider, StoredTensor):
                 self.tensors.add(provider.key)
                 if provider.node is not None:
                     self.nodes.add((path, provider.node))
-            elif isinstance(provider, GraphInput):
-                self._follow_input(path, name)
             else:
-                self._follow_node(provider, name)
+                self._follow_input(path, name)
 
     def _follow_node(self, node: Node, name: str) -> None:
-        self.nodes.add(node.place)
-        body = self.wiring.calls.get(node.place)
-        nested = self.wiring.nested.get(node.place, ())
-        index = node.outputs.index(name)
+        place = node.place
+        self.nodes.add(place)
+        body = self.wiring.calls.get(place) if self.wiring.calls else None
+        nested = self.wiring.nested.get(place, ()) if self.wiring.nested else ()
         if body is not None:
-            self._follow_call(node, body, index)
+            self._follow_call(node, body, node.outputs.index(name))
         elif nested:
-            self._follow_nested(node, nested, index)
+            self._follow_nested(node, nested, node.outputs.index(name))
         elif self.is_needed or node.op_type not in MEASURES or not node.is_standard:
-            for slot in self._slots(node):
-                self.want(node.graph_path, node.inputs[slot])
+            slots = self._slots(node)
+            if len(slots) < len(node.inputs):
+                self._cut.append((node, name))
+            path = node.graph_path
+            wanted = self._wanted[path]
+            for slot in slots:
+                given = node.inputs[slot]
+                if given and given not in wanted:
+                    wanted.add(given)
+                    self._waiting.append((path, given))
+        else:
+            self._cut.append((node, name))
 
-    def _slots(self, node: Node) -> Iterable[int]:
+    def _slots(self, node: Node) -> Sequence[int]:
         """The inputs that a node's values depend on."""
         every = range(len(node.inputs))
-        if self.is_needed or not node.is_standard or len(node.inputs) < 2:
+        if self.is_needed or node.op_type not in _SHUT_OUT or len(every) < 2 or not node.is_standard:
             return every
         if node.op_type == "Where" and len(node.inputs) == 3:
             chosen = self._condition(node.graph_path, node.inputs[0])
@@ -138,7 +167,7 @@ class _Slice:
         if node.op_type == "Mul":
             zero = next((slot for slot in every if self._is_zero(node.graph_path, node.inputs[slot])), None)
             return every if zero is None else (zero,)
-        if node.op_type in ("MatMul", "Gemm") and len(node.inputs) >= 2:
+        if node.op_type in ("MatMul", "Gemm"):
             zero = next((slot for slot in (0, 1) if self._is_zero(node.graph_path, node.inputs[slot])), None)
             return every if zero is None else (zero, *every[2:])
         return every
@@ -194,6 +223,7 @@ class _Slice:
             is_folded = bool(node.inputs) and not self.is_needed
             taken = self._condition(node.graph_path, node.inputs[0]) if is_folded else None
             if taken is not None:
+                self._cut.append((node, node.outputs[index]))
                 wanted = "then_branch" if taken else "else_branch"
                 bodies = [body for body in bodies if body.path[-1].endswith(f".{wanted}")] or bodies
             self._want_slot(node, 0)
@@ -244,6 +274,8 @@ class _Slice:
             first = provider.payload.at(np.zeros(1, dtype=np.int64))
             if first is None or first.dtype.kind not in "biufV" or bool(first.astype(bool)[0]):
                 return False
+        elif self._is_computed(path, name):
+            return False
         value = self._evaluator.value(path, name)
         return (
             value is not None
@@ -252,6 +284,24 @@ class _Slice:
             and value.dtype.kind in "biufV"
             and not value.astype(bool).any()
         )
+
+    def _is_computed(self, path: GraphPath, name: str) -> bool:
+        """Whether the first operand of each node leads back to what the graph is given: such a value is not stored."""
+        if self.wiring.calls:
+            return False  # what a function is given may be stored
+        own, way = self.wiring.providers[path], dict[tuple[GraphPath, str], None]()
+        while (path, name) not in self._computed:
+            provider = own.get(name)
+            if isinstance(provider, GraphInput):
+                break
+            if not isinstance(provider, Node) or not provider.inputs or (path, name) in way:
+                return False
+            if provider.place in self.wiring.nested:
+                return False
+            way[path, name] = None
+            name = provider.inputs[0]
+        self._computed.update(way)
+        return True
 
     def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
         """Whether a parameter has a part in a value that only stored ones lead to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
@@ -79,6 +80,13 @@ class Source(Protocol):
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """The bytes of each (offset, length), as `read` would give them."""
+        ...
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        """Read it and its siblings, until the block ends, without opening them anew each time; for one thread.
+
+        The end of the block raises ModelReadError if one of them was replaced meanwhile.
+        """
         ...
 
     def view(self, offset: int, length: int) -> Bytes:

@@ -133,6 +133,13 @@ class Wiring:
             around = self.parents.get(around)
         return None
 
+    def is_in_order(self, path: GraphPath) -> bool:
+        """Whether each node of a graph comes after those whose values it reads, and no value is computed twice.
+
+        Of Constant nodes nothing is said: the tensor provides the value.
+        """
+        return all(each != path for each, _ in itertools.chain(self.unsorted, self.repeated))
+
     def node_at(self, place: Place) -> Node:
         """The node of a place.
 

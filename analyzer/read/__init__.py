@@ -49,10 +49,11 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
     if not source.nbytes:
         raise ModelReadError(f"{source.name}: [empty-model] is empty (0 bytes); export or download it again")
     book = Book(Window(source), max_objects)
-    try:
-        model = _read(location, source, book)
-    except BrokenMessageError as error:
-        raise _explain(source, error) from error
+    with source.kept_open():
+        try:
+            model = _read(location, source, book)
+        except BrokenMessageError as error:
+            raise _explain(source, error) from error
     source.check()
     return dataclasses.replace(model, traffic=source.traffic)  # counted last: the check is a request too
 

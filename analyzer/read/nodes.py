@@ -252,41 +252,42 @@ class NodeReader:
 
     def read_run(self, first: Field, end: int) -> int:
         """The nodes from `first` on that are in memory; where they end."""
-        window = self.book.window
+        book, nodes = self.book, self.nodes
+        window, names, nbytes = book.window, book.names, book.nbytes
         if first.end - first.start > BIG:
-            self.book.count()
+            book.count()
             self._read_any(first)
             return first.end
         contents = window.run(first, end, BIG)
-        self.book.count(len(contents))
+        book.count(len(contents))
         stop = contents[-1][1]
         content = window.take(first.at, stop)
         at = base = first.at
+        of_names = of_notes = of_others = 0
         for start, end in contents:
-            if not self._read_usual(content, at - base, start - base, end - base, base):
+            found = _take_usual(content, start - base, end - base, base, names)
+            if found is None:
                 self._read_any(next(window.fields(at, end)))
+                at = end
+                continue
+            op_type, domain, name, inputs, outputs, attributes, notes, named, noted = found
+            values = len(inputs) + len(outputs)
+            if values > _FREE:
+                book.count((values - _FREE) // _PER_OBJECT)
+            of_notes += noted
+            of_names += named
+            of_others += end - at - noted - named
+            said = (names[op_type], names[domain], names[name])
+            if attributes:
+                self._enter(*said, inputs, outputs, attributes, notes)
+            else:
+                here = (self.path, len(nodes))
+                nodes.append(Node(*here, *said, tuple(inputs), tuple(outputs), NOTHING, notes or NOTHING))
             at = end
+        nbytes[NODE_METADATA] += of_notes
+        nbytes[self._names] += of_names
+        nbytes[self._structure] += of_others
         return stop
-
-    def _read_usual(self, content: bytes, at: int, start: int, end: int, base: int) -> bool:
-        """A node of nothing but the usual fields; False where it is another, and nothing has been done.
-
-        Its key is at `at`, its own bytes at `start` to `end`, in content that begins at byte `base` of the file.
-        """
-        names, nbytes = self.book.names, self.book.nbytes
-        found = _take_usual(content, start, end, base, names)
-        if found is None:
-            return False
-        op_type, domain, name, inputs, outputs, attributes, notes, named, noted = found
-        values = len(inputs) + len(outputs)
-        if values > _FREE:
-            self.book.count((values - _FREE) // _PER_OBJECT)
-        if noted:
-            nbytes[NODE_METADATA] += noted
-        nbytes[self._names] += named
-        nbytes[self._structure] += end - at - noted - named
-        self._enter(names[op_type], names[domain], names[name], inputs, outputs, attributes, notes)
-        return True
 
     def _read_any(self, place: Field) -> None:
         """One node, whatever its fields."""

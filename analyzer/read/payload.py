@@ -26,7 +26,10 @@ _PART = 1 << 24
 """Bytes of a tensor that are in memory at a time while all of it is looked at; whole elements of every type."""
 
 _READ_WHOLE = 1 << 16
-"""Bytes up to which one read of all costs less than a read for each of a few elements."""
+"""Bytes up to which one read of all costs less than a read for each of some elements."""
+
+_FEW = 8
+"""Elements up to which it does not."""
 
 
 class Encoding(enum.Enum):
@@ -91,6 +94,9 @@ class FilePayload:
         if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
         element, bits = self.dtype.to_numpy(), self.dtype.bits
+        if length <= _READ_WHOLE and len(positions) > _FEW:
+            array = self.array()
+            return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize
         places = positions if element is not None else positions * bits // 8
         parts = self.source.read_ranges([(start + size * int(place), size) for place in places])

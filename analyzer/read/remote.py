@@ -9,7 +9,7 @@ import fnmatch
 import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import unquote
@@ -163,6 +163,9 @@ class RemoteFile:
         if len(body) < length:
             raise ModelReadError(f"{self.name}: ends before byte {offset + length:,}")
         return np.frombuffer(body, dtype=np.uint8)
+
+    def kept_open(self) -> AbstractContextManager[None]:
+        return nullcontext()  # nothing is open between two requests
 
     def sibling(self, location: str) -> RemoteFile:
         check_location(location)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -120,15 +121,38 @@ def _path_of(location: str) -> Path:
     return Path(unquote(parts.path))
 
 
+_MOST_OPEN = 64
+"""Files of one model that are open at a time, at most: a process may have 256 on some systems."""
+
+
+class _Opened:
+    """Files of one model that are open while somebody keeps them so."""
+
+    __slots__ = ("files", "keepers")
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[LocalFile, int]] = {}
+        """By their keys, with their descriptors."""
+        self.keepers = 0
+
+    def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
+        return _Opened, ()  # another process has other descriptors
+
+
 @dataclass(frozen=True, slots=True)
 class LocalFile:
-    """A regular file. It is opened for each read and closed again, without blocking; never for writing."""
+    """A regular file. It is opened for each read and closed again, without blocking; never for writing.
+
+    Within `kept_open` it is opened once.
+    """
 
     path: Path
     key: str
     nbytes: int
     identity: tuple[int, int, int]
     """Inode, size and modification time, by which a change is noticed."""
+    _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
+    """Shared with its siblings."""
 
     step = 1 << 14
     is_remote = False
@@ -163,15 +187,41 @@ class LocalFile:
         return self.read_ranges([(offset, length)])[0]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        opened = self._opened
+        kept = opened.files.get(self.key)
+        is_kept = kept is not None
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            if kept is not None:
+                descriptor = kept[1]
+            else:
+                descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
                 self._compare(os.fstat(descriptor))
+                if not is_kept and opened.keepers and len(opened.files) < _MOST_OPEN:
+                    opened.files[self.key] = self, descriptor
+                    is_kept = True
                 return [os.pread(descriptor, length, offset) for offset, length in ranges]
             finally:
-                os.close(descriptor)
+                if not is_kept:
+                    os.close(descriptor)
         except OSError as error:
             raise ModelReadError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        opened = self._opened
+        opened.keepers += 1
+        try:
+            yield
+            if opened.keepers == 1:
+                for file, _ in opened.files.values():
+                    file.check()  # one that was replaced is still open, and as it was
+        finally:
+            opened.keepers -= 1
+            if not opened.keepers:
+                while opened.files:
+                    _, (_, descriptor) = opened.files.popitem()
+                    os.close(descriptor)
 
     def view(self, offset: int, length: int) -> Bytes:
         if length <= _COPIED:
@@ -202,7 +252,7 @@ class LocalFile:
             raise ExternalDataError(f"[external-escapes] location {location!r} is the model file itself")
         if not stat.S_ISREG(status.st_mode):
             raise ExternalDataError(f"[external-escapes] {location!r} is no regular file")
-        return LocalFile(target, str(target), status.st_size, _identity(status))
+        return LocalFile(target, str(target), status.st_size, _identity(status), self._opened)
 
     def check(self) -> None:
         try:

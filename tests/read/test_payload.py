@@ -403,6 +403,18 @@ def test_elements_at_given_positions_are_read_alone():
     assert sum(length for _, length in source.reads) == 12
 
 
+def test_many_elements_of_a_small_tensor_are_read_at_once():
+    proto = numpy_helper.from_array(ramp(30, 40), "w")
+    source = MemoryFile(onnx.ModelProto(graph=onnx.GraphProto(initializer=[proto])).SerializeToString())
+    (tensor,) = read_memory(source).tensors()
+    source.reads.clear()
+
+    found = tensor.payload.at(np.arange(1199, -1, -7))
+
+    assert found.tolist() == list(range(1200, 0, -7))
+    assert [length for _, length in source.reads] == [4 * 1200]
+
+
 def test_many_tensors_read_together_are_what_each_is_alone():
     outside = bytearray()
     protos = [

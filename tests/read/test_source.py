@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from encoding import block, integer
 
+import analyzer.read.source
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model.ranges import check_location, is_url
 from analyzer.read.source import HEAD, LocalFile, describe_kind, open_source
@@ -88,6 +91,99 @@ def test_file_that_is_gone_is_an_error_and_no_crash(tmp_path):
         source.read(0, 1)
     with pytest.raises(ModelReadError, match="cannot be read any more"):
         source.check()
+
+
+# reading while it is kept open
+
+
+@pytest.fixture
+def descriptors(monkeypatch):
+    """Those that were opened, and not closed again."""
+    opened: list[int] = []
+    real_open, real_close = os.open, os.close
+
+    def count_open(*given: Any) -> int:
+        descriptor = real_open(*given)
+        opened.append(descriptor)
+        return descriptor
+
+    def count_close(descriptor: int) -> None:
+        real_close(descriptor)
+        opened.remove(descriptor)
+
+    monkeypatch.setattr(analyzer.read.source.os, "open", count_open)
+    monkeypatch.setattr(analyzer.read.source.os, "close", count_close)
+    return opened
+
+
+def test_file_and_its_siblings_are_opened_once_and_closed_at_the_end(tmp_path, descriptors):
+    source = model(tmp_path, b"0123456789")
+    (tmp_path / "w.bin").write_bytes(b"weights")
+
+    with source.kept_open():
+        beside = source.sibling("w.bin")
+        with beside.kept_open():
+            read = [source.read(0, 2), beside.read(0, 2), source.sibling("w.bin").read(2, 3)]
+        assert (read, len(descriptors)) == ([b"01", b"we", b"igh"], 2)
+        assert source.read(8, 9) == b"89"
+
+    assert descriptors == []
+    assert source.read(0, 1) == b"0"
+    assert descriptors == []
+
+
+def test_file_that_is_written_to_while_it_is_open_is_not_read_on(tmp_path, descriptors):
+    source = model(tmp_path, b"before")
+
+    with source.kept_open():
+        source.read(0, 1)
+        before = source.path.stat()
+        (tmp_path / "model.onnx").write_bytes(b"afterwards")
+        with pytest.raises(ModelReadError, match="changed while it was read"):
+            source.read(0, 1)
+        (tmp_path / "model.onnx").write_bytes(b"before")
+        os.utime(source.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert source.read(0, 1) == b"b"
+
+    assert descriptors == []
+
+
+def test_file_that_is_replaced_while_it_is_open_is_noticed_at_the_end(tmp_path, descriptors):
+    source = model(tmp_path, b"before")
+    (tmp_path / "other").write_bytes(b"after!")
+
+    def replace_while_open() -> bytes:
+        with source.kept_open():
+            source.read(0, 1)
+            (tmp_path / "other").replace(tmp_path / "model.onnx")
+            return source.read(0, 6)
+
+    with pytest.raises(ModelReadError, match="changed while it was read"):
+        replace_while_open()
+    assert descriptors == []
+
+
+def test_artifact_of_many_files_keeps_few_of_them_open(tmp_path, descriptors):
+    source = model(tmp_path)
+    for number in range(100):
+        (tmp_path / f"{number}.bin").write_bytes(bytes([number]))
+
+    with source.kept_open():
+        read = [source.sibling(f"{number}.bin").read(0, 1) for number in range(100)]
+        assert 1 < len(descriptors) <= 64
+
+    assert b"".join(read) == bytes(range(100))
+    assert descriptors == []
+
+
+def test_copy_for_another_process_opens_the_file_itself(tmp_path):
+    source = model(tmp_path, b"0123456789")
+
+    with source.kept_open():
+        source.read(0, 1)
+        copied = pickle.loads(pickle.dumps(source))
+
+    assert (copied, copied.read(3, 2)) == (source, b"34")
 
 
 # what is opened

@@ -8,7 +8,7 @@ Where names tell more, they do (`modules`), also how many blocks there are (`lis
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from analyzer.account.blocks.assemble import (
@@ -35,7 +35,7 @@ from analyzer.account.blocks.roles import (
     RECURRENT,
     Roles,
 )
-from analyzer.account.blocks.units import OUTSIDE
+from analyzer.account.blocks.units import OUTSIDE, GraphLayout, Owner
 from analyzer.account.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
 from analyzer.model.wiring import Reader
@@ -55,11 +55,12 @@ def find_blocks(ledger: Ledger) -> Blocks:
     entries, wiring = ledger.entries, ledger.wiring
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
-    found = arrange(ledger.model, entries, wiring, flows)
+    layouts: dict[GraphPath, GraphLayout] = {}
+    found = arrange(ledger.model, entries, wiring, flows, layouts)
     found, modules = merge_runs(found, name_blocks(found, entries))
     named = _named(ledger, _numbered(entries, found), modules)
     if named is not None:
-        arranged = arrange(ledger.model, entries, wiring, flows, named)
+        arranged = arrange(ledger.model, entries, wiring, flows, layouts, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
     spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
@@ -126,16 +127,36 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     scopes = ledger.node_scopes
-    by_scope = {
-        scope: next((owners[part] for part in ancestors(scope) if part in owners), None)
-        for scope in set(scopes.values())
-    }
+    by_scope = _by_scope(set(scopes.values()), owners)
     placed = {place: owner for place, scope in scopes.items() if (owner := by_scope[scope]) is not None}
     # What neighbours have in common is the module around them, which tells nothing of the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
     told = {place for place, scope in scopes.items() if scope not in parents}
     held = {owner[0] for owner in placed.values()}
     return Named(lists, placed, told | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
+
+
+def _by_scope(scopes: Iterable[str], owners: Mapping[str, Owner]) -> dict[str, Owner | None]:
+    """What owns the innermost of the modules around each scope that anything owns."""
+    known: dict[str, Owner | None] = {}
+    found: dict[str, Owner | None] = {}
+    for scope in scopes:
+        around = scope.rpartition(".")[0]
+        if around in known and scope not in owners:
+            found[scope] = known[around]
+            continue
+        owner, passed = None, []
+        for module in ancestors(scope):
+            if module in known:
+                owner = known[module]
+                break
+            passed.append(module)
+            if module in owners:
+                owner = owners[module]
+                break
+        known.update(dict.fromkeys(passed, owner))
+        found[scope] = owner
+    return found
 
 
 def _roles(

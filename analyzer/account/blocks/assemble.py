@@ -91,10 +91,20 @@ def arrange(
     entries: Sequence[Entry],
     wiring: Wiring,
     flows: Mapping[GraphPath, Flow],
+    layouts: dict[GraphPath, GraphLayout],
     named: Named | None = None,
 ) -> Arrangement:
-    """Find the runs of all graphs, those of `named` if it is given, and number them in the order of the computation."""
-    laid = _lay_out_all(model, flows, named)
+    """Find the runs of all graphs, those of `named` if it is given, and number them in the order of the computation.
+
+    Args:
+        model: the model.
+        entries: what it stores.
+        wiring: who reads what.
+        flows: of each graph.
+        layouts: what structure says of each graph; filled where it is not known yet.
+        named: the blocks that names tell.
+    """
+    laid = _lay_out_all(model, flows, layouts, named)
     lists = {
         (*graph.prefix, run, 1): graph.lists[run] if graph.lists else OUTSIDE
         for graph in laid.values()
@@ -104,11 +114,11 @@ def arrange(
     keys = sorted(lists)
     everywhere = _Finder(laid, keys)
     kept = {
-        everywhere.spot_of_reader(reader).run
+        spot.run
         for entry in entries
         if entry.role is Role.PARAMETER and has_matrix(entry)
         for reader in wiring.readers(entry.tensor, inlined=False)
-        if everywhere.spot_of_reader(reader).block != OUTSIDE
+        if (spot := everywhere.spot_of_reader(reader)).block != OUTSIDE
     }
     keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {
@@ -133,9 +143,16 @@ def _looking(readers: list[Reader]) -> list[Reader]:
 
 
 def _lay_out_all(
-    model: Model, flows: Mapping[GraphPath, Flow], named: Named | None
+    model: Model,
+    flows: Mapping[GraphPath, Flow],
+    layouts: dict[GraphPath, GraphLayout],
+    named: Named | None,
 ) -> dict[GraphPath, _Laid]:
     """Every graph, after the one that it is in."""
+    for path, flow in flows.items():
+        if path not in layouts:
+            is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
+            layouts[path] = lay_out(flow) if is_large else GraphLayout.empty(len(flow.nodes))
     holders = find_holders(model)
     laid: dict[GraphPath, _Laid] = {}
     roots = 0
@@ -150,16 +167,20 @@ def _lay_out_all(
             around.add(holder[0])
         for path in reversed(inwards):
             if path not in laid:
-                laid[path] = _lay_out_one(flows[path], holders.get(path), laid, roots, named)
+                holder = holders.get(path)
+                laid[path] = _lay_out_one(flows[path], layouts[path], holder, laid, roots, named)
                 roots += path not in holders
     return laid
 
 
 def _lay_out_one(
-    flow: Flow, holder: Place | None, laid: Mapping[GraphPath, _Laid], number: int, named: Named | None
+    flow: Flow,
+    layout: GraphLayout,
+    holder: Place | None,
+    laid: Mapping[GraphPath, _Laid],
+    number: int,
+    named: Named | None,
 ) -> _Laid:
-    is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
-    layout = lay_out(flow) if is_large else GraphLayout.empty(len(flow.nodes))
     lists: tuple[int, ...] = ()
     if named is not None:
         places = [node.place for node in flow.nodes]

@@ -159,15 +159,33 @@ class Flow:
         codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
         flow._codes = codes
         inside, captured = weights.inside, weights.captured
-        for node in _sort(graph.nodes, captured):
+        static, after = flow.static, flow.after
+        nodes: Sequence[Node] = graph.nodes
+        has_constants = any(
+            tensor.node is not None for tensor in graph.tensors
+        )  # after what reads them, perhaps
+        if captured or has_constants or not wiring.is_in_order(graph.path):
+            nodes = _sort(nodes, captured)
+        for node in nodes:
             op_type, names, outputs = node.op_type, node.inputs, node.outputs
             if captured and (more := captured.get(node.place)):
                 names += more
             if op_type in _SUMS and node.is_standard:
                 flow._add_sum(node, codes)
                 continue
-            read = () if op_type in MEASURES else [codes[name] for name in names]
-            vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
+            read = [] if op_type in MEASURES else [codes[name] for name in names]
+            source, other = (*read, _NOTHING) if len(read) == 1 else read if len(read) == 2 else (_NOTHING, 0)
+            if source >= 0 > other and not static[source] and not inside:
+                vertex = len(static)  # of most nodes: what `_add` does, without the call
+                flow.nodes.append(node)
+                flow.before.append([source])
+                size = flow._stored[_STORED - other] if other <= _STORED else 0
+                flow.sizes.append((size,) if size else ())
+                after[source].append(vertex)
+                after.append([])
+                static.append(False)
+            else:
+                vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
             flow.vertices[node.position] = vertex
             for name in outputs:
                 codes[name] = vertex
@@ -247,12 +265,10 @@ def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> S
     Nodes that read each other in a circle come last, in file order.
     """
     makers = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
-    sources = [
-        {makers[name] for name in (*node.inputs, *captured.get(node.place, ())) if name in makers}
-        for node in nodes
-    ]
-    if all(max(before, default=-1) < number for number, before in enumerate(sources)):
+    read = [(*node.inputs, *captured.get(node.place, ())) if captured else node.inputs for node in nodes]
+    if all(makers.get(name, NONE) < number for number, names in enumerate(read) for name in names):
         return nodes
+    sources = [{makers[name] for name in names if name in makers} for names in read]
     readers: dict[int, list[int]] = defaultdict(list)
     for number, before in enumerate(sources):
         for source in before:

@@ -69,7 +69,7 @@ class _Module:
 
 def has_matrix(entry: Entry) -> bool:
     """Whether a learned tensor mixes channels: more than one of its axes has more than one element, or it is packed."""
-    return sum(size > 1 for size in entry.tensor.shape) > 1 or entry.logical_numel > entry.tensor.numel
+    return sum(map((1).__lt__, entry.tensor.shape)) > 1 or entry.logical_numel > entry.tensor.numel
 
 
 def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
@@ -108,20 +108,32 @@ def _are_told_twice(lists: Lists) -> bool:
 
 def _tree(entries: Iterable[Entry]) -> _Module:
     root = _Module("", 0)
+    ways: dict[str, list[_Module]] = {}
     for entry in entries:
-        parts = entry.scope.split(".", _DEEPEST)[:_DEEPEST] if entry.scope else []
-        module, way = root, [root]
-        for number, part in enumerate(parts, 1):
-            path = f"{module.path}.{part}" if module.path else part
-            module = module.children.setdefault(part, _Module(path, number))
-            way.append(module)
-        is_first = has_matrix(entry) and not any("x" in shape for shape in module.own)
+        way = ways.get(entry.scope)
+        if way is None:
+            way = ways[entry.scope] = _way(root, entry.scope)
+        own, elements, is_matrix = way[-1].own, entry.logical_numel, has_matrix(entry)
+        is_first = is_matrix and not any("x" in shape for shape in own)
         for around in way:
-            around.elements += entry.logical_numel
+            around.elements += elements
             around.matrices += is_first
-        sizes = [size for size in entry.tensor.shape if size > 1] if has_matrix(entry) else []
-        module.own.append("x".join(map(str, sorted(sizes))) or str(entry.logical_numel))
+        sizes = sorted(size for size in entry.tensor.shape if size > 1) if is_matrix else ()
+        own.append("x".join(map(str, sizes)) or str(elements))
     return root
+
+
+def _way(root: _Module, scope: str) -> list[_Module]:
+    """The modules from the root to one, which are made where they are not there."""
+    module, way = root, [root]
+    for number, part in enumerate(scope.split(".", _DEEPEST)[:_DEEPEST] if scope else (), 1):
+        below = module.children.get(part)
+        if below is None:
+            below = _Module(f"{module.path}.{part}" if module.path else part, number)
+            module.children[part] = below
+        module = below
+        way.append(module)
+    return way
 
 
 def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:

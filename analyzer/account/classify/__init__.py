@@ -27,7 +27,7 @@ from analyzer.account.scopes import (
     read_provenance,
 )
 from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
-from analyzer.model.wiring import Wiring
+from analyzer.model.wiring import Reader, Wiring
 
 __all__ = ["classify", "find_companions"]
 
@@ -81,18 +81,27 @@ class _Context:
     stored: frozenset[tuple[GraphPath, str]]
     companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
+    computing: Mapping[Key, Reader | None]
     is_pytorch: bool
 
 
-def classify(model: Model, wiring: Wiring, companions: Collection[Key]) -> tuple[Entry, ...]:
+def classify(
+    model: Model, wiring: Wiring, companions: Collection[Key], computing: Mapping[Key, Reader | None]
+) -> tuple[Entry, ...]:
     """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`scopes.owners`).
 
-    Content is not looked at (`copies` does). `companions` are the scales and zero points of stored codes.
+    Content is not looked at (`copies` does).
+
+    Args:
+        model: whose tensors these are.
+        wiring: who reads what.
+        companions: the scales and zero points of stored codes.
+        computing: the first reader that computes with each tensor.
     """
     entries: list[Entry] = []
     for part, graphs in model.by_part():
         alone = replace(model, graphs=graphs, producer=part.producer)
-        context = _context(alone, wiring, companions)
+        context = _context(alone, wiring, companions, computing)
         entries += (_enter(tensor, context) for tensor in alone.tensors())
     return tuple(entries)
 
@@ -107,7 +116,9 @@ def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
     return found
 
 
-def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Context:
+def _context(
+    model: Model, wiring: Wiring, companions: Collection[Key], computing: Mapping[Key, Reader | None]
+) -> _Context:
     """What one model file says; the names and notes of another component are that one's own."""
     graphs = model.graphs
     return _Context(
@@ -119,6 +130,7 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
         ),
         stored=frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors()),
         companions=companions,
+        computing=computing,
         is_pytorch=model.producer.startswith("pytorch"),
     )
 
@@ -130,6 +142,7 @@ def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     direct = () if first is None else context.wiring.readers(tensor, inlined=False)
     using = {reader.node.place for reader in direct}
     stands_for = logical_numel(tensor, context.wiring)
+    computing = context.computing[tensor.key]
     return Entry(
         tensor=tensor,
         role=decision.role,
@@ -141,6 +154,7 @@ def _enter(tensor: StoredTensor, context: _Context) -> Entry:
         read_by=first.op_type if first is not None else "",
         parameters=stands_for if decision.role is Role.PARAMETER else 0,
         logical_numel=stands_for,
+        computed_by="" if computing is None else computing.node.op_type,
     )
 
 

@@ -67,7 +67,10 @@ def find_copies(
         found = find_alike(found, names, wiring, progress, salt)
         found = _count_rows_once(found)
     found = follow(find_named(found, names, content))
-    return tuple(dataclasses.replace(a, sources=b.sources) for a, b in zip(found, entries, strict=True))
+    return tuple(
+        after if after.sources == before.sources else dataclasses.replace(after, sources=before.sources)
+        for after, before in zip(found, entries, strict=True)
+    )
 
 
 _NODE = re.compile(r".+\.MatMul(?:NBits)?\.\w+")
@@ -95,7 +98,8 @@ def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
             )
             if _NODE.fullmatch(name) is None and (entry.sources or again is not None):
                 sources.append(name)
-        yield dataclasses.replace(entry, sources=tuple(sources))
+        named = tuple(sources)
+        yield entry if named == entry.sources else dataclasses.replace(entry, sources=named)
 
 
 def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:

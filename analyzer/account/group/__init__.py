@@ -79,8 +79,11 @@ def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) ->
     firsts = find_firsts(ledger, labels)
     macs, unworked = _total_macs(ledger.macs, labels.nodes)
     return tuple(
-        replace(
-            total_entries(name, members.get(name, ()), nodes[name], known),
+        total_entries(
+            name,
+            members.get(name, ()),
+            nodes[name],
+            known,
             first=firsts.get(name),
             macs=None if macs is None else macs[name],
             unworked=unworked[name],
@@ -126,8 +129,17 @@ def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
     return Grouping(ACCOUNTS, None, groups, nothing, nothing)
 
 
-def total_entries(label: Label, entries: Sequence[Entry], nodes: int, known: Trainability | None) -> Group:
-    """A group of these entries and of so many nodes."""
+def total_entries(
+    label: Label,
+    entries: Sequence[Entry],
+    nodes: int,
+    known: Trainability | None,
+    *,
+    first: int | None = None,
+    macs: int | None = None,
+    unworked: int = 0,
+) -> Group:
+    """A group of these entries and of so many nodes; what else it is told is as in `Group`."""
     trainable = frozen = None
     if known is not None:
         flags = [(entry, known[entry.tensor.key][1]) for entry in entries if entry.tensor.key in known]
@@ -155,8 +167,11 @@ def total_entries(label: Label, entries: Sequence[Entry], nodes: int, known: Tra
         learned_nbytes=learned_nbytes,
         tensors=len(entries),
         nodes=nodes,
+        first=first,
         trainable=trainable,
         frozen=frozen,
+        macs=macs,
+        unworked=unworked,
     )
 
 

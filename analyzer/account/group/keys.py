@@ -76,11 +76,7 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     if depth is not None and depth < 1:
         raise UsageError(f"--depth {depth}: must be 1 or more")
     if depth is None and "scope" in names:
-        held: Counter[str] = Counter()
-        for entry in ledger.entries:
-            if entry.role is Role.PARAMETER and entry.has_scope:
-                held[entry.scope] += entry.parameters
-        depth = first_telling_depth(held)
+        depth = _usual_depth(ledger)
     found = [KEYS[name](ledger, depth or 1) for name in names]
     has_depth = "scope" in names or "block" in names
     by_node = [nodes for _, nodes in found if nodes is not None]
@@ -88,8 +84,17 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
         by=by,
         depth=(depth or 1) if has_depth else None,
         entries=tuple(zip(*(entries for entries, _ in found), strict=True)),
-        nodes=_join(by_node) if len(by_node) == len(found) else None,
+        nodes=_join([nodes() for nodes in by_node]) if len(by_node) == len(found) else None,
     )
+
+
+def _usual_depth(ledger: Ledger) -> int:
+    """The depth of scopes where nobody asks for one."""
+    held: Counter[str] = Counter()
+    for entry in ledger.entries:
+        if entry.role is Role.PARAMETER and entry.has_scope:
+            held[entry.scope] += entry.parameters
+    return first_telling_depth(held)
 
 
 def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
@@ -133,7 +138,10 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
             label(entry.scope if entry.has_scope else None, usual)
             for entry, usual in zip(ledger.entries, labels.entries, strict=True)
         ),
-        nodes={place: label(scopes.get(place), usual) for place, usual in (labels.nodes or {}).items()},
+        nodes={
+            place: label(scopes.get(place), usual) if usual[0] in opened else usual
+            for place, usual in (labels.nodes or {}).items()
+        },
     )
 
 
@@ -205,17 +213,18 @@ class _Shares(NamedTuple):
 
     @classmethod
     def of(cls, ledger: Ledger, key: str) -> _Shares:
-        is_known = {
-            "block": _is_repeated(ledger),
-            "stage": ledger.stages is not None,
-            "scope": are_modules(ledger),
-        }
-        if not is_known.get(key, True) or not ledger.parameters:
+        is_unknown = (
+            (key == "block" and not _is_repeated(ledger))
+            or (key == "stage" and ledger.stages is None)
+            or (key == "scope" and not are_modules(ledger))
+        )
+        if is_unknown or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
+        labels, _ = KEYS[key](ledger, _usual_depth(ledger) if key == "scope" else 1)
         held: Counter[str] = Counter()
-        for entry, label in zip(ledger.entries, label_members(ledger, key).entries, strict=True):
+        for entry, label in zip(ledger.entries, labels, strict=True):
             if entry.parameters:
-                held[label[0]] += entry.parameters
+                held[label] += entry.parameters
         rows = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
         rest = sum(count for name, count in held.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
         return cls(len(held), len(rows), max(held.values()) / ledger.parameters, rest / ledger.parameters)
@@ -355,16 +364,17 @@ def _order(text: str) -> tuple[bool, int, str]:
     return is_bracketed, _ENDS.get(name, 0) if is_end else 0, natural
 
 
-_Found = tuple[Sequence[str], Mapping[Place, str] | None]
-"""The labels of the entries, and those of the nodes."""
+_Found = tuple[Sequence[str], Callable[[], Mapping[Place, str]] | None]
+"""The labels of the entries, and what makes those of the nodes."""
 
 
 def _by_scope(ledger: Ledger, depth: int) -> _Found:
-    scopes = ledger.node_scopes
-    names: dict[str | None, str] = {scope: _scope_group(scope, depth) for scope in set(scopes.values())}
-    names[None] = UNSCOPED
-    places = (node.place for node in ledger.model.nodes())
-    nodes = {place: names[scopes.get(place)] for place in places}
+    def nodes() -> dict[Place, str]:
+        scopes = ledger.node_scopes
+        names: dict[str | None, str] = {scope: _scope_group(scope, depth) for scope in set(scopes.values())}
+        names[None] = UNSCOPED
+        return {place: names[scopes.get(place)] for place in ledger.model.places()}
+
     entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
     return entries, nodes
 
@@ -378,7 +388,10 @@ def _scope_group(scope: str, depth: int) -> str:
 def _by_block(ledger: Ledger, depth: int) -> _Found:
     blocks = _blocks_of(ledger)
     names = {member: member.label(depth) for member in {*blocks.entries.values(), *blocks.nodes.values()}}
-    nodes = {place: names[member] for place, member in blocks.nodes.items()}
+
+    def nodes() -> dict[Place, str]:
+        return {place: names[member] for place, member in blocks.nodes.items()}
+
     return [names[blocks.entries[entry.tensor.key]] for entry in ledger.entries], nodes
 
 
@@ -399,15 +412,23 @@ def _blocks_of(ledger: Ledger) -> Blocks:
 
 
 def _by_op(ledger: Ledger, depth: int) -> _Found:
-    nodes = {node.place: node.op_type for node in ledger.model.nodes()}
+    def nodes() -> dict[Place, str]:
+        model = ledger.model
+        return dict(zip(model.places(), (node.op_type for node in model.nodes()), strict=True))
+
     return [entry.computed_by or entry.read_by or UNREAD for entry in ledger.entries], nodes
 
 
 def _by_stage(ledger: Ledger, depth: int) -> _Found:
     stages = ledger.stages
+
+    def nodes() -> dict[Place, str]:
+        if stages is None:
+            return dict.fromkeys(ledger.model.places(), UNSTAGED)
+        return {place: stages.nodes.get(place, UNSTAGED) for place in ledger.model.places()}
+
     if stages is None:
-        return [UNSTAGED] * len(ledger.entries), {node.place: UNSTAGED for node in ledger.model.nodes()}
-    nodes = {node.place: stages.nodes.get(node.place, UNSTAGED) for node in ledger.model.nodes()}
+        return [UNSTAGED] * len(ledger.entries), nodes
     return [stages.entries.get(entry.tensor.key, UNSTAGED) for entry in ledger.entries], nodes
 
 

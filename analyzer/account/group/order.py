@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from analyzer.account.group.keys import Label, Labels
@@ -13,16 +14,14 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     """Where each group comes first: at a node that computes with what it has learned, else at a node of its own."""
     ranks = rank_nodes(ledger)
     learned: dict[Label, int] = {}
-    other: dict[Label, int] = {}
+    nodes = labels.nodes or {}
+    # Backwards, so that the first rank of each stays.
+    other = {nodes[place]: rank for place, rank in reversed(ranks.items()) if place in nodes}
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         rank = ranks.get(ledger.computing.get(entry.tensor.key, _NOWHERE))
         if rank is not None:
             kind = learned if entry.parameters else other
             kind[label] = min(kind.get(label, rank), rank)
-    for place, label in (labels.nodes or {}).items():
-        rank = ranks.get(place)
-        if rank is not None:
-            other[label] = min(other.get(label, rank), rank)
     found = other | learned
     if labels.by == "stage" and ledger.stages is not None:
         found |= {(name,): ranks[place] for name, place in ledger.stages.firsts.items() if place in ranks}
@@ -34,6 +33,8 @@ _NOWHERE: Place = (("",), -1)
 
 def rank_nodes(ledger: Ledger) -> dict[Place, int]:
     """The nodes in the order in which they are computed: what a node holds or calls comes where it stands, once."""
+    if len(ledger.model.graphs) == 1:
+        return dict(zip(ledger.model.places(), itertools.count()))
     wiring = ledger.wiring
     ranks: dict[Place, int] = {}
     entered: set[GraphPath] = set()

@@ -189,7 +189,7 @@ def _titled(
     parts = fold(branch.children)
     inner = [part for part in parts if part.step.key == branch.step.key]
     outer = tuple(part for part in parts if part.step.key != branch.step.key)
-    own = replace(branch, children=outer)
+    own = replace(branch, children=outer) if inner else branch
     has_own = bool(inner and (own.own or own.children))
     is_chain = len(inner) == 1 and not any(map(is_learned, own.groups))
     if len(parts) == 1 and not branch.own:

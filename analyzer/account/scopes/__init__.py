@@ -124,6 +124,8 @@ def float_name(name: str) -> str:
     >>> float_name("encoder.weight_quantized"), float_name("val_47_Q4"), float_name("val_47")
     ('encoder.weight', 'val_47', 'val_47')
     """
+    if "_q" not in name and "_Q" not in name:
+        return name
     match = _CODES_NAME.fullmatch(name)
     return name if match is None else match[1]
 
@@ -230,7 +232,7 @@ def is_root_buffer_name(name: str) -> bool:
 
 def is_dotted(name: str) -> bool:
     """Whether a name has the form of a PyTorch state-dict key with a module path."""
-    return _DOTTED.fullmatch(name) is not None
+    return "." in name and _DOTTED.fullmatch(name) is not None
 
 
 def module_of(name: str) -> str:

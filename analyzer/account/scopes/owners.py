@@ -92,7 +92,9 @@ def _mangled_modules(model: Model) -> dict[str, str]:
 
 
 def _told(entry: Entry, scope: Scope | None) -> Entry:
-    return entry if scope is None else replace(entry, scope=scope[0], scoped_by=scope[1])
+    if scope is None or scope == (entry.scope, entry.scoped_by):
+        return entry
+    return replace(entry, scope=scope[0], scoped_by=scope[1])
 
 
 def _climb(entries: Iterable[Entry], rungs: Sequence[_Rung], ground: _Ground) -> None:

@@ -39,6 +39,8 @@ def scope_nodes(model: Model) -> NodeScopes:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
             found = known[module]
+        elif "//" not in node.name and _JOINED.search(node.name) is None:
+            found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
             found = known[module] = node_scope(node)
         if found is not None:
@@ -131,6 +133,10 @@ _ODD = re.compile(r"Fusion|^$|^Read|^resource")
 """Last parts of names that are not an operator's."""
 
 
+_JOINED = re.compile(r"^fused |__/|(?:^|/)([^/]+)/\1\.")
+"""Names of which some parts are one, or none."""
+
+
 def _node_path(name: str) -> str | None:
     """The modules in a node's name: all its parts but the operator.
 
@@ -186,7 +192,7 @@ def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path in paths - known:
-        again = _REPEATED.fullmatch(path)
+        again = _REPEATED.fullmatch(path) if "_" in path else None
         if again is not None and again[1] in paths:
             found[path] = again[1]
     prefixes = _missing_prefixes(paths, known)

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
-from analyzer.account.group.patterns import Searcher
-from analyzer.account.ledger import Match
-from analyzer.budget.config.rules import (
-    Page,
-    kind_of,
-    nearest,
-    read_baseline,
-    read_baseline_any,
-    read_groups,
-    read_match,
-    read_rules,
-    short,
-)
-from analyzer.budget.record import Rule
 from analyzer.errors import ConfigError
+
+if TYPE_CHECKING:  # what only a file that is there needs
+    from analyzer.account.group.patterns import Searcher
+    from analyzer.account.ledger import Match
+    from analyzer.budget.record import Rule
 
 __all__ = ["FILE", "MAX_BYTES", "PROJECT", "Config", "load_config"]
 
@@ -37,9 +26,6 @@ MAX_BYTES = 1 << 18
 """What a config may have; nothing is read beyond it."""
 
 _SECTION = ("tool", "onnxledger")
-
-# More parts than a key has: tomllib takes time and memory by the square of them.
-_LONG_KEY = re.compile(rb"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){16}""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +71,12 @@ def _load(path: Path, needs_baseline: bool, *, is_named: bool = False) -> Config
     is_project = path.name == PROJECT
     if content is None or (is_project and not is_named and b"onnxledger" not in content):
         return None  # a project file that does not mention us is not ours to judge
-    page = Page(path, _decode(path, content), _SECTION if is_project else ())
-    table: Any = _parse(path, page.text)
-    for key in page.root:
-        table = table.get(key) if isinstance(table, dict) else None
-    return None if table is None else _read_page(table, page, needs_baseline)
+    if len(content) > MAX_BYTES:
+        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; {_WAY_OUT}"])
+    from analyzer.budget.config.parsing import parse
+
+    found = parse(path, content, _SECTION if is_project else (), _WAY_OUT, needs_baseline=needs_baseline)
+    return None if found is None else Config(str(path), **found)
 
 
 def _read(path: Path) -> bytes | None:
@@ -110,57 +97,3 @@ def _read(path: Path) -> bytes | None:
 
 
 _WAY_OUT = "name another with --config FILE, or do without it: --no-config"
-
-
-def _decode(path: Path, content: bytes) -> str:
-    if len(content) > MAX_BYTES:
-        raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; {_WAY_OUT}"])
-    long_key = _LONG_KEY.search(content)
-    if long_key is not None:
-        line = content.count(b"\n", 0, long_key.start()) + 1
-        raise ConfigError([f"{path}:{line}: a key of more than 16 parts; {_WAY_OUT}"])
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError([f"{path}:{line}: not UTF-8: {error.reason}; save it as UTF-8"]) from error
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(text)
-    except RecursionError as error:
-        raise ConfigError([f"{path}: nested too deep; {_WAY_OUT}"]) from error
-    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
-        last = text.count("\n") + 1
-        found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error), re.DOTALL)
-        reason, line = (found[1], f":{found[2] or last}") if found else (str(error), "")
-        hint = "; write regexes in single quotes" if re.search("scaped|hex", reason) else ""
-        raise ConfigError([f"{path}{line}: not TOML: {reason}{hint}"]) from error
-
-
-def _read_page(table: object, page: Page, needs_baseline: bool) -> Config:
-    found: dict[str, Any] = {}
-    if not isinstance(table, dict):
-        page.refuse((), f"{'.'.join(page.root)}: must be a table, not {kind_of(table)}")
-        table = {}
-    page.needs_baseline = needs_baseline and "baseline" not in table
-    for key, value in table.items():
-        if key in _KEYS:
-            found[key.replace("-", "_")] = _KEYS[key](value, page)
-        else:
-            page.refuse((key,), f"{short(key)} is no key here; {nearest(key, _KEYS)}")
-    mistakes = page.tell()
-    if mistakes:
-        raise ConfigError(mistakes)
-    return Config(str(page.path), **found)
-
-
-_KEYS: dict[str, Callable[[object, Page], Any]] = {
-    "groups": read_groups,
-    "match": read_match,
-    "baseline": read_baseline,
-    "baseline-any": read_baseline_any,
-    "rules": read_rules,
-}
-"""What a config may say: fields of `Config`, and what reads them."""
