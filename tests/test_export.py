@@ -31,7 +31,7 @@ from exporter.inputs import forward_names  # noqa: E402
 
 pytestmark = pytest.mark.export
 
-GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["llama", "t5"])
+GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["gpt2", "t5"])
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.
@@ -650,14 +650,14 @@ def test_manifest_is_the_whole_models_and_every_parameter_is_read_by_a_component
 
 
 def test_encoder_keeps_the_whole_models_names(exported):
-    made = exported("whisper", generation=True)
+    made = exported("t5", generation=True)
 
     (encoder,) = (path for path in made.files.models if path.stem == "encoder")
     names = {t.name for t in onnx.load(encoder, load_external_data=False).graph.initializer if "." in t.name}
     assert names
-    assert all(name.startswith("model.encoder.") for name in names)
+    assert all(name.startswith(("encoder.", "shared.")) for name in names)
     document = json.loads((made.files.artifact / "export.json").read_text())
-    assert document["components"]["encoder"]["metadata"]["architecture"] == "WhisperEncoder"
+    assert document["components"]["encoder"]["metadata"]["architecture"] == "T5Stack"
 
 
 LLAVA = """
