@@ -26,7 +26,6 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "architectures": ["BertForMaskedLM"],
         "model_type": "bert",
         **TEXT,
-        "num_hidden_layers": 1,
         "vocab_size": 104,
         "tie_word_embeddings": False,
     },
