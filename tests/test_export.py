@@ -485,7 +485,7 @@ def test_fusion_that_fails_says_how_to_go_on_and_writes_nothing(tmp_path, monkey
         raise RuntimeError("no such pattern")
 
     monkeypatch.setattr(exporter_onnx, "fuse_for_onnxruntime", fail)
-    source = write_source("vit", tmp_path)
+    source = write_source("resnet", tmp_path)
 
     with pytest.raises(ExportError, match=r"no such pattern; try .*, or leave out --fuse"):
         export_source(source, tmp_path / "out", random_weights=True, fuse="cpu")
