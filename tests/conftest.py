@@ -21,6 +21,10 @@ os.environ.setdefault(
     "ORT_DISABLE_TELEMETRY", "1"
 )  # official wheels of onnxruntime report each session otherwise
 
+# Tests run beside each other, and their models are tiny: threads of PyTorch and NumPy that wait for each other take
+# three times what they save. Where this is set, it stays.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Whoever runs the tests: a test that asks for annotations says so itself.
 os.environ.pop("GITHUB_ACTIONS", None)
 

@@ -7,6 +7,7 @@ process of its own, with the streams, the folder and the environment of whoever 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -58,6 +59,7 @@ def serve(address: str) -> None:
     for name in PRELOADED:
         with contextlib.suppress(ImportError):  # an extra that is not installed: the command says so
             importlib.import_module(name)
+    gc.freeze()  # no command walks, or copies, what is imported
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()

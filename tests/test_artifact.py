@@ -31,6 +31,7 @@ from models import (
     text_model,
 )
 from onnx import helper, numpy_helper
+from samples import WHOLE
 
 from analyzer.account.artifact import find_components, is_artifact
 from analyzer.account.artifact.components import ComponentTotals, count_components
@@ -896,7 +897,11 @@ def test_an_output_may_not_replace_what_names_the_components(whisper):
 
 @pytest.mark.slow
 @settings(
-    derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60 if WHOLE else 20,
+    suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(any_model(), min_size=2, max_size=3), st.sampled_from(["none", "sampled", "full"]))
 def test_identities_hold_for_any_artifact(tmp_path_factory, artifacts, content):

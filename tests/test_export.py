@@ -31,7 +31,7 @@ from exporter.inputs import forward_names  # noqa: E402
 
 pytestmark = pytest.mark.export
 
-GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["llama", "t5"])
+GENERATED = sampled(["gpt2", "llama", "t5", "whisper"], ["gpt2", "t5"])
 
 # Largest difference allowed, as a share of the output's largest magnitude. fp16 has 11 bits (5e-4 a rounding), and
 # the two runtimes round after different operations.
@@ -485,7 +485,7 @@ def test_fusion_that_fails_says_how_to_go_on_and_writes_nothing(tmp_path, monkey
         raise RuntimeError("no such pattern")
 
     monkeypatch.setattr(exporter_onnx, "fuse_for_onnxruntime", fail)
-    source = write_source("vit", tmp_path)
+    source = write_source("resnet", tmp_path)
 
     with pytest.raises(ExportError, match=r"no such pattern; try .*, or leave out --fuse"):
         export_source(source, tmp_path / "out", random_weights=True, fuse="cpu")
@@ -650,14 +650,15 @@ def test_manifest_is_the_whole_models_and_every_parameter_is_read_by_a_component
 
 
 def test_encoder_keeps_the_whole_models_names(exported):
-    made = exported("whisper", generation=True)
+    made = exported("t5", generation=True)
 
     (encoder,) = (path for path in made.files.models if path.stem == "encoder")
     names = {t.name for t in onnx.load(encoder, load_external_data=False).graph.initializer if "." in t.name}
-    assert names
-    assert all(name.startswith("model.encoder.") for name in names)
+    known = {name for parameter in made.files.manifest.parameters for name in parameter.names}
+    assert any(name.startswith("encoder.block.0.") for name in names)
+    assert names <= known
     document = json.loads((made.files.artifact / "export.json").read_text())
-    assert document["components"]["encoder"]["metadata"]["architecture"] == "WhisperEncoder"
+    assert document["components"]["encoder"]["metadata"]["architecture"] == "T5Stack"
 
 
 LLAVA = """

@@ -42,7 +42,7 @@ CONFIG = {
     "model_type": "bert",
     "vocab_size": 30,
     "hidden_size": 8,
-    "num_hidden_layers": 2,
+    "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 16,
     "max_position_embeddings": 12,

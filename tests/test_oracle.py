@@ -52,7 +52,7 @@ def holders(weights: dict[str, np.ndarray], model: Path) -> dict[str, set[str]]:
     ("name", "dtype"),
     sampled(
         [(name, dtype) for name in ("bert", "gpt2", "llama", "vit") for dtype in ("fp32", "fp16")],
-        [*((name, "fp32") for name in ("bert", "gpt2", "llama", "vit")), ("bert", "fp16")],
+        [*((name, "fp32") for name in ("bert", "gpt2", "llama", "vit")), ("vit", "fp16")],
     ),
 )
 def test_the_report_says_what_safetensors_and_numpy_say(

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from samples import WHOLE
 
 from tools.suite.bases import Base, make_base
 from tools.suite.running import distance
@@ -26,7 +27,8 @@ makes_files = [
 
 BASES = (Base("bert-masked-lm", "dynamic"), Base("bert-masked-lm", "int8"), Base("net", "legacy"))
 MUST = [name for name, kind in KINDS.items() if kind.group in CERTAIN]
-SAMPLE = {base: MUST[place :: 2 * len(BASES)] for place, base in enumerate(BASES)}
+EACH = (2 if WHOLE else 4) * len(BASES)
+SAMPLE = {base: MUST[place::EACH] for place, base in enumerate(BASES)}
 
 SILENT: dict[str, tuple[str, ...]] = {}
 """What is not told yet, by its reason."""

@@ -101,11 +101,8 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
     before = len(proto.graph.output)
     known = {output.name for output in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    options = _options(asked)
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, asked.level)
-    folder = asked.home or str(Path(asked.model).resolve().parent)
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     try:
         payload = proto.SerializeToString()
     finally:
@@ -114,6 +111,18 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
             del proto.graph.node[:]
             proto.graph.node.extend(nodes)
     return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+
+
+def _options(asked: Question) -> Any:
+    """Of a session that says nothing, and whose threads wait between its short runs instead of spinning."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    folder = asked.home or str(Path(asked.model).resolve().parent)
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return options
 
 
 def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
@@ -186,10 +195,7 @@ def _try(held: _Held, asked: Question) -> list[Print | None]:
     values = dict(inputs)
     running = [name for name in wanted if name in makers and name not in stored]
     values.update((running[place], value) for place, value in _run(held, asked, running))
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    folder = asked.home or str(Path(asked.model).resolve().parent)
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    options = _options(asked)
     found: list[Print | None] = []
     for patch in asked.tries:
         names = _read(patch)

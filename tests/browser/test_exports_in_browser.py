@@ -14,6 +14,7 @@ import journeys
 import pytest
 from playwright.sync_api import expect
 from reader import Reader
+from samples import sampled
 
 pytestmark = [pytest.mark.browser, pytest.mark.export, pytest.mark.slow]
 
@@ -38,7 +39,7 @@ def make(workplace: Path) -> Callable[[str, str], Made]:
     return page
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=sampled(MODELS, ["bert"]))
 def inspected(request: pytest.FixtureRequest, make: Callable[[str, str], Made]) -> Made:
     """What `inspect` says of each."""
     return make(request.param, f"inspect build/demo/{request.param}/model.onnx")

@@ -368,7 +368,7 @@ def lowest(proto: onnx.ModelProto, name: str) -> None:
     held.CopyFrom(onnx.numpy_helper.from_array(least, name))
 
 
-@pytest.mark.parametrize("factor", sampled([4, 16, 1 / 4, 1 / 16, 0], [16, 1 / 4, 0]))
+@pytest.mark.parametrize("factor", sampled([4, 16, 1 / 4, 1 / 16, 0], [16, 0]))
 def test_a_quantizer_that_does_not_fit_its_values_differs(
     exported: Path, tmp_path: Path, factor: float
 ) -> None:
@@ -595,7 +595,7 @@ LLAMA = {
 
 def test_a_stack_that_ends_early_is_told_where_it_ends(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
-    exported = run_here("export", tmp_path, "--random-weights", "-o", tmp_path / "out", "--quiet")
+    exported = run_here("export", tmp_path, "--random-weights", "--static", "-o", tmp_path / "out", "--quiet")
     assert exported.returncode == 0
     proto = onnx.load(tmp_path / "out" / "model.onnx")
     words = next(each.output[0] for each in proto.graph.node if each.op_type == "Gather")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import re
@@ -114,6 +115,7 @@ def _death(code: int | None) -> str:
 
 
 def _answer(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    gc.freeze()  # what is imported is no garbage
     _silence()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some libraries leave what they could not finish where they are

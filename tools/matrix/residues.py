@@ -38,7 +38,7 @@ KNOWN: Mapping[str, Known] = {
         "are quantized as an activation is, and no rule finds them in the table.",
     ),
 }
-"""By the name of the cell. `tests/test_matrix.py` holds each of them."""
+"""By the name of the cell. `make whole` holds each of them, in `tests/test_matrix.py`."""
 
 _ABSENCES: tuple[tuple[str, str], ...] = (
     (
