@@ -31,7 +31,7 @@ _PURPOSE = "running PyTorch's side"
     examples=(
         "onnxledger verify build/model.onnx",
         "onnxledger verify int8.onnx --against fp32.onnx",
-        "onnxledger verify model.onnx --against mine:factory",
+        "onnxledger verify model.onnx --against mine:factory -o r.xml -o r.sarif",
     ),
 )
 @click.argument("model", shell_complete=complete_files)
@@ -79,7 +79,7 @@ _PURPOSE = "running PyTorch's side"
 @click.option("--random-weights", is_flag=True, help="Give SOURCE random weights, made from --weights-seed.")
 @click.option("--weights-seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]")
 @stamping
-@answering()
+@answering("VerifyReport")
 def verify(
     model: str,
     against: str | None,
