@@ -34,6 +34,16 @@ def describe_verification(document: VerifyDocument) -> Page:
     )
 
 
+def _sides(document: VerifyDocument) -> Iterator[Fact]:
+    """What is held against what."""
+    if document.executions is None:
+        yield Fact("against", document.against)
+        return
+    for said, each in zip(("run", "against"), document.executions, strict=True):
+        many = "" if each.nodes is None else f": {format_many(each.nodes, 'node')}"
+        yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{many}")
+
+
 def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:
@@ -56,7 +66,7 @@ def _answer(document: VerifyDocument) -> str:
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
-    yield Facts((Fact("against", document.against),), detail=Detail.FIRST)
+    yield Facts(tuple(_sides(document)), detail=Detail.FIRST)
     yield Notes(tuple(_told(document)), detail=Detail.FIRST)
     is_static = not document.inputs
     columns = (
@@ -175,6 +185,8 @@ def _told(document: VerifyDocument) -> Iterator[str]:
         said = f", {' and '.join(parts)}" if parts else ""
         other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
         yield f"as it stands, beside {other}: {document.drift_db:.0f} dB signal to error{said}"
+    if document.executions is not None:
+        return
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
 
 

@@ -44,6 +44,12 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
             )
             for each in report.values
         ],
+        executions=None
+        if report.executions is None
+        else [
+            records.VerifyExecution(optimization=each.optimization, provider=each.provider, nodes=each.nodes)
+            for each in report.executions
+        ],
         drift_db=_finite(report.drift_db),
         costs=None if report.costs is None else _costs(report.costs),
         inputs=[
