@@ -201,7 +201,7 @@ class Bench:
                 break
         self.is_apart = is_apart
         self.off = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
-        values, first, cause = self.find_first() if is_apart else ((), None, None)
+        values, first, cause = self.look_inside(is_apart=is_apart)
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and self.twin is not None:
             outputs, first, differences = self.look_at_codes(outputs)
@@ -225,6 +225,10 @@ class Bench:
             uncovered=(*notes, *self.uncovered(), *(f"a run that failed: {each}" for each in self.failed)),
             stamp=stamp,
         )
+
+    def look_inside(self, *, is_apart: bool) -> tuple[Sequence[Pairing], First | None, Difference | None]:
+        """What `find_first` finds, where outputs are apart."""
+        return self.find_first() if is_apart else ((), None, None)
 
     # The twin
 

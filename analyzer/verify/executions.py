@@ -147,8 +147,8 @@ class _WayBench(Bench):
         """The file is one, and means what it means."""
         yield from ()
 
-    def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
-        """The values that both graphs have, by module, and the first that differs in the order of the file."""
+    def look_inside(self, *, is_apart: bool) -> tuple[list[Pairing], First | None, Difference | None]:
+        """The values that both graphs have, by module; and where outputs are apart the first that differs."""
         feeds = self.feeds[self.worst_run]
         known = [way.names for way in (self._ours, self._theirs)]
         shared = [name for name in self._names() if all(each is None or name in each for each in known)]
@@ -165,7 +165,7 @@ class _WayBench(Bench):
         if lost:
             many = format_many(len(modules), "module")
             self.codes.append(f"what {lost} of {many} give: a run has fused their last value away")
-        return rows, None if first is None else self._tell_first(first, found[first]), None
+        return rows, self._tell_first(first, found[first]) if is_apart and first else None, None
 
     def _compare_inner(
         self, names: Sequence[str], feeds: Mapping[str, Array]
@@ -182,19 +182,20 @@ class _WayBench(Bench):
         noise = max(self.tolerance.noise(apart.size, depth), 0.0 if shaken is None else shaken.error)
         is_same = not apart.lost and not apart.gained and apart.error <= self.tolerance.margin * noise
         verdict = Verdict.SAME if is_same else Verdict.DIFFERS
+        if apart.lost or apart.gained:
+            return Agreement(None, None, None, verdict)
         return Agreement(apart.worst, decibel(apart.size, apart.error), decibel(apart.size, noise), verdict)
 
     def _tell_first(self, name: str, found: Agreement) -> First:
         node = self.makers[name]
-        off = (
-            f"{found.signal_to_error_db:.0f} dB signal to error" if found.signal_to_error_db else "all of it"
-        )
-        rounding = "" if found.noise_db is None else f", where rounding leaves {found.noise_db:.0f} dB"
+        off = "numbers are finite in one of the two runs only"
+        if found.signal_to_error_db is not None and found.noise_db is not None:
+            off = f"{found.signal_to_error_db:.0f} dB signal to error, where rounding leaves {found.noise_db:.0f} dB"
         made = [
             f"{maker} at {way.execution.said}"
             for way in (self._ours, self._theirs)
             if (maker := way.maker(name)) and maker != node.op_type
         ]
         instead = f"; made by {' and '.join(made)}" if made else ""
-        reason = f"{node.op_type} {printable(name_node(node))}: off by {off}{rounding}{instead}"
+        reason = f"{node.op_type} {printable(name_node(node))}: {off}{instead}"
         return First(self.ledger.node_scopes.get(node.place) or None, name_node(node), reason)

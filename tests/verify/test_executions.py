@@ -65,7 +65,7 @@ def test_optimizations_that_only_round_are_the_same(mild: Path, level: str) -> N
     code, document = ask(mild, "--optimization", level)
 
     assert (code, document["same"], document["first"]) == (0, True, None)
-    ours, theirs = document["executions"]
+    ours, theirs = (document["executions"][side] for side in ("model", "against"))
     assert (ours["optimization"], ours["provider"], theirs["optimization"]) == (level, "cpu", "none")
 
 
@@ -91,6 +91,17 @@ def test_modules_whose_values_were_fused_away_are_counted(tmp_path: Path) -> Non
 
     assert code == 1
     assert "what 1 of 4 modules give: a run has fused their last value away" in document["uncovered"]
+
+
+def test_the_error_is_followed_through_all_modules_also_where_nothing_differs(mild: Path) -> None:
+    _, document = ask(mild, "--optimization", "all")
+
+    assert [(row["module"], row["verdict"]) for row in document["modules"]] == [
+        ("up", "same"),
+        ("down", "same"),
+        ("out", "same"),
+    ]
+    assert all(row["noise_db"] > 100 for row in document["modules"])
 
 
 def test_text_says_how_both_ran(mild: Path) -> None:
