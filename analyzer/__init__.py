@@ -117,10 +117,13 @@ if TYPE_CHECKING:
     from analyzer.timing.inputs.sizes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
+    from analyzer.timing.request import Optimization as Optimization
     from analyzer.timing.request import Schedule as Schedule
     from analyzer.timing.side_by_side import TimingComparison as TimingComparison
     from analyzer.timing.side_by_side import compare_timings as compare_timings
     from analyzer.timing.timer import time_model as time_model
+    from analyzer.verify.asked import Execution as Execution
+    from analyzer.verify.executions import verify_executions as verify_executions
     from analyzer.verify.files import verify_files as verify_files
     from analyzer.verify.record import VerifyReport as VerifyReport
 
@@ -133,6 +136,7 @@ __all__ = [
     "Config",
     "CostReport",
     "Entry",
+    "Execution",
     "Explanation",
     "ExportReport",
     "Finding",
@@ -148,6 +152,7 @@ __all__ = [
     "Manifest",
     "Model",
     "OnnxLedgerError",
+    "Optimization",
     "Original",
     "OwnGroups",
     "ReconcileReport",
@@ -228,6 +233,7 @@ __all__ = [
     "survey_models",
     "time_model",
     "to_document",
+    "verify_executions",
     "verify_files",
 ]
 
@@ -240,6 +246,7 @@ _MODULES = {
     "Config": "budget.config",
     "CostReport": "cost.record",
     "Entry": "account.ledger",
+    "Execution": "verify.asked",
     "Explanation": "account.findings.catalog",
     "ExportReport": "reports",
     "Finding": "account.ledger",
@@ -255,6 +262,7 @@ _MODULES = {
     "Manifest": "manifest",
     "Model": "model",
     "OnnxLedgerError": "errors",
+    "Optimization": "timing.request",
     "Original": "checkpoints",
     "OwnGroups": "account.group.patterns",
     "ReconcileReport": "reports",
@@ -335,6 +343,7 @@ _MODULES = {
     "survey_models": "survey",
     "time_model": "timing.timer",
     "to_document": "formats",
+    "verify_executions": "verify.executions",
     "verify_files": "verify.files",
 }
 

@@ -219,6 +219,67 @@ def test_folder_with_parts_is_one_graph(model: Path, tmp_path: Path) -> None:
     assert json.loads(result.stdout)["graph"]["components"] == ["decoder", "encoder"]
 
 
+def report_of(folder: Path, first: dict[str, str | None] | None) -> Path:
+    path = folder / "verify.json"
+    path.write_text(json.dumps({"command": "verify", "schema_version": 1, "first": first}))
+    return path
+
+
+def test_a_picture_marks_where_two_files_part(model: Path, tmp_path: Path) -> None:
+    report = report_of(tmp_path, {"node": "two", "module": "layer.1", "reason": "two: epsilon 0.05 <&>"})
+    out = tmp_path / "out.svg"
+
+    result = run(model, "-o", out, "-o", tmp_path / "plain.svg", "--mark", report, "--no-fold")
+    run(model, "-o", tmp_path / "plain.svg", "--no-fold")
+
+    assert result.returncode == 0, result.stderr
+    texts = [each.text for each in ET.parse(out).iter() if each.tag.endswith("text")]
+    assert texts.count("differs from here on") == 1
+    assert "two: epsilon 0.05 <&>" in texts
+    boxes = [group for group in ET.parse(out).getroot() if group.find("./*[@class='marked']") is not None]
+    assert [group[0].text.splitlines()[0] for group in boxes] == ["layer.1"]
+    assert 'class="marked"' not in (tmp_path / "plain.svg").read_text()
+
+
+def test_a_folded_box_is_marked_with_the_module_in_it(model: Path, tmp_path: Path) -> None:
+    report = report_of(tmp_path, {"node": "gone", "module": "layer.1.inner", "reason": "it is skipped"})
+    out = tmp_path / "out.svg"
+
+    assert run(model, "-o", out, "--mark", report).returncode == 0
+
+    texts = [each.text for each in ET.parse(out).iter() if each.tag.endswith("text")]
+    assert {"layer.0-1", "layer.1.inner", "it is skipped"} <= {*texts}
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "message"),
+    [
+        (None, ["-o", "out.svg"], "names no place from which on the two differ"),
+        (
+            {"node": "nowhere", "module": None, "reason": ""},
+            ["-o", "out.svg"],
+            "which model.onnx does not have",
+        ),
+        (
+            {"node": "act", "module": "act", "reason": ""},
+            ["-o", "out.svg"],
+            "act is in no box of this picture",
+        ),
+        ({"node": "two"}, ["-o", "out.svg"], "its `first` lacks 'module'"),
+        ({"node": "two", "module": None, "reason": ""}, ["--collapse"], "--mark: stands in a picture"),
+    ],
+)
+def test_a_mark_that_no_picture_has_is_refused(
+    model: Path, tmp_path: Path, first: dict[str, str | None] | None, options: list[str], message: str
+) -> None:
+    report_of(tmp_path, first)
+
+    result = run(model.name, *options, "--mark", "verify.json", folder=tmp_path)
+
+    assert result.returncode == 2
+    assert message in " ".join(result.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,6 +8,7 @@ import html
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
@@ -34,9 +35,13 @@ from analyzer.formats.json import render_json
 from analyzer.pages.kinds import PAGES
 from analyzer.reports import Inspection, Report
 from analyzer.schemas import SCHEMAS, schema_name
+from analyzer.verify.record import Agreement, First, Pairing, Verdict
 
 ECHARTS = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 """SHA-256 of `dist/echarts.min.js` as npm has it."""
+
+WITHOUT_TABLE = {"waterfall", "steps", "errors"}
+"""Kinds of charts that hold all that they draw."""
 
 WITHOUT_PAGE = {"graph", "manifest"}
 
@@ -245,7 +250,7 @@ def test_charts_refer_to_tables_of_their_page(make: Callable[[Path], Report], tm
     islands = Page(render_html(make(tmp_path))).islands
 
     for data in islands.values():
-        if "kind" in data and data["kind"] != "waterfall":
+        if "kind" in data and data["kind"] not in WITHOUT_TABLE:
             grid = islands[f"{data['grid']}-data"]
             columns = range(len(grid["columns"]))
             assert data["name"] in columns
@@ -301,6 +306,39 @@ def test_the_bridge_leads_from_one_side_to_the_other(tmp_path: Path) -> None:
     (chart,) = [data for data in page.islands.values() if data.get("kind") == "waterfall"]
     for _, steps, last in chart["measures"]:
         assert chart["start"] + sum(delta for _, delta in steps) == last
+
+
+def curve(report: Report) -> dict[str, Any]:
+    (found,) = [data for data in Page(render_html(report)).islands.values() if data.get("kind") == "errors"]
+    return found
+
+
+def test_the_curve_of_errors_marks_the_first_module_that_differs(tmp_path: Path) -> None:
+    report = reports.verification(tmp_path)
+    near = Agreement(1e-7, 130.0, 126.0, Verdict.SAME)
+    far = Agreement(0.5, 12.0, 126.0, Verdict.DIFFERS)
+    values = tuple(
+        Pairing(f"{name}.out", name, "", "Linear", name, found)
+        for name, found in (("enc.0", near), ("enc.1", far), ("head", far))
+    )
+
+    told = curve(replace(report, values=values, first=First("enc.1", "norm", "epsilon 0.05")))
+    inner = curve(replace(report, values=values, first=First("enc.1.norm", "norm", "epsilon 0.05")))
+
+    assert [point[0] for point in told["points"]] == ["enc.0", "enc.1", "head"]
+    assert (told["first"], told["points"][0][2:]) == (1, [130.0, 126.0, "same"])
+    assert inner["points"][inner["first"]] == ["enc.1.norm", "norm", None, None, "differs"]
+    assert [point[0] for point in inner["points"]] == ["enc.0", "enc.1.norm", "enc.1", "head"]
+
+
+def test_the_curve_has_no_mark_where_nothing_differs_and_is_none_of_one_module(tmp_path: Path) -> None:
+    report = reports.verification(tmp_path)
+    near = Agreement(1e-7, 130.0, 126.0, Verdict.SAME)
+    values = tuple(Pairing(name, name, "", "Linear", name, near) for name in ("enc.0", "enc.1"))
+
+    assert curve(replace(report, values=values, first=None))["first"] is None
+    one = Page(render_html(replace(report, values=values[:1], first=None)))
+    assert not [data for data in one.islands.values() if data.get("kind") == "errors"]
 
 
 def test_a_bridge_without_steps_has_no_picture(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""JUnit XML of `check`: valid where CI servers look, each rule a case, no name that breaks out of the markup."""
+"""JUnit XML: valid where CI servers look, each rule or module a case, no name that breaks out of the markup."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
+from reports import verification
 
 from analyzer.account.ledger import Finding, Severity
 from analyzer.budget.record import (
@@ -25,6 +26,9 @@ from analyzer.budget.record import (
     Verdict,
 )
 from analyzer.formats import render_report
+from analyzer.reports import Report
+from analyzer.verify.record import Agreement, Difference, Fed, First, Pairing, VerifyReport
+from analyzer.verify.record import Verdict as Judged
 
 SCHEMAS = Path(__file__).parent / "schemas"
 XSDS = {name: etree.XMLSchema(etree.parse(str(SCHEMAS / f"junit-{name}.xsd"))) for name in ("ant", "jenkins")}
@@ -88,7 +92,7 @@ REPORT = BudgetReport(
 )
 
 
-def read(report: BudgetReport) -> ET.Element:
+def read(report: Report) -> ET.Element:
     text = render_report(report, "junit")
     assert isinstance(text, str)
     document = etree.fromstring(text.encode("utf-8", "surrogatepass"))
@@ -215,3 +219,77 @@ def test_any_name_makes_a_document(name: str) -> None:
     for status, skipped in ((Status.PASS, None), (Status.SKIP, Skipped.NOT_EVALUATED)):
         verdict = Verdict(rule, name, status, Unit.BYTES, 0, 0, skipped=skipped, message=name)
         assert len(read(BudgetReport((name,), (verdict,), unreadable={name: name}))) == 1
+
+
+# verify
+
+
+FAR = Agreement(0.5, 12.0, 120.0, Judged.DIFFERS)
+NEAR = Agreement(1e-6, 118.0, 120.0, Judged.SAME)
+LOST = Agreement(None, None, None, Judged.NOT_COMPARED)
+
+
+def verified(*outputs: Pairing, **more: object) -> VerifyReport:
+    fed = (Fed("x", "FLOAT", (2, 8), 0),)
+    given = {"values": (), "first": None, "checked": 3, "differences": (), "inputs": fed, "uncovered": ()}
+    return VerifyReport("new.onnx", "old.onnx", outputs, **{**given, **more})  # type: ignore[arg-type]
+
+
+def output(name: str, found: Agreement) -> Pairing:
+    return Pairing(name, name, "", "Add", None, found)
+
+
+def module(path: str, found: Agreement) -> Pairing:
+    return Pairing(f"{path}.out", path, "", "Linear", path, found)
+
+
+def cases(report: VerifyReport) -> dict[str, list[tuple[str, str | None]]]:
+    """By its name: the outcome of each case, and why; nothing of one that passed."""
+    return {
+        case.get("name", ""): [(each.tag, each.get("message")) for each in case]
+        for case in read(report).iter("testcase")
+    }
+
+
+def test_an_output_that_is_the_same_passes_and_what_no_run_tried_is_skipped() -> None:
+    found = cases(verified(output("y", NEAR), uncovered=("other sizes",)))
+
+    assert found == {"output y": [], "not tried: other sizes": [("skipped", "other sizes")]}
+
+
+def test_the_first_module_that_differs_fails_with_its_cause_and_those_before_it_pass() -> None:
+    first = First("enc.1", "norm", "epsilon 0.05, and epsilon 1e-12 in PyTorch")
+    values = (module("enc.0", NEAR), module("enc.1", FAR), module("enc.2", FAR))
+    report = verified(output("y", FAR), output("z", NEAR), values=values, first=first)
+
+    assert cases(report) == {
+        "output y": [("failure", first.reason)],
+        "output z": [],
+        "module enc.0": [],
+        "module enc.1": [("failure", first.reason)],
+        "module enc.2": [("failure", "its values are others; the two part in module enc.1")],
+    }
+
+
+def test_what_was_not_compared_is_an_error_and_so_is_a_report_of_no_output() -> None:
+    (found,) = cases(verified(output("y", LOST))).values()
+
+    assert [each[0] for each in found] == ["error"]
+    assert [each[0] for each in cases(verified())["outputs"]] == ["error"]
+
+
+def test_a_difference_that_no_output_shows_is_a_property_and_fails_nothing() -> None:
+    change = Difference("enc", None, "norm", "attribute", "epsilon 1e-05", "epsilon 0.05")
+    root = read(verified(output("y", NEAR), differences=(change,)))
+
+    properties = [(each.get("name"), each.get("value")) for each in root.iter("property")]
+    assert ("difference", "norm: epsilon 0.05, and epsilon 1e-05 in old.onnx") in properties
+    assert not [*root.iter("failure")]
+
+
+def test_an_account_of_a_file_that_was_not_run_is_no_case(tmp_path: Path) -> None:
+    root = read(verified(output("y", NEAR), inputs=(), uncovered=("nothing was run; 6 same",)))
+
+    assert [case.get("name") for case in root.iter("testcase")] == ["output y"]
+    assert "nothing was run; 6 same" in [each.get("value") for each in root.iter("property")]
+    assert len([*read(verification(tmp_path)).iter("failure")]) == 3

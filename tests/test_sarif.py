@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from ci_logs import COMMANDS, check_report, hostile_model, read_sarif, verdict
 from models import audit, manifest_of, parameters_of, ramp, reconcile, text_model
+from reports import verification
 
 from analyzer.account.audit import audit_model
 from analyzer.account.findings.catalog import EXPLANATIONS
@@ -18,6 +20,7 @@ from analyzer.budget.record import BudgetReport, Contributor, Skipped, Status
 from analyzer.formats import render_report
 from analyzer.reports import ExportReport, Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
+from analyzer.verify.record import Agreement, Verdict, VerifyReport
 
 NOTE = Finding("old-opset", Severity.NOTE, "opset 7 is old")
 COPIES = Finding("duplicate-content", Severity.WARNING, "two are equal", ("a", "b"), 400)
@@ -244,3 +247,51 @@ def test_a_report_without_a_problem_is_a_run_without_results():
     run = sarif(BudgetReport(("m.onnx",), (verdict(Status.PASS),)))
 
     assert run["results"] == []
+
+
+# verify
+
+
+def test_the_first_module_that_differs_is_a_result_with_its_cause(tmp_path: Path) -> None:
+    run = sarif(verification(tmp_path))
+
+    (result,) = run["results"]
+    assert (result["ruleId"], result["level"], uri(result)) == ("verify/differs", "error", "new.onnx")
+    assert "epsilon 0.05, and epsilon 1e-05 in the other" in result["message"]["text"]
+    assert "output y at 32 dB signal to error" in result["message"]["text"]
+    assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "verify/differs"
+
+
+def test_an_output_that_was_not_compared_is_no_result_and_the_run_was_no_success(tmp_path: Path) -> None:
+    (invocation,) = sarif(verification(tmp_path))["invocations"]
+
+    (told,) = invocation["toolExecutionNotifications"]
+    assert invocation["executionSuccessful"] is False
+    assert (told["level"], told["descriptor"]["id"]) == ("error", "verify/not-compared")
+
+
+def test_two_files_that_are_the_same_have_no_result_but_a_warning_of_what_no_output_shows(
+    tmp_path: Path,
+) -> None:
+    from dataclasses import replace
+
+    report = verification(tmp_path)
+    assert isinstance(report, VerifyReport)
+    same = replace(report.outputs[0], agreement=Agreement(0.0, None, 120.0, Verdict.SAME))
+
+    quiet = sarif(replace(report, outputs=(same,), values=(), first=None, differences=()))
+    told = sarif(replace(report, outputs=(same,), values=(), first=None))
+
+    assert (quiet["results"], quiet["invocations"][0]["executionSuccessful"]) == ([], True)
+    assert [(each["ruleId"], each["level"]) for each in told["results"]] == [("verify/changed", "warning")]
+
+
+def test_no_output_at_all_is_no_success(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    report = verification(tmp_path)
+    assert isinstance(report, VerifyReport)
+
+    run = sarif(replace(report, outputs=(), values=(), first=None, differences=()))
+
+    assert run["invocations"][0]["executionSuccessful"] is False

@@ -29,6 +29,7 @@ from analyzer.process import uncollected
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.account.group.keys import Labels
     from analyzer.account.ledger import Ledger
+    from analyzer.formats.graph.picture import Mark
     from analyzer.reports import GraphMetric, GraphReport
 
 _METRICS = ("parameters", "stored-elements", "bytes")
@@ -113,6 +114,12 @@ class _Wanted:
     default=_METRICS[0],
     help="Tell Model Explorer this number of each node.  [parameters]",
 )
+@click.option(
+    "--mark",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="REPORT",
+    help="Mark where a saved report of verify says that the two part.",
+)
 @bounding
 @click.option("--quiet", is_flag=True, help="Print no progress and no messages.")
 @click.option("--verbose", "-v", is_flag=True, help="Print a traceback where an error has one.")
@@ -125,6 +132,7 @@ def graph(
     fold: bool | None,
     learned: bool | None,
     metric: str,
+    mark: Path | None,
     bounded: Bounded,
     quiet: bool,
     verbose: bool,
@@ -142,13 +150,16 @@ def graph(
             "a terminal shows no graph: name a file with -o model.svg or -o model.png, or pipe the text, as in "
             "onnxledger graph MODEL --collapse | dot -Tpdf -o model.pdf"
         )
+    if mark is not None and not {*styles} <= {*PICTURES}:
+        raise UsageError("--mark: stands in a picture; write .svg or .png, and nothing else")
     check_artifact(bounded, [model])
-    refuse_inputs(outputs, list_inputs(model))
+    refuse_inputs(outputs, [*list_inputs(model), *([mark] if mark is not None else [])])
+    place = None if mark is None else _read_mark(mark)
     run = Run(Output("", 0, quiet, verbose), Written())
     with uncollected():
         ledger = run.audit(model, bounded)
         refuse_inputs(outputs, ledger.model.paths)
-        texts = _render(ledger, styles, wanted)
+        texts = _render(ledger, styles, wanted, place)
     if not outputs:
         print_text(texts[0])
         return
@@ -178,11 +189,29 @@ def _style_of(path: Path, style: str | None) -> str:
     raise UsageError(f"-o {path}: its suffix says {by_suffix}, --format {style}; leave one of them out")
 
 
-def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted) -> list[str | bytes]:
-    return [FORMATS[style](_draw(ledger, style, wanted)) for style in styles]
+def _read_mark(path: Path) -> Mark:
+    """Where a saved report says that two files part.
+
+    Raises:
+        UsageError: it is no report of `verify`, or names no place.
+    """
+    from analyzer.documents.saved import read_report
+    from analyzer.formats.graph.picture import Mark
+
+    first = read_report(path, "verify").get("first")
+    if not isinstance(first, dict):
+        raise UsageError(f"--mark {path}: names no place from which on the two differ")
+    try:
+        return Mark(first["node"], first["module"] or "", first["reason"])
+    except KeyError as error:
+        raise UsageError(f"--mark {path}: its `first` lacks {error}; write it again with verify -o") from None
 
 
-def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
+def _render(ledger: Ledger, styles: Sequence[str], wanted: _Wanted, mark: Mark | None) -> list[str | bytes]:
+    return [FORMATS[style](_draw(ledger, style, wanted, mark)) for style in styles]
+
+
+def _draw(ledger: Ledger, style: str, wanted: _Wanted, mark: Mark | None) -> GraphReport:
     from analyzer.graph import build_graph
     from analyzer.graph.collapse import collapse_graph
     from analyzer.reports import GraphReport
@@ -197,7 +226,7 @@ def _draw(ledger: Ledger, style: str, wanted: _Wanted) -> GraphReport:
         return GraphReport(collapse_graph(ledger, labels, fold=fold, learned=learned))
     from analyzer.formats.graph.picture import draw_groups
 
-    return GraphReport(draw_groups(ledger, labels, fold=fold, learned=learned))
+    return GraphReport(draw_groups(ledger, labels, fold=fold, learned=learned, mark=mark))
 
 
 def _label(ledger: Ledger, grouped: Grouped, *, is_picture: bool) -> Labels:

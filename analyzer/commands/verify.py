@@ -16,14 +16,17 @@ from analyzer.commands.pytorch import import_exporter, reconcile_with, require_b
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
 from analyzer.text import format_many
+from analyzer.timing.request import Optimization
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
+    from analyzer.verify.asked import Execution
     from analyzer.verify.given import GivenInputs
     from analyzer.verify.record import VerifyReport
 
 _PURPOSE = "running PyTorch's side"
+_LEVELS = click.Choice([level.value for level in Optimization])
 
 
 @command(
@@ -31,7 +34,7 @@ _PURPOSE = "running PyTorch's side"
     examples=(
         "onnxledger verify build/model.onnx",
         "onnxledger verify int8.onnx --against fp32.onnx",
-        "onnxledger verify model.onnx --against mine:factory",
+        "onnxledger verify model.onnx --against mine:factory -o r.xml -o r.sarif",
     ),
 )
 @click.argument("model", shell_complete=complete_files)
@@ -63,6 +66,26 @@ _PURPOSE = "running PyTorch's side"
     help="Read inputs from FILE.npz, an array for each name, or NAME=FILE.npy. Repeatable.",
 )
 @click.option(
+    "--optimization",
+    type=_LEVELS,
+    help="Let onnxruntime optimize MODEL this far, beside a run of MODEL without.",
+)
+@click.option(
+    "--provider",
+    metavar="NAME",
+    help="Run MODEL on this execution provider, beside a run of MODEL on cpu.",
+)
+@click.option(
+    "--against-optimization",
+    type=_LEVELS,
+    help="Optimize MODEL this far in the other run.  [none]",
+)
+@click.option(
+    "--against-provider",
+    metavar="NAME",
+    help="Use this execution provider in the other run.  [cpu]",
+)
+@click.option(
     "--static",
     "is_static",
     is_flag=True,
@@ -79,13 +102,17 @@ _PURPOSE = "running PyTorch's side"
 @click.option("--random-weights", is_flag=True, help="Give SOURCE random weights, made from --weights-seed.")
 @click.option("--weights-seed", type=int, default=0, metavar="N", help="Seed of the random weights.  [0]")
 @stamping
-@answering()
+@answering("VerifyReport")
 def verify(
     model: str,
     against: str | None,
     shapes: tuple[str, ...],
     seeds: tuple[int, ...],
     inputs: tuple[str, ...],
+    optimization: str | None,
+    provider: str | None,
+    against_optimization: str | None,
+    against_provider: str | None,
     is_static: bool,
     timeout: float,
     sourced: Sourced,
@@ -102,12 +129,19 @@ def verify(
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
+    from analyzer.verify.executions import verify_executions
     from analyzer.verify.files import verify_files
     from analyzer.verify.given import gather_inputs
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")
-    source = against if against is not None else require_beside(model)
+    ways = _read_ways((optimization, provider), (against_optimization, against_provider))
+    if ways is not None and (against is not None or is_static):
+        other = "--static: runs nothing" if is_static else "--against: names another side"
+        raise UsageError(
+            f"{other}; --optimization and --provider, which hold two runs of MODEL against each other, go without it"
+        )
+    source = model if ways is not None else against if against is not None else require_beside(model)
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
     run.guard(*list_inputs(model), source, *(text.rpartition("=")[2] for text in inputs))
     if is_static:
@@ -127,7 +161,10 @@ def verify(
         return
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         given = gather_inputs(inputs, Path(folder))
-        if source.endswith(".onnx"):
+        if ways is not None:
+            ledger = run.audit(model, content="none")
+            report = verify_executions(ledger, *ways, wanted, drawn, Limits(timeout), told, given)
+        elif source.endswith(".onnx"):
             ours, theirs = (run.audit(side, content="none") for side in (model, source))
             report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
         else:
@@ -141,6 +178,26 @@ def verify(
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
     )
+
+
+def _read_ways(
+    ours: tuple[str | None, str | None], theirs: tuple[str | None, str | None]
+) -> tuple[Execution, Execution] | None:
+    """Two ways to run one file: optimization and provider each; None where nobody asks for any.
+
+    Raises:
+        UsageError: there is no such provider.
+    """
+    from analyzer.timing.running.providers import provider_name
+    from analyzer.verify.asked import Execution
+
+    if not any((*ours, *theirs)):
+        return None
+    first, second = (
+        Execution(Optimization(level or "none"), provider_name(name or "cpu"))
+        for level, name in (ours, theirs)
+    )
+    return first, second
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, field
 
 from analyzer.documents.base import Bytes, Nodes, Record, Shape, Stamped, Text
+from analyzer.timing.request import Optimization
 from analyzer.verify.record import Verdict
 
 _Error = Annotated[float, Meta(ge=0, extra={"unit": "the value's own"})]
@@ -31,7 +32,9 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     outputs: list[VerifiedOutput]
     """The outputs of both, in the order of MODEL."""
     modules: list[VerifiedModule]
-    """Inner values of both, in the order of MODEL; empty where the outputs are the same."""
+    """Inner values of both, in the order of MODEL; empty where the outputs are the same, unless both are one file."""
+    executions: VerifyExecutions | None
+    """How both ran, where both are one file; else null."""
     drift_db: _Decibel | None
     """Signal to error of the output that is off the most: MODEL as it stands, beside the other file or PyTorch with its
     own weights, the worst of three runs; null where nothing is off or all is lost, or if SOURCE has no weights."""
@@ -90,6 +93,26 @@ class VerifyKept(Record, frozen=True, kw_only=True):
     added up, as in `signal_to_error_db`; `drift_db` is what both do together."""
     signal_to_error_db: _Decibel | None
     """The same with these in float and all others rounded; null where nothing is off then."""
+
+
+class VerifyExecutions(Record, frozen=True, kw_only=True):
+    """Two ways in which one file ran."""
+
+    model: VerifyExecution
+    """How MODEL ran."""
+    against: VerifyExecution
+    """How the other side ran."""
+
+
+class VerifyExecution(Record, frozen=True, kw_only=True):
+    """One of two ways in which one file ran."""
+
+    optimization: Optimization
+    """How far onnxruntime could rewrite the graph."""
+    provider: str
+    """The execution provider, as `--provider` names it."""
+    nodes: Nodes | None
+    """Nodes of the graph that ran; null where they are those of the file, or onnxruntime does not tell."""
 
 
 class VerifyFirst(Record, frozen=True, kw_only=True):

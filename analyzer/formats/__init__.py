@@ -46,6 +46,7 @@ Special: TypeAlias = Literal[
     "ReconcileReport",
     "SurveyReport",
     "Timing",
+    "VerifyReport",
 ]
 """Reports that have forms of their own, by the names of their classes."""
 
@@ -59,6 +60,7 @@ _REPORTS: Mapping[str, Special] = {
     "survey": "SurveyReport",
     "sweep": "Timing",
     "time": "Timing",
+    "verify": "VerifyReport",
 }
 """The same by the names of their documents' schemas."""
 
@@ -110,8 +112,8 @@ FORMATS: dict[str, Format] = {
     "markdown": Format(".md", "markdown:render_markdown", is_printed=True),
     "csv": Format(".csv", "csv:render_csv", is_printed=True),
     "html": Format(".html", "html:render_html", needs="jinja2"),
-    "sarif": Format(".sarif", "sarif:render_sarif", _WITH_FINDINGS),
-    "junit": Format(".xml", "junit:render_junit", ("BudgetReport",)),
+    "sarif": Format(".sarif", "sarif:render_sarif", (*_WITH_FINDINGS, "VerifyReport")),
+    "junit": Format(".xml", "junit:render_junit", ("BudgetReport", "VerifyReport")),
     "latex": Format(".tex", "latex:render_latex", ("FormulaReport",), is_printed=True),
     "png": Format(".png", "plot:render_png", ("Timing", "CostReport"), "matplotlib"),
     "svg": Format(".svg", "plot:render_svg", ("Timing", "CostReport"), "matplotlib"),

@@ -18,6 +18,51 @@ UNREADABLE = "unreadable"
 
 
 @dataclass(frozen=True, slots=True)
+class Question:
+    """What `verify` asks, as a rule: ids and texts of ours."""
+
+    id: str
+    severity: Severity
+    title: str
+    meaning: str
+    mend: str
+
+
+DIFFERS = Question(
+    "verify/differs",
+    Severity.ERROR,
+    "an output differs by more than rounding",
+    "The file and its other side were given the same inputs, and an output is further apart than rounding can explain. "
+    "The message names the first module that differs, and what it differs in where that is known.",
+    "Look at the node that is named. Where the change is meant, compare with the file that has it.",
+)
+CHANGED = Question(
+    "verify/changed",
+    Severity.WARNING,
+    "a node differs from the one of its name",
+    "A node has another operator, attribute, constant or input than the node of its name on the other side.",
+    "Where the outputs are the same, these inputs may not show it: name others with --input.",
+)
+BEHIND = Question(
+    "verify/behind",
+    Severity.NOTE,
+    "a module whose values are not there",
+    "The values that this module should give are nowhere in the file. Where another module is the first that differs, "
+    "that may be all that is wrong.",
+    "Mend the first module that differs, and verify again.",
+)
+LOST = Question(
+    "verify/not-compared",
+    Severity.ERROR,
+    "an output that could not be compared",
+    "An output is of another shape, type or code than on the other side, or only one side has it.",
+    "Name the file that it was made of with --against, or run without --static.",
+)
+QUESTIONS = (DIFFERS, CHANGED, BEHIND, LOST)
+"""What `verify` asks, the worst first."""
+
+
+@dataclass(frozen=True, slots=True)
 class Problem:
     """A finding, a rule that failed, or what could not be answered."""
 
@@ -51,6 +96,8 @@ def list_problems(document: Mapping[str, Any]) -> tuple[Problem, ...]:
             found = [*_of_findings(document["findings"], document["model"]["path"])]
         case "export":
             return list_problems(document["reconcile"])
+        case "verify":
+            found = [*_of_verification(document)]
         case _:
             return ()
     return tuple(worst_first(found, lambda problem: problem.severity))
@@ -96,6 +143,49 @@ def _of_row(row: dict[str, Any]) -> Iterator[Problem]:
         yield from _of_findings(row["findings"], row["path"])
     else:
         yield _unreadable(row["path"], row["error"])
+
+
+def _of_verification(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """The first module that differs, with its cause; what else differs; and outputs of which nobody knows."""
+    path, against, first = document["model"], document["against"], document["first"]
+    off = [row for row in document["outputs"] if row["verdict"] == "differs"]
+    if first is not None:
+        outputs = ", ".join(_measure(row) for row in off)
+        where = f" in {first['module']}" if first["module"] else ""
+        message = f"differs from {against} from {first['node']}{where} on: {first['reason']}; {outputs}"
+        yield _problem(DIFFERS, message, path, _names(first["module"], first["node"]))
+    for row in off if first is None else ():
+        message = f"differs from {against}, and no inner value tells from where on: {_measure(row)}"
+        yield _problem(DIFFERS, message, path, (row["name"],))
+    for each in document["wiring"]["differences"]:
+        if first is None or each["node"] != first["node"]:
+            message = f"{each['node']}: {each['found']}, and {each['expected']} in {against}"
+            names = _names(each["module"], each["node"])
+            yield _problem(CHANGED, message, path, names)
+    for row in document["modules"]:
+        if row["verdict"] == "differs" and first is not None and row["module"] not in (None, first["module"]):
+            message = f"{row['module']}: its values are not there; the two part in {first['module'] or first['node']}"
+            yield _problem(BEHIND, message, path, (row["module"],))
+    for row in document["outputs"]:
+        if row["verdict"] == "not-compared":
+            message = f"output {row['name'] or 'that only the other side has'}: not compared with {against}"
+            yield _problem(LOST, message, path, _names(row["name"]))
+    if not document["outputs"]:
+        yield _problem(LOST, f"there is no output to compare with {against}", path, ())
+
+
+def _problem(question: Question, message: str, path: str, names: tuple[str, ...]) -> Problem:
+    return Problem(question.id, question.severity, message, path, names, is_answered=question is not LOST)
+
+
+def _measure(row: Mapping[str, Any]) -> str:
+    """An output, and how far it is off."""
+    off = row["signal_to_error_db"]
+    return f"output {row['name']}" if off is None else f"output {row['name']} at {off:.0f} dB signal to error"
+
+
+def _names(*found: str | None) -> tuple[str, ...]:
+    return tuple(each for each in found if each)
 
 
 def _unreadable(path: str, error: str) -> Problem:

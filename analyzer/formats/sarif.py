@@ -16,7 +16,7 @@ from analyzer.account.ledger import Severity
 from analyzer.documents.base import Head
 from analyzer.formats.json import to_document
 from analyzer.formats.options import RenderOptions
-from analyzer.formats.problems import BUDGET, Problem, list_problems
+from analyzer.formats.problems import BUDGET, QUESTIONS, Problem, Question, list_problems
 from analyzer.reports import Report
 from analyzer.text import format_many, printable, printable_name, shorten
 
@@ -31,7 +31,7 @@ Object = dict[str, Any]
 
 
 def render_sarif(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as SARIF: a result for each finding and each rule that failed.
+    """The report as SARIF: a result for each finding, each rule that failed, and each module that differs.
 
     What could not be answered, such as a rule without its baseline, is no result but a notification, and the
     invocation was not successful.
@@ -47,7 +47,10 @@ def render_sarif(report: Report | Head, options: RenderOptions | None = None) ->
 def _run(document: Mapping[str, Any], problems: Sequence[Problem]) -> Object:
     answers = [problem for problem in problems if problem.is_answered]
     shown = answers[:_MOST_RESULTS]
-    rules = [*map(_describe, EXPLANATIONS.values()), *_describe_budgets(problems)]
+    if document["command"] == "verify":
+        rules = [*map(_describe_question, QUESTIONS)]
+    else:
+        rules = [*map(_describe, EXPLANATIONS.values()), *_describe_budgets(problems)]
     numbers = {rule["id"]: number for number, rule in enumerate(rules)}
     notes = [_notify(problem, numbers) for problem in problems if not problem.is_answered]
     if len(answers) > len(shown):
@@ -106,6 +109,17 @@ def _describe(finding: Explanation) -> Object:
             "text": "\n\n".join(f"{title}:\n{text}" for title, text in parts),
             "markdown": "\n\n".join(f"**{title}**\n\n{text}" for title, text in parts),
         },
+    }
+
+
+def _describe_question(question: Question) -> Object:
+    return {
+        "id": question.id,
+        "name": question.id,
+        "shortDescription": {"text": question.title},
+        "fullDescription": {"text": question.meaning},
+        "defaultConfiguration": {"level": question.severity.value},
+        "help": {"text": f"{question.meaning} {question.mend}"},
     }
 
 

@@ -259,7 +259,7 @@ class Chart:
     """The key of that table; empty where the data are all there is."""
     title: str
     kind: str
-    """`tree`, `waterfall`, `bars`, `lines` or `steps`."""
+    """`tree`, `waterfall`, `bars`, `lines`, `steps` or `errors`."""
     data: Mapping[str, object] = field(default_factory=dict)
     summary: str = ""
     """What it shows, for who cannot see it."""

@@ -8,6 +8,7 @@ from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyCost
 from analyzer.pages.page import (
     Block,
     Cell,
+    Chart,
     Column,
     Detail,
     Fact,
@@ -34,6 +35,17 @@ def describe_verification(document: VerifyDocument) -> Page:
     )
 
 
+def _sides(document: VerifyDocument) -> Iterator[Fact]:
+    """What is held against what."""
+    if document.executions is None:
+        yield Fact("against", document.against)
+        return
+    ways = document.executions
+    for said, each in (("run", ways.model), ("against", ways.against)):
+        many = "" if each.nodes is None else f": {format_many(each.nodes, 'node')}"
+        yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{many}")
+
+
 def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:
@@ -56,7 +68,7 @@ def _answer(document: VerifyDocument) -> str:
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
-    yield Facts((Fact("against", document.against),), detail=Detail.FIRST)
+    yield Facts(tuple(_sides(document)), detail=Detail.FIRST)
     yield Notes(tuple(_told(document)), detail=Detail.FIRST)
     is_static = not document.inputs
     columns = (
@@ -70,32 +82,23 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         Row((each.name or "[only there]", *_cells(each), str(each.verdict))) for each in document.outputs
     )
     yield Table(columns, outputs, title="outputs", is_whole=True)
+    yield from _curve(document)
     inner = tuple(
-        Row(
-            (
-                each.value,
-                each.class_,
-                each.module or "",
-                *_cells(each),
-                str(each.verdict),
-            )
-        )
+        Row((each.value, each.class_, each.module or "", *_cells(each), str(each.verdict)))
         for each in document.modules
-        if each.verdict != "same"
     )
-    yield Table(
-        (
-            Column("value", Kind.NAME),
-            Column("operator", room=5),
-            Column("in", Kind.NAME, room=3),
-            *columns[1:],
-        ),
-        inner,
-        title="inner values that are not the same",
-        is_long=True,
-        brief=_BRIEF,
-        key="values",
+    titles = (
+        Column("value", Kind.NAME),
+        Column("operator", room=5),
+        Column("in", Kind.NAME, room=3),
+        *columns[1:],
     )
+    off = tuple(row for row, each in zip(inner, document.modules, strict=True) if each.verdict != "same")
+    title = "inner values that are not the same"
+    yield Table(titles, off, title=title, is_long=True, brief=_BRIEF, key="values")
+    if len(inner) > len(off):
+        title = "modules in the order of the run"
+        yield Table(titles, inner, title=title, is_long=True, key="modules", detail=Detail.MORE)
     if document.costs is not None:
         yield from _costs(document.costs)
     yield _differences(document)
@@ -104,6 +107,37 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
     yield _inputs(document)
 
 
+def _curve(document: VerifyDocument) -> Iterator[Block]:
+    """How far off each module's value is, in the order of the run, with a mark at the first that differs."""
+    points: list[list[object]] = [
+        [
+            each.module or each.value,
+            "" if each.value == each.module else each.value,
+            each.signal_to_error_db,
+            each.noise_db,
+            str(each.verdict),
+        ]
+        for each in document.modules
+    ]
+    first = None
+    if document.first is not None:
+        where = document.first.module or document.first.node
+        bad = [at for at, point in enumerate(points) if point[-1] == "differs"]
+        first = next((at for at in bad if points[at][0] == where), None)
+        if first is None:  # a part of a module, or none: it stands where the values end that are right
+            first = bad[0] if bad else len(points)
+            points.insert(first, [where, document.first.node, None, None, "differs"])
+    if len(points) < _FEWEST:
+        return
+    summary = (
+        "Signal to error in decibels of what each module gives, in the order of the run, above what rounding alone "
+        f"leaves.{f' The first that differs is {points[first][0]}.' if first is not None else ''}"
+    )
+    yield Chart("", "Error through the modules", "errors", {"points": points, "first": first}, summary)
+
+
+_FEWEST = 2
+"""Modules that make a curve."""
 _BRIEF = 5
 """Values and nodes that are named first: the answer says where the two part."""
 
@@ -175,6 +209,8 @@ def _told(document: VerifyDocument) -> Iterator[str]:
         said = f", {' and '.join(parts)}" if parts else ""
         other = "the other file" if _is_file(document.against) else "PyTorch's own weights"
         yield f"as it stands, beside {other}: {document.drift_db:.0f} dB signal to error{said}"
+    if document.executions is not None:
+        return
     yield "not a proof that the weights are a checkpoint's: reconcile says that"
 
 

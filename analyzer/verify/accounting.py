@@ -33,6 +33,8 @@ _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 _HANDING = frozenset({"Identity"})
+_FILLS = "ConstantOfShape"
+"""An operator whose attribute is a tensor: what it fills with."""
 _SKIP = frozenset({"SkipLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu", "Gelu"})
 _ACTIVE = frozenset(
     {
@@ -93,7 +95,8 @@ class _Account:
         self._stored = {tensor.name: tensor for tensor in self.graph.tensors if tensor.carrier in NAMED}
         bodies = {graph.parent for graph in self.ledger.model.graphs if graph.parent is not None}
         functions = {(each.domain, each.name) for each in self.ledger.model.functions}
-        carried = {tensor.node for tensor in self.graph.tensors if tensor.node is not None}
+        carried = {tensor.node: tensor for tensor in self.graph.tensors if tensor.node is not None}
+        self._carried = carried
         stored = {tensor.name for tensor in self.graph.tensors}
         self._opaque = {
             node.position
@@ -101,7 +104,7 @@ class _Account:
             if node.place in bodies
             or (node.domain, node.op_type) in functions
             or node.op_type in _RANDOM
-            or (node.position in carried and node.op_type != "Constant")
+            or (node.position in carried and node.op_type not in ("Constant", _FILLS))
         }
         self._opsets = dict(self.ledger.model.opsets)
         types = {given.name: given.dtype.name for given in self.graph.signature}
@@ -168,7 +171,13 @@ class _Account:
             return found
         if node.domain == "com.microsoft" and node.op_type in _SKIP:
             return self._take_apart(node, inputs)
-        return self._number_of(node.op_type, node.domain, inputs, {**node.integers, **node.settings})
+        settings: dict[str, object] = {**node.integers, **node.settings}
+        if node.op_type == _FILLS and node.position in self._carried:
+            fill = self._carried[node.position].payload.array()
+            if fill is None:
+                return f"opaque {id(self)} {node.position}"
+            settings["value"] = _constant(fill)
+        return self._number_of(node.op_type, node.domain, inputs, settings)
 
     def _size(self, value: str, start: int, end: int | None) -> str:
         """Of a part of a value's shape."""

@@ -19,8 +19,8 @@ from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
-from analyzer.verify.agreement import compare_values, decibel, worst
-from analyzer.verify.asked import QuantizerAnswer, TwinAnswer
+from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
+from analyzer.verify.asked import PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
@@ -164,6 +164,8 @@ class Bench:
         """What cannot be said of quantizers."""
         self.reading = Reading(rectifies=True, rounds="")
         """What the file is taken to mean."""
+        self.execution = PLAIN
+        self.tolerance = Tolerance()
         self.side.carrier = self.half
         self._taint()
         self.finder = Finder({})
@@ -199,7 +201,7 @@ class Bench:
                 break
         self.is_apart = is_apart
         self.off = {name for name, found in outputs.items() if found.verdict is Verdict.DIFFERS}
-        values, first, cause = self.find_first() if is_apart else ((), None, None)
+        values, first, cause = self.look_inside(is_apart=is_apart)
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and self.twin is not None:
             outputs, first, differences = self.look_at_codes(outputs)
@@ -223,6 +225,10 @@ class Bench:
             uncovered=(*notes, *self.uncovered(), *(f"a run that failed: {each}" for each in self.failed)),
             stamp=stamp,
         )
+
+    def look_inside(self, *, is_apart: bool) -> tuple[Sequence[Pairing], First | None, Difference | None]:
+        """What `find_first` finds, where outputs are apart."""
+        return self.find_first() if is_apart else ((), None, None)
 
     # The twin
 
@@ -371,7 +377,7 @@ class Bench:
     def _compare_once(self, feeds: Mapping[str, Array]) -> dict[str, Agreement]:
         ours = self.side.run(feeds)
         exact = self._again(feeds)
-        theirs = self.runner.run(self.subject, self.graph.outputs, feeds)
+        theirs = self.runner.run(self.subject, self.graph.outputs, feeds, execution=self.execution)
         places = match_outputs([*self.graph.outputs], theirs, ours)
         made = {}
         for name in self.graph.outputs:
@@ -383,7 +389,7 @@ class Bench:
             mine, yours = ours[place][1], theirs[name]
             if mine.dtype != yours.dtype and mine.dtype.kind == yours.dtype.kind == "f":
                 yours = yours.astype(mine.dtype)
-            found = compare_values(mine, yours, other, self.depths.get(name, 1))
+            found = compare_values(mine, yours, other, self.depths.get(name, 1), self.tolerance)
             if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED

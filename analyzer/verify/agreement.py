@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.model.content import Array
 from analyzer.verify.record import Agreement, Verdict
 
-_MARGIN = 32.0
-"""How many times the noise a difference may be: two files that sum in other orders have noise of their own each."""
+_STEPS = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}
+"""Rounding of a number, relative, by its bytes."""
 
 
-def compare_values(ours: Array | None, theirs: Array | None, others: Array | None, depth: int) -> Agreement:
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far apart two values may be, and still be the same."""
+
+    margin: float = 32.0
+    """How many times the noise: two files that sum in other orders have noise of their own each."""
+    step: float | None = None
+    """What one rounding is off by, relative; None for that of the values' type."""
+
+    def noise(self, scale: float, depth: int, itemsize: int = 4) -> float:
+        """No less than one rounding for each node that leads there, for a value of this size (root mean square)."""
+        step = _STEPS.get(itemsize, _STEPS[4]) if self.step is None else self.step
+        return step * scale * math.sqrt(max(depth, 1)) / 2
+
+
+_USUAL = Tolerance()
+
+
+def compare_values(
+    ours: Array | None, theirs: Array | None, others: Array | None, depth: int, tolerance: Tolerance = _USUAL
+) -> Agreement:
     """Compare a value of both sides.
 
     Args:
@@ -22,6 +43,7 @@ def compare_values(ours: Array | None, theirs: Array | None, others: Array | Non
         others: the same as `ours`, computed by other kernels in another order, whose difference is rounding; None
             where there is none.
         depth: nodes that lead to it: rounding grows with the square root of so many steps.
+        tolerance: how many times the noise is still the same.
     """
     if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype.kind not in "biuf":
         return Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -38,9 +60,9 @@ def compare_values(ours: Array | None, theirs: Array | None, others: Array | Non
     a, b = a[finite], b[finite]
     error = float(np.abs(a - b).max(initial=0.0))
     scale = float(np.sqrt(np.mean(a * a))) if a.size else 0.0
-    noise = _noise(ours, others, scale, depth)
+    noise = _noise(ours, others, tolerance.noise(scale, depth, ours.dtype.itemsize))
     off = float(np.sqrt(np.mean((a - b) ** 2))) if a.size else 0.0
-    is_same = off <= _MARGIN * noise
+    is_same = off <= tolerance.margin * noise
     return Agreement(
         error, decibel(scale, off), decibel(scale, noise), Verdict.SAME if is_same else Verdict.DIFFERS
     )
@@ -52,13 +74,12 @@ def _whole(ours: Array, theirs: Array) -> Agreement:
     return Agreement(error, None, None, Verdict.SAME if not error else Verdict.DIFFERS)
 
 
-def _noise(ours: Array, others: Array | None, scale: float, depth: int) -> float:
-    """Root mean square of rounding: what was measured, and no less than that of one rounding for each step."""
-    step = {2: 2.0**-10, 8: 2.0**-52}.get(ours.dtype.itemsize, 2.0**-23)
-    least = step * scale * math.sqrt(max(depth, 1)) / 2
+def _noise(ours: Array, others: Array | None, least: float) -> float:
+    """Root mean square of rounding: what was measured, and no less than this."""
     if others is None or others.shape != ours.shape:
         return least
-    difference = ours.astype(np.float64) - others.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        difference = ours.astype(np.float64) - others.astype(np.float64)
     difference = difference[np.isfinite(difference)]
     return max(least, float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from analyzer.timing.request import Optimization
+from analyzer.timing.running.providers import CPU, short_name
 from analyzer.verify.prints import Print
 
 
@@ -20,6 +22,8 @@ class Apart(msgspec.Struct, frozen=True, array_like=True):
     """Elements that are finite in the second one, and not in the first."""
     largest: float
     """The largest finite element of the second one."""
+    gained: int = 0
+    """Elements that are finite in the first one, and not in the second."""
 
 
 class QuantizerAnswer(msgspec.Struct, frozen=True):
@@ -92,6 +96,24 @@ BEFORE = "/before"
 """Behind the name of a value that something else stands in the place of."""
 
 
+class Execution(msgspec.Struct, frozen=True):
+    """How onnxruntime is to run a file."""
+
+    optimization: Optimization = Optimization.NONE
+    """How far it may rewrite the graph first."""
+    provider: str = CPU
+    """The execution provider, as onnxruntime calls it."""
+
+    @property
+    def said(self) -> str:
+        """In words."""
+        return f"optimization {self.optimization.value} on {short_name(self.provider)}"
+
+
+PLAIN = Execution()
+"""Each node by itself, on the processor."""
+
+
 class Given(msgspec.Struct, frozen=True):
     """A stored tensor that is to hold other numbers."""
 
@@ -109,8 +131,9 @@ class Question(msgspec.Struct, frozen=True):
     feeds: list[dict[str, object]] = []
     """The fields of `Feed`."""
     seed: int = 0
-    level: str = "ORT_DISABLE_ALL"
-    """Of onnxruntime's optimizations."""
+    execution: Execution = PLAIN
+    optimized: str = ""
+    """The file that the graph is written to as onnxruntime would run it."""
     wanted: list[str] = []
     """Values of the main graph; those that are no outputs are made outputs."""
     target: str = ""
@@ -131,14 +154,15 @@ class Question(msgspec.Struct, frozen=True):
     """A file whose values of the same names are held against these."""
     other_home: str = ""
     """As `home`."""
+    other_execution: Execution = PLAIN
     rewritten: str = ""
     """The file that the model is written to with other numbers in it, which `given` holds."""
     state: list[Given] = []
     """What these are, in their order."""
     rounded_to: str = ""
     """The half-precision type that all other stored floats are rounded to; empty where they stay."""
-    shaken: bool = False
-    """Whether each stored float is moved by a unit in its last place, up or down."""
+    shaken: float = 0.0
+    """By how much of itself each stored float is moved, up or down; 0 where they stay."""
     patch: Patch | None = None
     """Something else in the model, before it runs."""
     tries: list[Patch] = []
@@ -159,10 +183,24 @@ class TwinAnswer(msgspec.Struct, frozen=True):
     """Inputs, outputs and operator of each node of the main graph."""
 
 
+class OptimizedAnswer(msgspec.Struct, frozen=True):
+    """The graph as onnxruntime runs it."""
+
+    edges: list[tuple[list[str], list[str], str]]
+    """As of a twin; empty where onnxruntime keeps to itself what it has made."""
+    is_written: bool
+    """Whether the file is there."""
+    assigned: dict[str, int]
+    """How many nodes each provider took; empty where onnxruntime does not tell."""
+
+
 class Answer(msgspec.Struct, frozen=True):
     """One of these."""
 
     error: str = ""
+    refused: str = ""
+    """Why a provider does not run here: a sentence of ours."""
+    optimized: OptimizedAnswer | None = None
     places: list[int] = []
     """Of the values that were written."""
     prints: dict[str, Print] = {}

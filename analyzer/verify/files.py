@@ -116,7 +116,7 @@ class _Reference(FileSide):
         self.refused = ""
         self.rectified = 0
         own = Subject(path)
-        subject, edges = own, _edges(ledger)
+        subject, edges = own, edges_of(ledger)
         self.has_twin = is_coded(ledger) or bool(self.half)
         if self.has_twin:
             made, twin = runner.make_twin(path, self.half, rectify=True)
@@ -132,7 +132,7 @@ class _Reference(FileSide):
             self._made = {}
 
 
-def _edges(ledger: Ledger) -> Edges:
+def edges_of(ledger: Ledger) -> Edges:
     """What each node of the main graph reads, also in its bodies, and makes."""
     inner: dict[Place, set[str]] = {}
     for graph in reversed(ledger.model.graphs):

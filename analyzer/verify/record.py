@@ -5,6 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from analyzer.timing.request import Optimization
+
 
 class Verdict(enum.StrEnum):
     """What a comparison of two values says."""
@@ -132,6 +134,18 @@ class Costs:
 
 
 @dataclass(frozen=True, slots=True)
+class Executed:
+    """One of two ways in which one file ran."""
+
+    optimization: Optimization
+    """How far onnxruntime could rewrite the graph."""
+    provider: str
+    """The execution provider, as `--provider` names it."""
+    nodes: int | None
+    """Nodes of the graph that ran; None where they are those of the file, or onnxruntime does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyReport:
     """`verify`: whether two files compute the same."""
 
@@ -153,6 +167,8 @@ class VerifyReport:
     drift_db: float | None = None
     """Signal to error of the output that is off the most: the file as it stands, beside PyTorch with its own weights;
     infinite where nothing is off, None where nobody knows, or nobody asked."""
+    executions: tuple[Executed, Executed] | None = None
+    """How MODEL and the other side ran, where both are one file; else None."""
     stamp: str | None = None
 
     @property

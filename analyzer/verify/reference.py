@@ -28,7 +28,7 @@ from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import Feed, Fill
-from analyzer.verify.asked import BEFORE, Given, Patch, PatchNode, Setting
+from analyzer.verify.asked import BEFORE, PLAIN, Given, Patch, PatchNode, Setting
 from analyzer.verify.prints import Print
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Attempt, Value
@@ -38,6 +38,8 @@ Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
 
 _KINDS = {"small": (2, 7), "single": (1, 1)}
 """Batch and length of runs beside the first."""
+_SHAKEN = 2.0**-23
+"""By how much of itself a number is moved: a unit in its last place, as sums in another order are off by."""
 _MOST_SECONDS = 25.0
 """Of attempts."""
 _MOST_COVERING = 4
@@ -139,6 +141,8 @@ class FileSide:
         self._shapes, self._npz = shapes or Shapes(), npz
         self._state: dict[Given, Array] = {}
         self.carrier = ""
+        self.execution = PLAIN
+        self.shaken = _SHAKEN
         self._half = ""
         self._made: dict[bool, Subject] = {}
         self._stored = {tensor.name for tensor in self.graph.tensors}
@@ -248,7 +252,8 @@ class FileSide:
             ExportError: it does not run.
         """
         try:
-            found = self._runner.run(self._subject(precision), self.graph.outputs, feeds)
+            subject = self._subject(precision)
+            found = self._runner.run(subject, self.graph.outputs, feeds, execution=self.execution)
         except TimingError as error:
             raise ExportError(str(error)) from error
         if precision == "single":
@@ -299,7 +304,7 @@ class FileSide:
         empty = Print(0, (), False, 0, 0.0, 0.0, 0.0, 0.0, (), ())
         for call in calls:
             told(call, [prints.get(name, empty) for name in call.outputs if name])
-        return NodeRecording(() if attempt is not None else tuple(_subgraphs(self.calls)))
+        return NodeRecording(() if attempt is not None else tuple(subgraphs_of(self.calls)))
 
     def alternatives(
         self,
@@ -333,7 +338,7 @@ class FileSide:
         if isinstance(place, int):
             yield from of_node(self.calls[place], self._nodes, self.graph, numbers, self.carrier)
             return
-        module = next((each for each in _subgraphs(self.calls) if each.module == place), None)
+        module = next((each for each in subgraphs_of(self.calls) if each.module == place), None)
         if module is None or module.made is None:
             return
         made = self.calls[module.made].outputs[0]
@@ -350,7 +355,7 @@ class FileSide:
             return self._base
         if is_shaken not in self._made:
             self._made[is_shaken] = self._runner.rewrite(
-                self._base, self._state, self._half, shaken=is_shaken
+                self._base, self._state, self._half, shaken=self.shaken if is_shaken else 0.0
             )
         return self._made[is_shaken]
 
@@ -429,7 +434,7 @@ def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]
 _LAYER = re.compile(r"\d+")
 
 
-def _subgraphs(calls: Sequence[NodeCall]) -> list[Subgraph]:
+def subgraphs_of(calls: Sequence[NodeCall]) -> list[Subgraph]:
     """The scopes of all nodes and what holds them, in the order in which they end."""
     members: dict[str, list[NodeCall]] = {}
     for call in calls:

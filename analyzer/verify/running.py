@@ -18,9 +18,12 @@ from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import Feed
 from analyzer.verify.asked import (
+    PLAIN,
     Answer,
     Apart,
+    Execution,
     Given,
+    OptimizedAnswer,
     Patch,
     QuantizerAnswer,
     Question,
@@ -77,7 +80,7 @@ class Runner:
         arrays: Mapping[str, Array] | None = None,
         feeds: Sequence[Feed] = (),
         seed: int = 0,
-        level: str = "ORT_DISABLE_ALL",
+        execution: Execution = PLAIN,
         rounds: Sequence[QuantizerAnswer] = (),
     ) -> dict[str, Array]:
         """The wanted values that are arrays, by name.
@@ -88,14 +91,14 @@ class Runner:
             arrays: the inputs themselves, by name; None where `feeds` say how they are made.
             feeds: how inputs are made.
             seed: of what is drawn for them.
-            level: of onnxruntime's optimizations.
+            execution: how onnxruntime runs it.
             rounds: quantizers that a twin goes without, and that round all the same.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
         """
         target = Path(self._folder.name, "values.npz")
-        question = self._question(subject, wanted, arrays, feeds, seed, level)
+        question = self._question(subject, wanted, arrays, feeds, seed, execution)
         asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds))
         answer = self._ask(asked, subject.called)
         with np.load(target) as found:
@@ -108,22 +111,21 @@ class Runner:
         arrays: Mapping[str, Array] | None = None,
         feeds: Sequence[Feed] = (),
         seed: int = 0,
-        level: str = "ORT_DISABLE_ALL",
         patch: Patch | None = None,
     ) -> dict[str, Print]:
         """What is kept of the wanted values; arguments and errors as of `run`, and something else in the file."""
-        question = self._question(subject, wanted, arrays, feeds, seed, level)
+        question = self._question(subject, wanted, arrays, feeds, seed)
         return self._ask(msgspec.structs.replace(question, patch=patch), subject.called).prints
 
     def attempt(
         self, subject: Subject, patches: Sequence[Patch], arrays: Mapping[str, Array]
     ) -> list[Print | None]:
         """What is kept of what each would make; None of one that does not run. Errors as of `run`."""
-        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        question = self._question(subject, (), arrays)
         return self._ask(msgspec.structs.replace(question, tries=list(patches)), subject.called).tried
 
     def rewrite(
-        self, subject: Subject, state: Mapping[Given, Array], half: str = "", *, shaken: bool = False
+        self, subject: Subject, state: Mapping[Given, Array], half: str = "", *, shaken: float = 0.0
     ) -> Subject:
         """The same file with other numbers in its stored tensors, as long as the runner is open.
 
@@ -131,7 +133,7 @@ class Runner:
             subject: the file.
             state: what some of them are to hold.
             half: the type that all others are rounded to; empty where they stay.
-            shaken: whether all are then moved by a unit in their last place.
+            shaken: by how much of themselves all are then moved, up or down.
 
         Raises:
             TimingError: the file cannot be opened, or not within the limits.
@@ -139,27 +141,51 @@ class Runner:
         self._serial += 1
         target = Path(self._folder.name, f"rewritten{self._serial}.onnx")
         arrays = {f"{at}": each for at, each in enumerate(state.values())}
-        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        question = self._question(subject, (), arrays)
         asked = msgspec.structs.replace(
             question, rewritten=str(target), state=list(state), rounded_to=half, shaken=shaken
         )
         self._ask(asked, subject.called)
         return Subject(target, None, subject.called)
 
+    def optimize(self, subject: Subject, execution: Execution) -> tuple[Subject, OptimizedAnswer]:
+        """The graph as onnxruntime would run it, as long as the runner is open: no file where it keeps that to itself.
+
+        Raises:
+            TimingError: the provider is not there or does not start, or the file cannot be opened.
+        """
+        self._serial += 1
+        target = Path(self._folder.name, f"optimized{self._serial}.onnx")
+        question = self._question(subject, (), None, execution=execution)
+        answer = self._ask(msgspec.structs.replace(question, optimized=str(target)), subject.called)
+        assert answer.optimized is not None
+        return Subject(target, None, subject.called), answer.optimized
+
     def beside(
-        self, subject: Subject, other: Subject, wanted: Sequence[str], arrays: Mapping[str, Array]
+        self,
+        subject: Subject,
+        other: Subject,
+        wanted: Sequence[str],
+        arrays: Mapping[str, Array],
+        executions: tuple[Execution, Execution] = (PLAIN, PLAIN),
     ) -> dict[str, Apart]:
-        """How far the values of one name in two files are apart; errors as of `run`."""
-        question = self._question(subject, wanted, arrays, (), 0, "ORT_DISABLE_ALL")
+        """How far the values of one name in two files are apart, each run in its way; errors as of `run`."""
+        question = self._question(subject, wanted, arrays)
         home = "" if other.home is None else str(other.home)
-        asked = msgspec.structs.replace(question, other=str(other.path), other_home=home)
+        asked = msgspec.structs.replace(
+            question,
+            execution=executions[0],
+            other=str(other.path),
+            other_home=home,
+            other_execution=executions[1],
+        )
         return self._ask(asked, subject.called).apart
 
     def measure(
         self, subject: Subject, quantizers: Sequence[QuantizerAnswer], arrays: Mapping[str, Array]
     ) -> dict[str, Rounded]:
         """What the quantizers that a twin goes without would do to their values; errors as of `run`."""
-        question = self._question(subject, (), arrays, (), 0, "ORT_DISABLE_ALL")
+        question = self._question(subject, (), arrays)
         return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.called).rounded
 
     def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
@@ -180,9 +206,9 @@ class Runner:
         subject: Subject,
         wanted: Sequence[str],
         arrays: Mapping[str, Array] | None,
-        feeds: Sequence[Feed],
-        seed: int,
-        level: str,
+        feeds: Sequence[Feed] = (),
+        seed: int = 0,
+        execution: Execution = PLAIN,
     ) -> Question:
         given = Path(self._folder.name, "given.npz")
         if arrays is not None:
@@ -192,7 +218,7 @@ class Runner:
             home="" if subject.home is None else str(subject.home),
             feeds=[dataclasses.asdict(feed) for feed in feeds],
             seed=seed,
-            level=level,
+            execution=execution,
             wanted=list(wanted),
             given="" if arrays is None else str(given),
             names=[*(arrays or {})],
@@ -218,6 +244,8 @@ class Runner:
             self._child = None
             raise TimingError(f"{model}: onnxruntime ended its process, with exit code {code}")
         decoded = msgspec.json.decode(answer, type=Answer)
+        if decoded.refused:
+            raise TimingError(decoded.refused)
         if decoded.error:
             said = shorten(printable(decoded.error), 400)
             raise TimingError(f"{model}: onnxruntime does not run it: {said}; `onnxledger time` tells more")

@@ -12,15 +12,19 @@ import msgspec
 import numpy as np
 import onnx
 
+from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.request import Feed
+from analyzer.timing.running.providers import chain, check_installed, saves_graph
+from analyzer.timing.running.session import check_registered, level_of
 from analyzer.verify.asked import (
     BEFORE,
     Answer,
     Apart,
     Given,
+    OptimizedAnswer,
     Patch,
     PatchNode,
     QuantizerAnswer,
@@ -39,8 +43,6 @@ _FAR = 16.0
 _MOST_INLINE = 1_500_000_000
 _MOST_HELD = 8
 """Models that are kept as they were read."""
-_SHAKEN = 2.0**-23
-"""By how much of itself a number is moved: a unit in its last place, as sums in another order are off by."""
 
 
 def serve() -> None:
@@ -51,7 +53,9 @@ def serve() -> None:
     while (question := read_frame(sys.stdin.buffer)) is not None:
         asked = msgspec.json.decode(question, type=Question)
         try:
-            if asked.twin:
+            if asked.optimized:
+                answer = Answer(optimized=_optimize(held, asked))
+            elif asked.twin:
                 answer = Answer(twin=_make_twin(asked))
             elif asked.rewritten:
                 answer = _rewrite(asked)
@@ -65,6 +69,8 @@ def serve() -> None:
                 answer = Answer(places=_values(held, asked))
             else:
                 answer = Answer(prints=_prints(held, asked))
+        except TimingError as error:
+            answer = Answer(refused=str(error))
         except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
             answer = Answer(error=f"{type(error).__name__}: {error}")
         write_frame(answers, msgspec.json.encode(answer))
@@ -102,7 +108,17 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
     known = {output.name for output in proto.graph.output}
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
     options = _options(asked)
-    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, asked.level)
+    provider, available = asked.execution.provider, onnxruntime.get_available_providers()
+    check_installed(provider, available)
+    options.graph_optimization_level = level_of(asked.execution.optimization)
+    if asked.optimized:
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if saves_graph(provider):
+            options.optimized_model_filepath = asked.optimized
+            weights = f"{Path(asked.optimized).name}.data"
+            options.add_session_config_entry(
+                "session.optimized_model_external_initializers_file_name", weights
+            )
     try:
         payload = proto.SerializeToString()
     finally:
@@ -110,7 +126,27 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
         if nodes:
             del proto.graph.node[:]
             proto.graph.node.extend(nodes)
-    return onnxruntime.InferenceSession(payload, options, providers=["CPUExecutionProvider"])
+    # Without its fallback: it would run on the processor instead, and say so on stdout.
+    session = onnxruntime.InferenceSession(
+        payload, options, providers=chain(provider, available), enable_fallback=0
+    )
+    check_registered(provider, session.get_providers(), "")
+    return session
+
+
+def _optimize(held: _Held, asked: Question) -> OptimizedAnswer:
+    """Have onnxruntime write the graph that it runs."""
+    session = _session(held, asked, ())
+    target = Path(asked.optimized)
+    assigned: dict[str, int] = {}
+    if hasattr(session, "get_provider_graph_assignment_info"):  # since onnxruntime 1.24
+        for part in session.get_provider_graph_assignment_info():
+            assigned[part.ep_name] = assigned.get(part.ep_name, 0) + len(part.get_nodes())
+    if not target.is_file():
+        return OptimizedAnswer([], is_written=False, assigned=assigned)
+    graph = onnx.load(target, load_external_data=False).graph
+    edges = [([*node.input, *_captured(node)], [*node.output], node.op_type) for node in graph.node]
+    return OptimizedAnswer(edges, is_written=True, assigned=assigned)
 
 
 def _options(asked: Question) -> Any:
@@ -302,7 +338,9 @@ def _change_all(proto: Any, done: set[str], asked: Question) -> None:
         if asked.shaken and array.size > 1:
             signs = random.choice(np.array([-1.0, 1.0], array.dtype), array.shape)
             with np.errstate(over="ignore", invalid="ignore"):
-                array = np.where(np.abs(array) < HUGE, array * (1 + array.dtype.type(_SHAKEN) * signs), array)
+                array = np.where(
+                    np.abs(array) < HUGE, array * (1 + array.dtype.type(asked.shaken) * signs), array
+                )
         tensor.CopyFrom(onnx.numpy_helper.from_array(np.asarray(array), tensor.name))
 
     def walk(graph: Any) -> None:
@@ -465,7 +503,9 @@ def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
     """Values of one name in two files, so many at a time that memory stays bounded."""
     found: dict[str, Apart] = {}
     waiting, many = list(asked.wanted), 32
-    other = msgspec.structs.replace(asked, model=asked.other, home=asked.other_home)
+    other = msgspec.structs.replace(
+        asked, model=asked.other, home=asked.other_home, execution=asked.other_execution
+    )
     while waiting:
         some, waiting = waiting[:many], waiting[many:]
         ours = dict(_run(held, asked, some))
@@ -482,7 +522,7 @@ def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
 def _apart(ours: Array, theirs: Array) -> Apart:
     a, b = ours.astype(np.float64).reshape(-1), theirs.astype(np.float64).reshape(-1)
     finite = np.isfinite(b)
-    lost = int((finite & ~np.isfinite(a)).sum())
+    lost, gained = int((finite & ~np.isfinite(a)).sum()), int((~finite & np.isfinite(a)).sum())
     both = finite & np.isfinite(a)
     a, b = a[both], b[both]
     off = np.abs(a - b)
@@ -494,6 +534,7 @@ def _apart(ours: Array, theirs: Array) -> Apart:
         float(off.max(initial=0.0)),
         lost,
         largest,
+        gained,
     )
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import formula_reports
 import models
 import onnx
 import pages
+import reports
 import timings
 from onnx import numpy_helper
 
@@ -19,7 +21,10 @@ from analyzer.comparison import compare_ledgers
 from analyzer.formats import to_document
 from analyzer.reports import Inspection, ReconcileReport, Report, SurveyReport
 from analyzer.survey import survey_models
+from analyzer.timing.request import Optimization
 from analyzer.timing.side_by_side import compare_timings
+from analyzer.verify.record import Agreement, Executed, First, Pairing, VerifyReport
+from analyzer.verify.record import Verdict as Verified
 
 __all__ = ["KINDS", "make_page"]
 
@@ -112,6 +117,34 @@ def _counted(_: Path) -> _Made:
     return formula_reports.compared(), ()
 
 
+def _verified(folder: Path) -> _Made:
+    """Layers that are right, one that is not, and those behind it; names as long as they come."""
+    report = reports.verification(folder)
+    assert isinstance(report, VerifyReport)
+    values = tuple(
+        Pairing(f"{name}.out", name, "", "Linear", name, Agreement(10 ** (-db / 20), db, 126.0, verdict))
+        for at in range(12)
+        for name, db, verdict in [
+            (f"encoder.layer.{at}.feed_forward.output", 130.0, Verified.SAME)
+            if at < 8
+            else (f"encoder.layer.{at}.feed_forward.output", 30.0 - at, Verified.DIFFERS)
+        ]
+    )
+    first = First(
+        "encoder.layer.8.feed_forward.output", "norm", "norm: epsilon 0.05, and epsilon 1e-05 in the other"
+    )
+    return replace(report, values=values, first=first), ()
+
+
+def _the_same(folder: Path) -> _Made:
+    """Two runs of one file that are the same."""
+    report, _ = _verified(folder)
+    assert isinstance(report, VerifyReport)
+    same = replace(report.outputs[0], agreement=report.values[0].agreement)
+    runs = (Executed(Optimization.ALL, "cpu", 113), Executed(Optimization.NONE, "cpu", None))
+    return replace(report, outputs=(same,), values=report.values[:8], first=None, executions=runs), ()
+
+
 KINDS: Mapping[str, Callable[[Path], _Made]] = {
     "inspect": _inspected,
     "beside": _beside,
@@ -123,4 +156,6 @@ KINDS: Mapping[str, Callable[[Path], _Made]] = {
     "sweep": _swept,
     "compare_time": _times_compared,
     "formula": _counted,
+    "verify": _verified,
+    "same": _the_same,
 }

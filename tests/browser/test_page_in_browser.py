@@ -134,6 +134,17 @@ def test_the_pages_of_a_long_table_hold_every_row_once(visit: chromium.Visitor, 
     assert sorted(names) == sorted(tensor["name"] for tensor in document["tensors"])
 
 
+def test_the_curve_of_errors_is_drawn_and_ends_with_a_word_where_nothing_differs(
+    visit: chromium.Visitor, made: Made
+) -> None:
+    marked, plain = (visit(made(kind)).page.locator("figure.chart-errors") for kind in ("verify", "same"))
+
+    for figure in (marked, plain):
+        assert inquiries.count_colours(figure.locator("canvas")) > 10
+    expect(marked.locator(".state")).to_have_text("")
+    expect(plain.locator(".state")).to_have_text("No module differs by more than rounding.")
+
+
 def test_the_chart_is_sized_grouped_and_coloured_as_one_chooses(
     visit: chromium.Visitor, small: Small
 ) -> None:

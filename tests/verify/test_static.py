@@ -178,6 +178,20 @@ def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Pat
     assert (shaped.returncode, shaped.stdout) == (2, "")
 
 
+@pytest.mark.parametrize(("other", "code"), [(1, 0), (2, 2)], ids=["the same number", "another"])
+def test_what_a_shape_is_filled_with_is_part_of_what_is_computed(
+    tmp_path: Path, other: int, code: int
+) -> None:
+    text = """
+        <ir_version: 10, opset_import: ["" : 20]>
+        net (float[n, 4] x) => (int64[n, 4] y)
+        { s = Shape(x) y = ConstantOfShape <value = int64[1] {%d}> (s) }
+    """
+    one, two = (save(tmp_path, text_model(text % fill), f"{at}.onnx") for at, fill in enumerate((1, other)))
+
+    assert ask(one, two)[0] == code
+
+
 def of_opset(text: str, version: int) -> onnx.ModelProto:
     proto = text_model(text, {})
     for each in proto.opset_import:

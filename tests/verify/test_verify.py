@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
@@ -152,6 +153,29 @@ def test_text_says_where_they_part_in_its_first_lines(original: Path, tmp_path: 
     ).stdout
 
     assert "DIFFERS from norm on" in lines.splitlines()[1]
+
+
+def test_one_run_writes_what_ci_reads_and_its_code_is_that_of_the_answer(
+    original: Path, tmp_path: Path
+) -> None:
+    proto = model()
+    epsilon(proto)
+    outputs = ("-o", tmp_path / "r.xml", "-o", tmp_path / "r.sarif")
+
+    bad = run_here(
+        "verify", save(tmp_path, proto, "b.onnx"), "--against", original, "--shape", "n=6", *outputs
+    )
+    cases = [*ElementTree.fromstring((tmp_path / "r.xml").read_text()).iter("testcase")]
+    (run,) = json.loads((tmp_path / "r.sarif").read_text())["runs"]
+    good = run_here("verify", original, "--against", original, "--shape", "n=6", *outputs)
+    quiet = json.loads((tmp_path / "r.sarif").read_text())["runs"][0]
+
+    assert (bad.returncode, good.returncode) == (1, 0)
+    failed = {case.get("name"): each.get("message") for case in cases for each in case.iter("failure")}
+    assert "epsilon 0.05" in str(failed["output y"])
+    assert "epsilon 0.05" in run["results"][0]["message"]["text"]
+    assert (quiet["results"], quiet["invocations"][0]["executionSuccessful"]) == ([], True)
+    assert not [*ElementTree.fromstring((tmp_path / "r.xml").read_text()).iter("failure")]
 
 
 def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.text import (
@@ -59,6 +60,8 @@ class Box:
     """How many groups it stands for."""
     roles: tuple[tuple[str, float], ...] = ()
     """What its learned tensors do, and the part of them that does it, the largest first."""
+    is_marked: bool = False
+    """Whether it is to stand out."""
 
     @property
     def cards(self) -> int:
@@ -75,6 +78,44 @@ class Box:
 
 def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     """The box of a vertex."""
+    box = _make_plain(graph, vertex)
+    mark = graph.nodes[vertex].get("mark")
+    if mark is None:
+        return box
+    where, said = map(printable, mark)
+    texts = ("differs from here on", _tail(where), *_wrap(said))
+    return replace(
+        box,
+        lines=(*box.lines, *(Label(text, 11, "mark") for text in texts)),
+        tooltip=f"{box.tooltip}\ndiffers from {where} on: {said}",
+        is_marked=True,
+    )
+
+
+_MOST_LINES = 3
+"""Lines that say why a box is marked; the tooltip has all of it."""
+
+
+def _tail(path: str) -> str:
+    """A path without its first parts, where it is long.
+
+    >>> _tail("encoder.layer.1"), _tail("bert.encoder.layer.1.intermediate.intermediate_act_fn")
+    ('encoder.layer.1', '…layer.1.intermediate.intermediate_act_fn')
+    """
+    rest = path
+    while len(rest) > _LONGEST and "." in rest:
+        rest = rest.partition(".")[2]
+    return shorten(rest if rest == path else f"…{rest}", _LONGEST)
+
+
+def _wrap(text: str) -> list[str]:
+    """A sentence in lines as long as a name may be."""
+    lines = textwrap.wrap(text, _LONGEST)
+    rest = " ".join(lines[_MOST_LINES - 1 :])
+    return [*lines[: _MOST_LINES - 1], *([shorten(rest, _LONGEST)] if rest else [])]
+
+
+def _make_plain(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
     attributes, whole = graph.nodes[vertex], graph.graph["parameters"]
     name = printable(attributes["name"])
     title = shorten(name, _LONGEST)
@@ -141,7 +182,7 @@ def _short_share(part: int, whole: int) -> str:
 def text_width(text: str, size: float, style: str = "") -> float:
     """About how wide a text is, in whatever sans-serif font is at hand; rather too much than too little."""
     widths = sum(map(_character_width, text))
-    return widths * size * (1.16 if style == "name" else 1.0)
+    return widths * size * (1.16 if style in ("name", "mark") else 1.0)
 
 
 def _character_width(character: str) -> float:

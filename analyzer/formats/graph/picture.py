@@ -3,21 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.inference import open_inference
-from analyzer.errors import CostError
+from analyzer.errors import CostError, UsageError
 from analyzer.graph.collapse import collapse_graph
 from analyzer.pages.inspect import say_dims
+from analyzer.text import printable_name
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a picture says of one place of the model."""
+
+    node: str
+    """A node, by its name or by a value that it makes."""
+    module: str
+    """The scope of it, as a report has it; empty where that is not known."""
+    said: str
+    """Why it is marked."""
+
+
 def draw_groups(
-    ledger: Ledger, labels: Labels | None = None, *, fold: bool = True, learned: bool = True
+    ledger: Ledger,
+    labels: Labels | None = None,
+    *,
+    fold: bool = True,
+    learned: bool = True,
+    mark: Mark | None = None,
 ) -> nx.MultiDiGraph[Any]:
     """What `onnxledger graph MODEL -o model.svg` draws: as `collapse_graph`, with what a picture says besides.
 
@@ -26,16 +45,45 @@ def draw_groups(
         labels: which group each entry and node is in; None takes `label_picture`.
         fold: make one box of numbered neighbours that hold the same.
         learned: leave out groups that hold nothing learned.
+        mark: a place that is to stand out.
 
     Raises:
-        UsageError: the key of the groups says nothing of nodes; or `learned`, and there are too many groups.
+        UsageError: the key of the groups says nothing of nodes; or `learned`, and there are too many groups; or no box
+            has what is to be marked.
     """
-    graph = collapse_graph(ledger, labels or label_picture(ledger), fold=fold, learned=learned)
+    labels = labels or label_picture(ledger)
+    graph = collapse_graph(ledger, labels, fold=fold, learned=learned)
+    if mark is not None:
+        _find_box(graph, ledger, labels, mark)["mark"] = (mark.module or mark.node, mark.said)
     shapes = _shapes(ledger)
     for _, _, attributes in graph.edges(data=True):
         known = dict.fromkeys(shapes[name] for name in attributes["values"] if name in shapes)
         attributes["drawn"] = next(iter(known), "") if attributes["kind"] == "flow" else ""
     return graph
+
+
+def _find_box(graph: nx.MultiDiGraph[Any], ledger: Ledger, labels: Labels, mark: Mark) -> dict[str, Any]:
+    """The attributes of the group that holds a place; else of the one that its module is a part of.
+
+    Raises:
+        UsageError: none does.
+    """
+    nodes = ledger.model.graphs[0].nodes
+    node = next((each for each in nodes if mark.node in (each.name, *each.outputs)), None)
+    own = () if node is None or labels.nodes is None else (" / ".join(labels.nodes[node.place]),)
+    parts = mark.module.split(".") if mark.module else []
+    for name in (*own, *(".".join(parts[:many]) for many in range(len(parts), 0, -1))):
+        for _, attributes in graph.nodes(data=True):
+            if attributes["kind"] == "group" and name in attributes["members"]:
+                return attributes
+    where = printable_name(mark.module or mark.node)
+    if node is None and not parts:
+        raise UsageError(
+            f"--mark: names {where}, which {ledger.model.path} does not have; mark the file that was verified"
+        )
+    raise UsageError(
+        f"--mark: {where} is in no box of this picture; draw all with --all, or with another --depth"
+    )
 
 
 def label_picture(ledger: Ledger, by: str | None = None, depth: int | None = None) -> Labels:

@@ -52,6 +52,8 @@ LIGHT: Mapping[str, Mapping[str, str]] = {
     "group": {"fill": "#f6f8fa", "stroke": "#c4ccd4"},
     "empty": {"fill": "#ffffff", "stroke": "#c4ccd4", "stroke-dasharray": "3 3"},
     "end": {"fill": "#ddf4ff", "stroke": "#54aeff"},
+    "marked": {"fill": "#fff5f4", "stroke": "#cf222e", "stroke-width": "2.5"},
+    "mark": {"fill": "#a40e26", "font-weight": "600"},
     "track": {"fill": "#dfe4e9"},
     "halo": {"fill": "#ffffff"},
     "flow": {"fill": "none", "stroke": "#8c959f", "stroke-width": "1.3"},
@@ -71,6 +73,8 @@ _DARK: Mapping[str, Mapping[str, str]] = {
     "group": {"fill": "#161b22", "stroke": "#3d444d"},
     "empty": {"fill": "#0d1117", "stroke": "#3d444d"},
     "end": {"fill": "#10243e", "stroke": "#1f6feb"},
+    "marked": {"fill": "#2c1618", "stroke": "#ff7b72"},
+    "mark": {"fill": "#ff9f97"},
     "track": {"fill": "#2f353d"},
     "halo": {"fill": "#0d1117"},
     "flow": {"stroke": "#7d8590"},
@@ -213,7 +217,8 @@ class _Drawing:
         group = ET.SubElement(self.root, "g")
         ET.SubElement(group, "title").text = box.tooltip
         for card in range(box.cards, -1, -1):
-            self._rect(group, box.style, (x + card * _CARD, y + card * _CARD), box.size, 7.0)
+            style = "marked" if box.is_marked and not card else box.style
+            self._rect(group, style, (x + card * _CARD, y + card * _CARD), box.size, 7.0)
         below = y + INSET
         for line in box.lines:
             below += line.size + LEADING

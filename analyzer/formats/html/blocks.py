@@ -156,7 +156,7 @@ class Chart:
     key: str
     title: str
     kind: str
-    """A function of the script: tree, waterfall, bars, lines, steps."""
+    """A function of the script: tree, waterfall, bars, lines, steps, errors."""
     data: Mapping[str, Any]
     summary: str
     """What it shows, for who cannot see it."""

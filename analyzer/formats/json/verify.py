@@ -6,7 +6,7 @@ import math
 
 from analyzer.documents import verify as records
 from analyzer.formats.json.parts import Fields, head
-from analyzer.verify.record import Agreement, Costs, VerifyReport
+from analyzer.verify.record import Agreement, Costs, Executed, VerifyReport
 
 
 def document_verification(report: VerifyReport) -> records.VerifyDocument:
@@ -44,6 +44,7 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
             )
             for each in report.values
         ],
+        executions=None if report.executions is None else _executions(*report.executions),
         drift_db=_finite(report.drift_db),
         costs=None if report.costs is None else _costs(report.costs),
         inputs=[
@@ -54,6 +55,14 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
         ],
         uncovered=list(report.uncovered),
     )
+
+
+def _executions(ours: Executed, theirs: Executed) -> records.VerifyExecutions:
+    ran, other = (
+        records.VerifyExecution(optimization=each.optimization, provider=each.provider, nodes=each.nodes)
+        for each in (ours, theirs)
+    )
+    return records.VerifyExecutions(model=ran, against=other)
 
 
 def _costs(costs: Costs) -> records.VerifyCosts:

@@ -271,11 +271,7 @@ def _options(request: Request, folder: Path, target: Path | None, *, profiled: b
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _WARNINGS
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL  # so that kernels do not overlap
-    level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[request.optimization], None)
-    if level is not None:  # onnxruntime 1.23 has no level between extended and all
-        options.graph_optimization_level = level
-    else:
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.graph_optimization_level = level_of(request.optimization)
     if request.threads is not None:
         options.intra_op_num_threads = request.threads
     for library in request.libraries:
@@ -288,6 +284,14 @@ def _options(request: Request, folder: Path, target: Path | None, *, profiled: b
     if target is not None:
         _write_to(options, target)
     return options
+
+
+def level_of(optimization: Optimization) -> Any:
+    """The level as onnxruntime calls it; 1.23 has none between extended and all."""
+    import onnxruntime
+
+    levels = onnxruntime.GraphOptimizationLevel
+    return getattr(levels, _LEVELS[optimization], levels.ORT_ENABLE_EXTENDED)
 
 
 def _write_to(options: Any, target: Path) -> None:

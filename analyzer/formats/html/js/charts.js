@@ -315,6 +315,53 @@ const addLines = (host, data, grid) => {
   addChart(host, ["ms"], options, describe);
 };
 
+/** Signal to error along the modules: the higher, the nearer to the other side; what rounding leaves is a line of its own. */
+const addErrors = (host, data) => {
+  const { points, first } = data;
+  const known = points.flatMap(([, , error, noise]) => [error, noise]).filter((value) => value !== null);
+  const top = Math.ceil((Math.max(20, ...known) + 10) / 30) * 30;
+  const low = Math.floor(Math.min(0, ...known) / 30) * 30;
+  const gap = Math.ceil(points.length / Math.max(4, host.clientWidth / 80)); // labels stand beside each other
+  const tail = (name) => { // the last parts of a path, which tell modules apart
+    let rest = name;
+    while (rest.length > 24 && rest.includes(".")) rest = rest.slice(rest.indexOf(".") + 1);
+    return rest.length > 24 ? `…${rest.slice(-23)}` : rest === name ? name : `…${rest}`;
+  };
+  const isWrong = ([, , , , verdict]) => verdict === "differs";
+  const marks = (wanted, height) => points.flatMap((point, index) => (wanted(point) ? [[index, height(point)]] : []));
+  const names = ["signal to error", "what rounding leaves", "no error to measure", "differs"];
+  const options = () => {
+    const [ink, soft, right, wrong, noisy, panel] = ["ink", "soft", "s0", "bad", "s1", "panel"].map(colour);
+    const label = { show: true, color: wrong, fontWeight: 600, position: "end", distance: 5, align: first > points.length / 2 ? "right" : "left", formatter: () => `first that differs: ${points[first][0]}`, width: host.clientWidth / 2, overflow: "truncate" };
+    const isOpen = ([, , error, noise, verdict]) => error === null && verdict === "same";
+    const series = [
+      { type: "line", name: names[0], z: 3, symbol: "circle", symbolSize: 6, color: right, lineStyle: { width: 2 }, data: points.map((point) => (isWrong(point) ? point[2] ?? low : point[2])) },
+      { type: "line", name: names[1], z: 2, symbol: "none", connectNulls: true, color: noisy, lineStyle: { type: "dashed", width: 1.5 }, data: points.map(([, , , noise]) => noise) },
+      { type: "scatter", name: names[2], z: 4, symbol: "circle", symbolSize: 7, itemStyle: { color: panel, borderColor: right, borderWidth: 1.5 }, data: marks(isOpen, ([, , , noise]) => noise ?? top) },
+      { type: "scatter", name: names[3], z: 5, symbol: "diamond", symbolSize: 13, color: wrong, data: marks(isWrong, ([, , error]) => error ?? low) },
+    ].filter(({ data }) => data.some((value) => value !== null));
+    if (first !== null) series[0].markLine = { silent: true, symbol: "none", lineStyle: { color: wrong, type: "solid", width: 1.5 }, label, data: [{ xAxis: first }] };
+    const icons = { [names[0]]: "roundRect", [names[1]]: "roundRect", [names[2]]: "circle", [names[3]]: "diamond" };
+    return {
+      note: first === null ? "No module differs by more than rounding." : "",
+      grid: { left: points.length > 6 ? 56 : 8, right: 16, top: host.clientWidth < 560 ? 82 : 60, bottom: 8, containLabel: true },
+      legend: { left: 8, top: 0, itemWidth: 18, itemHeight: 9, itemGap: 18, textStyle: { color: ink }, selectedMode: false, data: series.map(({ name }) => ({ name, icon: icons[name] })) },
+      xAxis: { type: "category", data: points.map(([name]) => tail(name)), ...axis(), axisTick: { show: false }, axisLabel: { color: ink, rotate: points.length > 6 ? 38 : 0, interval: gap - 1 }, splitLine: { show: false } },
+      yAxis: { type: "value", min: low, max: top, interval: 30, ...axis(), axisLabel: { color: soft, formatter: "{value} dB" } },
+      series,
+    };
+  };
+  const describe = (event) => {
+    if (event.componentType !== "series") return null;
+    const index = Array.isArray(event.value) ? event.value[0] : event.dataIndex;
+    const [name, value, error, noise, verdict] = points[index];
+    const said = { same: "no further apart than rounding", differs: "differs", "not-compared": "not compared" }[verdict];
+    const numbers = [error === null ? null : `${error.toFixed(0)} dB signal to error`, noise === null ? null : `${noise.toFixed(0)} dB by rounding alone`];
+    return [name, value, said, ...numbers].filter(Boolean).join("\n");
+  };
+  addChart(host, ["dB"], options, describe);
+};
+
 const addSteps = (host, data) => {
   const tint = (group) => colour(`s${group % 6}`);
   const most = data.bars.reduce((best, [, bytes], place) => (bytes > data.bars[best][1] ? place : best), 0);

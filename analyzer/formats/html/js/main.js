@@ -15,6 +15,7 @@ const kinds = {
   bars: (host, data) => addBars(host, data, grids.get(data.grid)),
   lines: (host, data) => addLines(host, data, grids.get(data.grid)),
   steps: addSteps,
+  errors: addErrors,
 };
 
 for (const host of document.querySelectorAll("figure.chart")) {

@@ -1,0 +1,201 @@
+"""A ledger and two ways to run its file -> a verification: is it the same in both, and if not, from where on?
+
+onnxruntime rewrites a graph before it runs it, by its level of optimization and for each execution provider. Values
+that both graphs still have by name are compared as they are, in the order of the file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+from analyzer.account.ledger import Ledger
+from analyzer.errors import UsageError
+from analyzer.model.content import Array
+from analyzer.process.child import Limits
+from analyzer.text import format_many, printable
+from analyzer.timing.inputs.sizes import Shapes
+from analyzer.timing.running.providers import CPU, short_name
+from analyzer.verify.against import Bench, Known, Reading, half_of, is_coded
+from analyzer.verify.agreement import Tolerance, decibel
+from analyzer.verify.asked import PLAIN, Apart, Execution, OptimizedAnswer
+from analyzer.verify.files import edges_of
+from analyzer.verify.given import GivenInputs
+from analyzer.verify.record import Agreement, Difference, Executed, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.reference import FileSide, subgraphs_of
+from analyzer.verify.running import Runner, Subject
+from analyzer.verify.verify import local_path, name_node
+
+_HALF = Tolerance(margin=4.0, step=2.0**-10)
+_CODED = Tolerance(margin=4.0)
+_SHAKEN_CODES = 2.0**-18
+"""By how much of itself each number is moved where values are rounded to codes: 32 units in the last place, so that as
+many codes flip as two orders of a sum could have flip, and more."""
+
+
+def verify_executions(
+    ledger: Ledger,
+    ours: Execution,
+    theirs: Execution = PLAIN,
+    shapes: Shapes | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    limits: Limits | None = None,
+    stamp: str | None = None,
+    given: GivenInputs | None = None,
+) -> VerifyReport:
+    """Run one file in two ways on the same inputs, and compare outputs; where they differ, find the first module.
+
+    Nothing is taken out of the file: codes and half precision are computed with as they stand.
+
+    Args:
+        ledger: of the file.
+        ours: how MODEL runs.
+        theirs: how the other side runs.
+        shapes: sizes of axes.
+        seeds: of inputs, a run each.
+        limits: of all runs.
+        stamp: when.
+        given: inputs that are read; those that it lacks are made.
+
+    Raises:
+        TimingError: a provider is not there, or the file does not run on it, or not within the limits.
+        UsageError: inputs cannot be made, or the two ways are one.
+    """
+    if ours == theirs:
+        raise UsageError(
+            f"both runs of the file are of {ours.said}; name another --optimization or --provider"
+        )
+    own = Subject(local_path(ledger))
+    with Runner(limits or Limits()) as runner:
+        ways = [_Way(runner, own, execution) for execution in (ours, theirs)]
+        npz = None if given is None else given.npz
+        side = FileSide(ledger, runner, own, own, edges_of(ledger), shapes, npz)
+        side.execution = theirs
+        side.shaken = _SHAKEN_CODES if is_coded(ledger) else side.shaken
+        bench = _WayBench(ledger, side, runner, ways)
+        if given is not None:
+            bench.files = given.files
+            if side.is_given:
+                bench.give(given)
+        path = str(ledger.model.path)
+        report = bench.verify(f"{path} with {theirs.said}", seeds, [*bench.notes()], None, stamp)
+    return dataclasses.replace(report, executions=(ways[0].executed, ways[1].executed))
+
+
+class _Way:
+    """One way to run the file."""
+
+    def __init__(self, runner: Runner, own: Subject, execution: Execution) -> None:
+        self.execution = execution
+        self.inner, self.inside = own, execution
+        """What hands inner values out, and how it runs: the graph as onnxruntime has rewritten it, without more."""
+        self.graph = OptimizedAnswer([], is_written=False, assigned={})
+        if execution != PLAIN:
+            subject, self.graph = runner.optimize(own, execution)
+            if self.graph.is_written and execution.provider == CPU:
+                self.inner, self.inside = subject, PLAIN
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether inner values are those of the graph that runs; else the file is made to hand them out."""
+        return self.inside == PLAIN
+
+    @property
+    def names(self) -> frozenset[str] | None:
+        """The values of that graph; None where all values of the file are."""
+        if self.inside != PLAIN or not self.graph.is_written:
+            return None
+        return frozenset(name for _, outputs, _ in self.graph.edges for name in outputs if name)
+
+    def maker(self, name: str) -> str:
+        """The operator that makes a value in the graph that runs; empty where nobody knows."""
+        return next((op_type for _, outputs, op_type in self.graph.edges if name in outputs), "")
+
+    @property
+    def executed(self) -> Executed:
+        """What the report says of it."""
+        nodes = len(self.graph.edges) if self.graph.is_written else None
+        return Executed(self.execution.optimization, short_name(self.execution.provider), nodes)
+
+
+class _WayBench(Bench):
+    """A file in two ways."""
+
+    there = "the other run"
+    side: FileSide
+
+    def __init__(self, ledger: Ledger, side: FileSide, runner: Runner, ways: Sequence[_Way]) -> None:
+        super().__init__(ledger, side, runner, side.own.path, Known())
+        self._ours, self._theirs = ways
+        self.execution = self._ours.execution
+        self.tolerance = _HALF if half_of(ledger) else _CODED if is_coded(ledger) else Tolerance()
+
+    def notes(self) -> Iterator[str]:
+        """What the two runs do not show, whatever comes of them."""
+        for way in (self._ours, self._theirs):
+            provider, assigned = way.execution.provider, way.graph.assigned
+            if provider != CPU and assigned and not assigned.get(provider):
+                elsewhere = ", ".join(map(short_name, sorted(assigned)))
+                yield f"{short_name(provider)}: it took no node of this file, and all ran on {elsewhere}"
+            if not way.is_rewritten:
+                yield (
+                    f"inner values as {short_name(provider)} has them in a plain run: those that are told were handed "
+                    "out, and onnxruntime fuses nothing across them"
+                )
+
+    def other_readings(self) -> Iterator[Reading]:
+        """The file is one, and means what it means."""
+        yield from ()
+
+    def look_inside(self, *, is_apart: bool) -> tuple[list[Pairing], First | None, Difference | None]:
+        """The values that both graphs have, by module; and where outputs are apart the first that differs."""
+        feeds = self.feeds[self.worst_run]
+        known = [way.names for way in (self._ours, self._theirs)]
+        shared = [name for name in self._names() if all(each is None or name in each for each in known)]
+        found = dict(self._compare_inner(shared, feeds))
+        first = next((name for name, each in found.items() if each.verdict is Verdict.DIFFERS), None)
+        modules = [each for each in subgraphs_of(self.side.calls) if each.made is not None]
+        rows, lost = [], 0
+        for module in modules:
+            assert module.made is not None
+            name = self.side.calls[module.made].outputs[0]
+            if name in found:
+                rows.append(Pairing(name, name, "", module.class_name, module.module, found[name]))
+            lost += name not in found
+        if lost:
+            many = format_many(len(modules), "module")
+            self.codes.append(f"what {lost} of {many} give: a run has fused their last value away")
+        return rows, self._tell_first(first, found[first]) if is_apart and first else None, None
+
+    def _compare_inner(
+        self, names: Sequence[str], feeds: Mapping[str, Array]
+    ) -> Iterator[tuple[str, Agreement]]:
+        ours, theirs = self._ours, self._theirs
+        apart = self.runner.beside(ours.inner, theirs.inner, names, feeds, (ours.inside, theirs.inside))
+        shaken = self.runner.rewrite(theirs.inner, {}, shaken=self.side.shaken)
+        noise = self.runner.beside(shaken, theirs.inner, names, feeds, (theirs.inside, theirs.inside))
+        for name in names:
+            if name in apart:
+                yield name, self._judge(apart[name], noise.get(name), self.depths.get(name, 1))
+
+    def _judge(self, apart: Apart, shaken: Apart | None, depth: int) -> Agreement:
+        noise = max(self.tolerance.noise(apart.size, depth), 0.0 if shaken is None else shaken.error)
+        is_same = not apart.lost and not apart.gained and apart.error <= self.tolerance.margin * noise
+        verdict = Verdict.SAME if is_same else Verdict.DIFFERS
+        if apart.lost or apart.gained:
+            return Agreement(None, None, None, verdict)
+        return Agreement(apart.worst, decibel(apart.size, apart.error), decibel(apart.size, noise), verdict)
+
+    def _tell_first(self, name: str, found: Agreement) -> First:
+        node = self.makers[name]
+        off = "numbers are finite in one of the two runs only"
+        if found.signal_to_error_db is not None and found.noise_db is not None:
+            off = f"{found.signal_to_error_db:.0f} dB signal to error, where rounding leaves {found.noise_db:.0f} dB"
+        made = [
+            f"{maker} at {way.execution.said}"
+            for way in (self._ours, self._theirs)
+            if (maker := way.maker(name)) and maker != node.op_type
+        ]
+        instead = f"; made by {' and '.join(made)}" if made else ""
+        reason = f"{node.op_type} {printable(name_node(node))}: {off}{instead}"
+        return First(self.ledger.node_scopes.get(node.place) or None, name_node(node), reason)
