@@ -71,3 +71,18 @@ def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path:
     assert line.value is None
     assert "1 node " in line.note
     assert all(line.line != "casts of FLOAT16" for line in told["none"])
+
+
+def test_inside_a_function_a_size_that_inference_lacks_is_that_of_what_it_makes(tmp_path: Path) -> None:
+    """Inference does not follow a shape through a product of sizes; the rules of the cost do."""
+    body = """s = Shape(x) p = ReduceProd<keepdims=0>(s) q = Div(p, four) r = Unsqueeze(q, zero)
+    t = Concat<axis=0>(r, last) a = Reshape(x, t) c = Softmax<axis=-1>(a) y = Relu(c)"""
+    numbers = {"four": np.array(4), "zero": np.array([0]), "last": np.array([4])}
+    text = TEXT.replace("float16[4] b>", "float16[4] b, int64 four, int64[1] zero, int64[1] last>")
+    path = save(tmp_path, text_model(text.replace("OPSET", "17").replace("BODY", body), WEIGHTS | numbers))
+    ran = run(path, {"x": np.ones((1, 4), np.float16)}, "none").nodes
+
+    needed = answer_memory(audit_model(path), Asked()).needed
+
+    assert needed.peak is not None
+    assert needed.peak.nbytes == max(node.live for node in ran)

@@ -11,6 +11,7 @@ from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.account import Account
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.planner import live_nbytes
+from analyzer.cost.memory.walked import walk_values
 from analyzer.errors import OnnxLedgerError
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import Inputs, plan_feeds
@@ -63,7 +64,8 @@ def hold(path: Path, name: str) -> Iterator[Cell]:
         return
     for way, (planned, level) in WAYS.items():
         try:
-            with open_account(path, level=planned) as account:
+            walked = walk_values(ledger.model, points[0].axes) if planned is None and points else None
+            with open_account(path, level=planned, walked=walked) as account:
                 for inputs in points:
                     yield _cell(path, name, way, level, inputs, account)
         except OnnxLedgerError as error:
