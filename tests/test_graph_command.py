@@ -413,6 +413,7 @@ def bert(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("line", re.findall(r"^onnxledger graph .*", PAGE, re.MULTILINE))
 def test_every_command_of_the_page_runs(line: str, bert: Path) -> None:
     arguments = re.split(r" [|#]", line)[0].split()[2:]
+    report_of(bert.parent, {"node": "n2", "module": "encoder.layer.1.output.dense", "reason": "a scale"})
 
     result = run(*arguments, folder=bert.parent)
 
