@@ -68,15 +68,12 @@ def measure_cost(
     if labels.nodes is None:
         raise UsageError(f"--by {by}: says nothing of nodes; use scope, block, stage or op")
     walk = Walk(ledger.model)
-    visits = list(walk.run())
+    books = _booked(walk, labels)
     axes = _bind(walk, dict(sizes or {}), is_lenient=is_lenient)
     bounds = {axis.name: axis.bound for axis in axes if axis.bound is not None}
     if walk.is_contradicted(bounds):
         walk = Walk(ledger.model, is_strict=True)
-        visits = list(walk.run())
-    books = _Books(labels)
-    for visit in _chosen(visits, books):
-        books.enter(visit)
+        books = _booked(walk, labels)
     return CostReport(
         path=str(ledger.model.path),
         by=labels.by,
@@ -88,11 +85,25 @@ def measure_cost(
             for label, each in books.groups.items()
         ),
         operators=_operators(books, bounds),
-        unknown=books.left() if books.parts else tuple(books.unknown),
+        unknown=(*books.branching, *books.left()),
         assumed=tuple(f"{text_of(a)} = {text_of(b)}" for a, b in walk.assumed if not hidden_in(b)),
         bounds=bounds,
         stamp=stamp,
     )
+
+
+def _booked(walk: Walk, labels: Labels) -> _Books:
+    """Walk a model, and book each node; from the first branch of an If on, when all are known."""
+    books = _Books(labels)
+    held: list[Visit] = []
+    for visit in walk.run():
+        if held or visit.branch:
+            held.append(visit)
+        else:
+            books.enter(visit)
+    for visit in _chosen(held, books):
+        books.enter(visit)
+    return books
 
 
 def _whole(sums: Iterable[Sums]) -> Sums:
@@ -110,24 +121,22 @@ def _whole(sums: Iterable[Sums]) -> Sums:
 class _Account:
     """What is booked on one group, or one operator."""
 
-    macs: list[Size] = field(default_factory=list)
-    flops: list[Size] = field(default_factory=list)
-    read: list[Size] = field(default_factory=list)
-    written: list[Size] = field(default_factory=list)
-    useful: list[Size] = field(default_factory=list)
+    booked: dict[int, tuple[Sums, int]] = field(default_factory=dict)
+    """Amounts and how often they are booked, by where they are: nodes that are alike share them."""
     nodes: int = 0
 
     def add(self, sums: Sums) -> None:
-        self.macs.append(sums.macs)
-        self.flops.append(sums.flops)
-        self.read.append(sums.read)
-        self.written.append(sums.written)
-        self.useful.append(sums.useful)
+        self.booked[id(sums)] = (sums, self.booked.get(id(sums), (sums, 0))[1] + 1)
         self.nodes += 1
 
     def sums(self) -> Sums:
-        amounts = (self.macs, self.flops, self.read, self.written, self.useful)
-        return Sums(*(settle(total(each)) for each in amounts))
+        return Sums(*(settle(total(each)) for each in zip(*map(_times, self.booked.values()), strict=True)))
+
+
+def _times(booked: tuple[Sums, int]) -> tuple[Size, ...]:
+    sums, count = booked
+    amounts = (sums.macs, sums.flops, sums.read, sums.written, sums.useful)
+    return amounts if count == 1 else tuple(multiply(amount, count) for amount in amounts)
 
 
 @dataclass(slots=True)
@@ -140,9 +149,15 @@ class _Books:
     unknown: list[UnknownNode] = field(default_factory=list)
     parts: dict[int, tuple[tuple[str, ...], tuple[str, str]]] = field(default_factory=dict)
     """Of those whose work is a part of a known sum, by their place, the group and the operator."""
+    branching: list[UnknownNode] = field(default_factory=list)
+    """Ifs of which the branches differ."""
+    alike: dict[tuple[int, str, Size], tuple[Sums, str, bool]] = field(default_factory=dict)
+    """What nodes that are alike come to, with why it is not known and whether that is by the amounts."""
 
     def left(self) -> tuple[UnknownNode, ...]:
         """Nodes of unknown work, without those whose parts have a known sum in their group and their operator."""
+        if not self.parts:
+            return tuple(self.unknown)
         groups = {label: each.sums() for label, each in self.groups.items()}
         operators = {kind: each.sums() for kind, each in self.operators.items()}
 
@@ -155,19 +170,17 @@ class _Books:
 
     def enter(self, visit: Visit) -> None:
         node = visit.step.node
-        work, why = _work(visit)
-        read, written = _traffic(visit)
-        each = (
-            work.macs,
-            add(work.flops, multiply(work.macs, 2)),
-            read,
-            written,
-            subtract(work.macs, work.masked),
-        )
-        sums = Sums(*(each if visit.times == 1 else (multiply(amount, visit.times) for amount in each)))
+        if visit.alike is None:
+            sums, why, is_part = _sums(visit)
+        else:
+            key = (visit.alike, visit.why, visit.times)
+            found = self.alike.get(key)
+            if found is None:
+                found = self.alike[key] = _sums(visit)
+            sums, why, is_part = found
         label = (self.labels.nodes or {}).get(visit.place, ("[unscoped]",))
         kind = (node.op_type, node.domain or "ai.onnx")
-        if not why and (why := _reason(sums)):
+        if is_part:
             self.parts[len(self.unknown)] = (label, kind)
         if why:
             self.tell(node, why, " / ".join(label))
@@ -179,6 +192,22 @@ class _Books:
         name = node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
         path = "/".join((*node.graph_path, name))
         self.unknown.append(UnknownNode(path, node.op_type, node.domain or "ai.onnx", why, group))
+
+
+def _sums(visit: Visit) -> tuple[Sums, str, bool]:
+    """What a node comes to, why that is not known, and whether its amounts say so, of which a sum may be known."""
+    work, why = _work(visit)
+    read, written = _traffic(visit)
+    each = (
+        work.macs,
+        add(work.flops, multiply(work.macs, 2)),
+        read,
+        written,
+        subtract(work.macs, work.masked),
+    )
+    sums = Sums(*(each if visit.times == 1 else (multiply(amount, visit.times) for amount in each)))
+    by_amounts = "" if why else _reason(sums)
+    return sums, why or by_amounts, bool(by_amounts)
 
 
 def _work(visit: Visit) -> tuple[Work, str]:
@@ -250,7 +279,7 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
         if len(set(sums.values())) > 1 or sums[largest] != 0:
             least = min((*sums.values(), 0) if len(sums) < 2 else sums.values(), key=_rank)
             said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
-            books.unknown.append(UnknownNode(owner, "If", "ai.onnx", said))
+            books.branching.append(UnknownNode(owner, "If", "ai.onnx", said))
     return [visit for visit in visits if visit.branch not in dropped]
 
 

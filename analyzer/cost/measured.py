@@ -255,7 +255,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
         run: of it.
     """
     nodes = _match(ran, run.nodes)
-    nested = _by_name(walk)
+    nested, main = _by_name(walk), walk.values.get((), {})
     differing: dict[str, Differing] = {}
     values = unsaid = 0
     macs: Size = 0
@@ -279,7 +279,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
         for name, typed in zip(node.outputs, made or (), strict=False):
             if typed is None or not name:
                 continue
-            said = walk.values.get(((), name)) if call.within is None else nested.get(name)
+            said = main.get(name) if call.within is None else nested.get(name)
             if said is None:
                 continue
             sizes = None if said.shape is None else [evaluate(dim, at) for dim in said.shape]
@@ -314,9 +314,10 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
 def _by_name(walk: Walk) -> Mapping[str, Value]:
     """Values of nested graphs whose names are those of no other value."""
     found: dict[str, list[Value]] = defaultdict(list)
-    for (_, name), value in walk.values.items():
-        found[name].append(value)
-    return {name: values[0] for name, values in found.items() if len(values) == 1}
+    for values in walk.values.values():
+        for name, value in values.items():
+            found[name].append(value)
+    return {name: several[0] for name, several in found.items() if len(several) == 1}
 
 
 def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:

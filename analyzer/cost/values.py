@@ -13,6 +13,9 @@ from analyzer.model.dtypes import DType
 MOST = 1024
 """Numbers of a value that are followed, as shapes are made of few."""
 
+MOST_AXES = 1024
+"""Axes of a value whose sizes are followed, of which tensors have a handful."""
+
 Element: TypeAlias = "int | float | Poly"
 
 

@@ -10,14 +10,14 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, evaluate, hidden_in, largest, multiply, symbol
 from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
 from analyzer.cost.others import OTHERS
-from analyzer.cost.values import MOST, NOTHING, Element, Step, UnshapedError, Value
+from analyzer.cost.values import MOST, MOST_AXES, NOTHING, Element, Step, UnshapedError, Value
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.dtypes import DType
 from analyzer.model.functions import called_bodies
@@ -53,6 +53,8 @@ class Visit:
     """The If that may not run it; empty outside of one."""
     is_closed: bool = False
     """Whether it has a body, and nobody has looked into it."""
+    alike: int | None = None
+    """Number of those that compute the same of the same inputs, and make the same; None of one that nobody compared."""
 
 
 Scope: TypeAlias = "dict[str, Value]"
@@ -64,16 +66,22 @@ class Walk:
 
     model: Model
     axes: list[Axis] = field(default_factory=list)
-    values: dict[tuple[GraphPath, str], Value] = field(default_factory=dict)
-    """What is known of each value, of a body the last time that it was walked."""
+    values: dict[GraphPath, Scope] = field(default_factory=dict)
+    """What is known of each value by its graph, of a body the last time that it was walked."""
     is_strict: bool = False
     """Whether axes that meet may differ, one of them being 1; else they are taken to be equal."""
     assumed: dict[tuple[Size, Size], None] = field(default_factory=dict)
     """Sizes that were taken to be equal, since they meet in one axis."""
     _names: set[str] = field(default_factory=set)
+    _told: dict[str, Poly] = field(default_factory=dict)
+    """What the axes are in expressions, by the names that the file gives them."""
     _fresh: int = 0
     _inner: int = 0
     """Nodes in bodies of functions and of Loops that were walked, each time."""
+    _values: dict[Value, Value] = field(default_factory=dict)
+    """Values that are equal, one of each, so that nodes that read equal ones read the same."""
+    _alike: dict[tuple[object, ...], _Made] = field(default_factory=dict)
+    """What nodes make, by what decides it."""
 
     def __post_init__(self) -> None:
         self._graphs = {graph.path: graph for graph in self.model.graphs}
@@ -101,6 +109,8 @@ class Walk:
     def _input(self, given: ValueType) -> Value:
         if given.kind != "tensor" or given.dims is None:
             return Value(given.dtype, None, None, f"input {given.name} has no rank in the file")
+        if len(given.dims) > MOST_AXES:
+            return Value(given.dtype, None, None, _many_axes(given.name, len(given.dims)))
         dims: list[Size] = []
         for position, dim in enumerate(given.dims):
             if isinstance(dim, int):
@@ -111,24 +121,24 @@ class Walk:
 
     def _noted(self, noted: ValueType, value: Value) -> Value:
         """A value of which no rule tells the shape, as the file notes it; sizes in axes of the inputs, or unknown."""
-        if noted.kind != "tensor" or noted.dims is None:
+        if noted.kind != "tensor" or noted.dims is None or len(noted.dims) > MOST_AXES:
             return value
-        known = {axis.told: symbol(axis.name) for axis in self.axes if axis.told}
         dims = (
-            dim if isinstance(dim, int) and dim >= 0 else known.get(str(dim)) or self.fresh(value.why)
+            dim if isinstance(dim, int) and dim >= 0 else self._told.get(str(dim)) or self.fresh(value.why)
             for dim in noted.dims
         )
         return Value(noted.dtype, tuple(dims))
 
     def _axis(self, name: str, position: int, told: str | None) -> Poly:
-        for axis in self.axes:
-            if told and axis.told == told:
-                return symbol(axis.name)
+        if told and told in self._told:
+            return self._told[told]
         said = _identifier(told or f"{name}_{position}")
         while said in self._names:
             said += "_"
         self._names.add(said)
         self.axes.append(Axis(said, told or None, name, position))
+        if told:
+            self._told[told] = symbol(said)
         return symbol(said)
 
     def meet(self, a: Size, b: Size) -> Size:
@@ -161,12 +171,15 @@ class Walk:
             tensor.nbytes or tensor.logical_nbytes
         )  # what is not there, or has no file beside it, is read too
         bits = stored * 8 // tensor.numel if tensor.numel else None
+        if len(tensor.shape) > MOST_AXES:
+            return Value(tensor.dtype, None, None, _many_axes(tensor.name, len(tensor.shape)), True, bits)
         return Value(tensor.dtype, tensor.shape, data, is_stored=True, bits=bits)
 
     # graphs
 
     def _graph(self, graph: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         attached: dict[int, dict[str, Value]] = {}
+        self.values[graph.path] = {} if where.is_body else scope
         for tensor in graph.tensors:
             if tensor.carrier in NAMED:
                 if tensor.name not in scope or not graph.overridable:
@@ -178,9 +191,6 @@ class Walk:
                 )
         for node in _in_order(graph):
             yield from self._node(node, scope, where, attached.get(node.position, {}))
-        if not where.is_body:
-            for name, value in scope.items():
-                self.values[graph.path, name] = value
 
     def _node(
         self, node: Node, scope: Scope, where: _Where, attached: Mapping[str, Value]
@@ -198,6 +208,7 @@ class Walk:
         if is_closed:
             why = f"bodies hold over {_MOST_INNER:,} nodes, each time that they run; no more are looked at"
             made: tuple[Value, ...] = (replace(_LOST, why=why),) * max(len(node.outputs), 1)
+            alike = None
         elif body is not None and is_call and where.depth < _DEEPEST:
             yield from self._call(step, self._graphs[body], scope, replace(where, place=place))
             return
@@ -205,28 +216,64 @@ class Walk:
             yield from self._control(step, nested, scope, replace(where, place=where.place))
             return
         else:
-            made, why = _apply(step)
+            made, why, alike = self._make(step)
         if why and not node.is_standard:
+            alike = None
             noted = self._graphs[node.graph_path].noted if node.graph_path in self._graphs else {}
             made = tuple(
                 self._noted(noted[name], value) if name in noted and value.shape is None else value
                 for name, value in zip(node.outputs, made, strict=False)
             )
-        for name, value in zip(node.outputs, made, strict=False):
+        self._enter(step, made, scope, where)
+        yield Visit(step, made, where.times, place, why, where.branch, is_closed, alike)
+
+    def _make(self, step: Step) -> tuple[tuple[Value, ...], str, int | None]:
+        """What a node makes, and what is not known of it; of those that are alike, the first is asked."""
+        node = step.node
+        if step.given or step.attached:  # what a function was called with, or what stands in an attribute
+            return *_apply(step), None
+        settings = tuple(node.settings.items()) if node.settings else ()
+        integers = tuple(node.integers.items()) if node.integers else ()
+        inputs = step.inputs
+        key = (node.op_type, node.domain, step.opset, len(node.outputs), integers, settings, *map(id, inputs))
+        found = self._alike.get(key)
+        if found is None:
+            before = self._fresh
+            made, why = _apply(step)
+            if self._fresh != before:  # a size of its own
+                return made, why, None
+            found = _Made(tuple(map(self._one_of, made)), why, len(self._alike), inputs)
+            if len(self._alike) >= _MOST_ALIKE:
+                return found.values, why, None
+            self._alike[key] = found
+        return found.values, found.why, found.number
+
+    def _one_of(self, value: Value) -> Value:
+        """The value, or one that is equal to it; numbers are left alone, as 1 and 1.0 are equal."""
+        if (
+            value.data is not None
+            or value.fill is not None
+            or value.items is not None
+            or value.each is not None
+        ):
+            return value
+        return self._values.setdefault(value, value)
+
+    def _enter(self, step: Step, made: Sequence[Value], scope: Scope, where: _Where) -> None:
+        """Note what a node makes, for those that read it."""
+        kept = self.values[step.node.graph_path] if where.is_body else None
+        for name, value in zip(step.node.outputs, made, strict=False):
             if name:
                 scope[name] = value
-                self.values[node.graph_path, name] = value
-        yield Visit(step, made, where.times, place, why, where.branch, is_closed)
+                if kept is not None:
+                    kept[name] = value
 
     def _call(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         inner: Scope = dict(zip(body.inputs, step.inputs, strict=False))
         inner.update(dict.fromkeys(body.inputs[len(step.inputs) :], NOTHING))
         given = dict(step.named())
         yield from self._graph(body, inner, replace(where, given=given, depth=where.depth + 1, is_body=True))
-        for name, own in zip(step.node.outputs, body.outputs, strict=False):
-            if name:
-                scope[name] = inner.get(own, _LOST)
-                self.values[step.node.graph_path, name] = scope[name]
+        self._enter(step, [inner.get(own, _LOST) for own in body.outputs], scope, where)
 
     # If, Loop, Scan
 
@@ -251,10 +298,11 @@ class Walk:
             branch = where.branch if len(names) == 1 else f"{step.node.name or step.node.outputs[0]}.{name}"
             yield from self._graph(nested[name], inner, replace(where, branch=branch, is_body=True))
             ends.append([inner.get(own, _LOST) for own in nested[name].outputs])
-        for at, name in enumerate(step.node.outputs):
-            if name:
-                scope[name] = self._join([end[at] for end in ends if at < len(end)])
-                self.values[step.node.graph_path, name] = scope[name]
+        made = [
+            self._join([end[at] for end in ends if at < len(end)]) if name else NOTHING
+            for at, name in enumerate(step.node.outputs)
+        ]
+        self._enter(step, made, scope, where)
 
     def _join(self, values: Sequence[Value]) -> Value:
         """What is known of a value that one of several branches makes."""
@@ -290,11 +338,7 @@ class Walk:
         if step.node.op_type == "Loop" and not why and not _goes_on(body, inner):
             why = "a Loop that may end before its last run"
         yield from (replace(visit, why=visit.why or why) for visit in found)
-        results = _results(step, ends, len(carried), trips)
-        for name, value in zip(step.node.outputs, results, strict=False):
-            if name:
-                scope[name] = value
-                self.values[step.node.graph_path, name] = value
+        self._enter(step, _results(step, ends, len(carried), trips), scope, where)
 
     def _widen(self, a: Value, b: Value) -> Value:
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
@@ -323,7 +367,20 @@ _DEEPEST, _ROUNDS = 100, 4
 _MOST_INNER = 100_000
 """Nodes in bodies that are walked: functions that call functions, and Loops in Loops, have as many as they like."""
 
+_MOST_ALIKE = 20_000
+"""Nodes that others are held against."""
+
 _LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
+
+
+class _Made(NamedTuple):
+    """What a node makes of what it reads."""
+
+    values: tuple[Value, ...]
+    why: str
+    number: int
+    inputs: tuple[Value, ...]
+    """Kept, as they are known by where they are."""
 
 
 _RULES = (FUSED, LAYOUT, COMPUTE, OTHERS)
@@ -350,6 +407,10 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
         replace(value, data=None) if value.data and len(value.data) > MOST else value for value in made
     )
     return (*made, *(lost,) * (count - len(made))), ""
+
+
+def _many_axes(name: str, count: int) -> str:
+    return f"{name} has {count:,} axes, of which at most {MOST_AXES:,} are followed"
 
 
 def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:

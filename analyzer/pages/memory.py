@@ -57,7 +57,12 @@ def _lines(document: CostDocument) -> Iterator[Block]:
     known = [line.value for line in document.memory if line.value is not None]
     total = ("sum of what is known", sum(known), "", "")
     yield Table(columns, rows, title="memory", total=total, key="memory")
-    notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note)
+    why = [
+        line for line in document.memory if line.note and line.line == "activations" and line.value is None
+    ]
+    if why:  # the answer is that nobody knows
+        yield Notes(tuple(f"{line.line}: {line.note}" for line in why))
+    notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note and line not in why)
     if notes:
         yield Notes(notes, detail=Detail.MORE)
 

@@ -223,12 +223,12 @@ def test_every_shape_is_the_one_that_onnxruntime_makes(
         proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
     at = {"b": sizes[0], "s": sizes[1]}
-    given = walk.values[(), "x"].shape
+    given = walk.values[()]["x"].shape
     assert given is not None
     x = np.ones([evaluate(dim, at) for dim in given], np.float32)
 
     for value, found in zip(names, session.run(names, {"x": x}), strict=True):
-        shape = walk.values[(), value].shape
+        shape = walk.values[()][value].shape
         assert shape is not None, value
         assert tuple(evaluate(dim, at) for dim in shape) == found.shape, value
 

@@ -114,9 +114,11 @@ class Account:
     untold: int = 0
     """Nodes that read FLOAT16 of which nobody knows whether they have a kernel for it."""
     packed: Packed = field(init=False)
+    makers: Mapping[str, Step] = field(init=False)
 
     def __post_init__(self) -> None:
         self.packed = pack(self.described)
+        self.makers = {name: step for step in reversed(self.program.steps) for name in step.outputs}
 
     @property
     def described(self) -> Described:
@@ -180,7 +182,7 @@ class Account:
         stored = {True: 0, False: self.described.nested_nbytes}
         for tensor in self.described.tensors.values():
             stored[tensor.is_external] += DType.from_onnx(tensor.dtype).nbytes(math.prod(tensor.dims))
-        for is_external, line in ((True, "weights, mapped"), (False, "weights, copied")):
+        for is_external, line in WEIGHTS:
             if stored[is_external]:
                 yield _constant(line, stored[is_external], Basis.EXACT)
         yield _constant("prepacked weights", self.packed.exact, Basis.EXACT)
@@ -247,7 +249,6 @@ class Account:
         position = peak_at(lives)
         if position is None:
             raise CostError(f"{self.inference.name}: the main graph has no nodes that run")
-        makers = {name: step.op_type for step in self.program.steps for name in step.outputs}
         buffers: Sequence[Buffer] = self.plan.live(position)
         large = sorted(buffers, key=lambda each: -nbytes[each.owner])[:_ASKED]
         saves = {
@@ -261,7 +262,12 @@ class Account:
         tenants = [(_last(each, made, position), each.owner) for each in buffers]
         live = sorted(
             (
-                Live(name.partition("\0")[0], makers.get(name, ""), nbytes[owner], saves.get(owner))
+                Live(
+                    name.partition("\0")[0],
+                    self.makers[name].op_type if name in self.makers else "",
+                    nbytes[owner],
+                    saves.get(owner),
+                )
                 for name, owner in tenants
             ),
             key=lambda tensor: (-tensor.nbytes, tensor.value),
@@ -283,7 +289,7 @@ class Account:
         """
         value = self._value(name)
         if value is not None and not value.is_tensor:
-            split = next((step for step in self.program.steps if name in step.outputs), None)
+            split = self.makers.get(name)
             is_split = split is not None and split.op_type == "SplitToSequence"
             return self.nbytes(split.inputs[0], sizes) if split is not None and is_split else None
         dtype, dims = self.typed(name, sizes)
@@ -341,6 +347,9 @@ class Account:
         return values.get(name) or values.get(own) or self.described.inputs.get(own)
 
 
+WEIGHTS = ((True, "weights, mapped"), (False, "weights, copied"))
+"""Lines of what is stored, by whether that is in a file beside the model."""
+
 _STRING = 32
 """Bytes of an element of a tensor of strings, without what it holds."""
 
@@ -382,12 +391,21 @@ class _Formulas:
     def total(self, names: Sequence[str]) -> Polynomial | None:
         """The sum of the bytes of several; None where that of one has none."""
         total = Polynomial()
-        for name in names:
+        for name, count in self._alike(names):
             made = self._of(name)
             if made is None:
                 return None
-            total = total + made
+            total = total + made * Polynomial.constant(count)
         return total
+
+    def _alike(self, names: Sequence[str]) -> Iterator[tuple[str, int]]:
+        """One of those that have the same type at all points, and how many these are."""
+        counted: dict[object, tuple[str, int]] = {}
+        for name in names:
+            typed = tuple(self.account.typed(name, point) for point in self.points)
+            key = name if typed[0][1] is None else typed
+            counted[key] = (counted[key][0] if key in counted else name, counted.get(key, ("", 0))[1] + 1)
+        yield from counted.values()
 
     def _of(self, name: str) -> Polynomial | None:
         typed = [self.account.typed(name, point) for point in self.points]

@@ -9,13 +9,15 @@ from pathlib import Path
 from analyzer.account.group import group_by
 from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
-from analyzer.cost.memory.account import Account, Basis, Item, Needed
+from analyzer.cost.memory.account import WEIGHTS, Account, Basis, Item, Needed
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.cost.memory.kernels import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.steps import Step
 from analyzer.cost.memory.walked import walk_values
+from analyzer.cost.values import MOST_AXES
 from analyzer.errors import CostError
+from analyzer.model import Model
 from analyzer.text import printable
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
@@ -85,6 +87,8 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
+    if larger := _too_large(ledger.model):
+        return _unplanned(ledger.model, axes, asked, larger)
     walked = walk_values(ledger.model, axes) if asked.level is None else None
     with open_account(path, level=asked.level, walked=walked) as account:
         needed = account.needed(sizes, formulas=True)
@@ -131,6 +135,48 @@ def file_of(ledger: Ledger) -> Path:
 
 _MOST_CALLED = 250_000
 """Nodes that bodies of functions may have once every call is expanded, which inference does."""
+
+
+_MOST_NODES = 50_000
+"""Nodes that are planned, in all graphs together."""
+
+
+def _too_large(model: Model) -> str:
+    """What a model has more of than is planned; empty where it has not."""
+    nodes = sum(len(graph.nodes) for graph in model.graphs)
+    if nodes > _MOST_NODES:
+        return f"{nodes:,} nodes, of which at most {_MOST_NODES:,} are planned"
+    ranks = [len(tensor.shape) for graph in model.graphs for tensor in graph.tensors]
+    ranks += [
+        len(value.dims) for graph in model.graphs for value in graph.signature if value.dims is not None
+    ]
+    axes = max(ranks, default=0)
+    return (
+        f"a tensor of {axes:,} axes, of which at most {MOST_AXES:,} are followed" if axes > MOST_AXES else ""
+    )
+
+
+def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) -> MemoryAnswer:
+    """What is known without a plan: the weights."""
+    stored = {True: 0, False: 0}
+    for graph in model.graphs:
+        for tensor in graph.tensors:
+            stored[tensor.extent is not None] += tensor.logical_nbytes
+    note = f"not modelled: the graph has {larger}"
+    lines = (
+        *(Item(line, stored[where], Basis.EXACT) for where, line in WEIGHTS if stored[where]),
+        Item("activations", None, Basis.MODELLED, note=note),
+        *_of_provider(asked),
+    )
+    return MemoryAnswer(
+        axes=axes,
+        needed=Needed(lines, None, ()),
+        peak_group=None,
+        kernels=reuses_of()[0],
+        level=asked.level,
+        room=None if asked.memory is None else find_room(lines, None, asked.memory),
+        fits=(),
+    )
 
 
 def _check_calls(ledger: Ledger) -> None:

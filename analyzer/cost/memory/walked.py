@@ -58,7 +58,7 @@ def walk_values(model: Model, axes: Sequence[Axis]) -> Walked:
     planned = {(axis.input, axis.position): axis.size for axis in axes}
     return Walked(
         walk,
-        {name: value for (path, name), value in walk.values.items() if path == main},
+        walk.values.get(main, {}),
         {axis.told: axis.name for axis in walk.axes if axis.told},
         {
             axis.name: planned[axis.input, axis.position]
