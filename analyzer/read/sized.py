@@ -378,7 +378,7 @@ class Sizer:
     stored: dict[str, np.ndarray[Any, Any]] = field(init=False)
     typed: dict[str, Typed] = field(init=False)
     opsets: dict[str, int] = field(init=False)
-    stated: dict[str, Dims] = field(init=False)
+    stated: dict[str, Typed] = field(init=False)
     refused: str = ""
     """The first node whose inputs did not fit each other when types were last asked for."""
 
@@ -399,10 +399,7 @@ class Sizer:
                 with suppress(ValueError, TypeError):  # without its values, or with fewer than its shape has
                     self.stored[name] = numpy_helper.to_array(tensor)
         self.stated = {
-            value.name: tuple(
-                dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
-                for dim in value.type.tensor_type.shape.dim
-            )
+            value.name: _typed(value.type)
             for value in (*graph.value_info, *graph.output)
             if value.type.tensor_type.HasField("shape")
         }
@@ -471,8 +468,8 @@ class _Run:
         stated = self.of.stated.get(name)
         if stated is None:
             return
-        known = tuple(self.size(dim) if isinstance(dim, str) else dim for dim in stated)
-        kind, dims = self.typed.get(name, (0, known))
+        known = tuple(self.size(dim) if isinstance(dim, str) else dim for dim in stated[1])
+        kind, dims = self.typed.get(name, (stated[0], known))
         if len(dims) == len(known):
             self.typed[name] = (
                 kind,

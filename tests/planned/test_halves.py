@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from models import save, text_model
 
 from analyzer.account.audit import audit_model
 from analyzer.cost.memory.answer import Asked, answer_memory
 from analyzer.cost.memory.opened import open_account
-from analyzer.timing.inputs.sizes import parse_shapes
 from tools.memory_matrix.truth import run
 
 pytestmark = pytest.mark.time
@@ -74,21 +74,25 @@ def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path:
     assert all(line.line != "casts of FLOAT16" for line in told["none"])
 
 
-def test_inside_a_function_a_size_that_inference_lacks_is_that_of_what_it_makes(tmp_path: Path) -> None:
-    """Inference does not follow a size of -1 in a shape that is put together; the rules of the cost do."""
+def test_a_cast_that_a_converter_has_put_behind_all_other_nodes(tmp_path: Path) -> None:
+    """What reads it stands before it in the file, which alone says what it is: `-1` is then still a size."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
-    g (float16[n, 2, 8] x) => (float16[k, m, l] y) <float16[2, 2, 1] w, int64[1] rest, int64[1] one, int64[1] two>
+    g (float[n, 2, 8] x) => (float16[k, m, l] y) <float16[2, 2, 1] w, int64[3] t>
     {
-        a = Conv(x, w) s = Shape(a) r = Slice(s, one, two) t = Concat<axis=0>(rest, r, two) b = Reshape(a, t)
-        c = Softmax<axis=-1>(b) y = Relu(c)
+        a = Conv(h, w) b = Reshape(a, t) c = Softmax<axis=-1>(b) y = Relu(c) h = Cast<to=10>(x)
     }
     """
-    numbers = {"rest": np.array([-1]), "one": np.array([1]), "two": np.array([2])}
-    path = save(tmp_path, text_model(text, {"w": np.ones((2, 2, 1), np.float16)} | numbers))
-    ran = run(path, {"x": np.ones((2, 2, 8), np.float16)}, "none").nodes
+    proto = text_model(text, {"w": np.ones((2, 2, 1), np.float16), "t": np.array([-1, 4, 4])})
+    for name in ("h", "a"):
+        proto.graph.value_info.append(
+            onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT16, ["n", 2, 8])
+        )
+    path = save(tmp_path, proto)
+    ran = run(path, {"x": np.ones((2, 2, 8), np.float32)}, "none").nodes
 
-    needed = answer_memory(audit_model(path), Asked(parse_shapes(["n=2"]))).needed
+    with open_account(path) as account:
+        needed = account.needed({"n": 2})
 
     assert needed.peak is not None
     assert needed.peak.lives == tuple(node.live for node in ran)

@@ -315,31 +315,10 @@ class Account:
             elif len(dims) == len(bound):
                 dims = tuple(a if a is not None else b for a, b in zip(dims, bound, strict=True))
         if self.walked is not None and (dims is None or not all(isinstance(dim, int) for dim in dims)):
-            if dims is not None and own not in self.walked.values:
-                dims = self._as_whole(self.walked, own, dims, sizes)
             told = self.walked.typed(own, sizes)
             if told is not None and (dims is None or len(dims) == len(told[1])):
                 return DType.from_onnx(value.dtype) if value is not None and value.dtype else told[0], told[1]
         return DType.from_onnx((0 if value is None else value.dtype) or dtype), dims
-
-    @staticmethod
-    def _as_whole(
-        walked: Walked, name: str, dims: tuple[Dim, ...], sizes: Mapping[str, int]
-    ) -> tuple[Dim, ...]:
-        """The shape of a value inside a function that was put in place of a node: as of what the node made.
-
-        Such a value is called by that, a slash and a name of its own. The functions work element by element or along
-        an axis that is kept, so that a size which nothing else tells is that of the same axis.
-        """
-        whole = name.rpartition("/")[0]
-        while whole and whole not in walked.values:
-            whole = whole.rpartition("/")[0]
-        told = walked.typed(whole, sizes) if whole else None
-        if told is None or len(told[1]) != len(dims):
-            return dims
-        return tuple(
-            size if not isinstance(dim, int) else dim for dim, size in zip(dims, told[1], strict=True)
-        )
 
     def _value(self, name: str) -> DescribedValue | None:
         own = name.partition("\0")[0]
