@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,9 +22,19 @@ from analyzer.text import format_many, printable
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
+from analyzer.verify.choices import Choice, find_choices, find_unread, is_explained, keeps_order
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
-from analyzer.verify.parting import Cause, Parted, Pass, find_parted, makers_of, record_pass, settle
+from analyzer.verify.parting import (
+    Cause,
+    Parted,
+    Pass,
+    Seen,
+    find_parted,
+    makers_of,
+    record_pass,
+    settle,
+)
 from analyzer.verify.prints import HUGE, Finder, Print, is_like, noise_between, print_of, scale_between
 from analyzer.verify.quantizers import Judge, contradicted, find_odd_biases, find_shared_biases, weigh
 from analyzer.verify.reading import PRODUCTS, Edge, Odd, Reader
@@ -205,6 +215,8 @@ class Bench:
         differences: tuple[Difference, ...] = () if cause is None else (cause,)
         if not is_apart and self.twin is not None:
             outputs, first, differences = self.look_at_codes(outputs)
+        if all(found.verdict is Verdict.SAME for found in outputs.values()):
+            outputs, first, differences = self.look_at_choices(outputs, first, differences)
         costs = None if is_apart or exchange is None else self.measure_costs(exchange)
         drift = None if exchange is None or exchange.is_made_up else self.measure_drift(exchange)
         if exchange is not None and exchange.held and (costs is None or exchange.original is None):
@@ -928,6 +940,119 @@ class Bench:
         said = f"all that {self.there} computes is in the file, and an output is something else"
         return First(ROOT, name, said), None
 
+    # Choices
+
+    def look_at_choices(
+        self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
+    ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
+        """Where outputs are the same: what the file chooses by, where many values lead to one choice.
+
+        An output is another one all the same where the file chooses by something that the other side does not have, and
+        lacks what that chooses by, unless both are in one order.
+        """
+        as_it_was = outputs, first, differences
+        feeds = self.feeds[0]
+        odd = self._odd_choices(feeds)
+        if not odd:
+            return as_it_was
+        passed = self._record(feeds)
+        settle(passed, self.finder, through_choices=False)
+        known = self.finder.known
+        unread = [*find_unread(passed, [known[each.operand] for each in odd])]
+        odd = [each for each in odd if not is_explained(known[each.operand], passed)]
+        for seen, choice in unread if odd else ():
+            found = self._another(seen, odd, feeds)
+            if found is None:
+                continue
+            first, cause = self._tell_choice(found, choice, passed, feeds)
+            names = self._behind({*found.outputs})
+            outputs = {
+                name: replace(each, verdict=_OFF) if name in names else each for name, each in outputs.items()
+            }
+            return outputs, first, differences if cause is None else (*differences, cause)
+        if odd:
+            others = f" and of {format_many(len(odd) - 1, 'other choice')}" if len(odd) > 1 else ""
+            self.codes.append(
+                f"other results of {self._call_choice(odd[0])}{others}, made of {printable(odd[0].operand)}, which is "
+                f"no value of {self.there}"
+            )
+        return as_it_was
+
+    def _tell_choice(
+        self, found: Choice, choice: Seen, passed: Pass, feeds: Mapping[str, Array]
+    ) -> tuple[First, Difference | None]:
+        """Where what the file chooses by is another value, and why."""
+        parted = find_parted(
+            self.side, feeds, passed, self.finder, self._numbers(), self._is_known, through_choices=False
+        )
+        said = f"{self._call_choice(found)} chooses the same on these inputs"
+        if parted is not None:
+            first, cause = self._tell(passed, parted, self.finder.known)
+            return replace(first, reason=f"{first.reason}; {said}"), cause
+        right = self.right_values(passed)
+        way, reached = [], {found.operand}
+        for inputs, outputs, op_type in reversed(self._edges()):
+            if reached.intersection(outputs) and not reached.intersection(right).intersection(outputs):
+                reached.update(name for name in inputs if name not in right)
+                way.append((inputs, outputs, op_type))
+        inputs, outputs, op_type = way[-1]
+        stored = next((self.tainted[name] for name in inputs if name in self.tainted), None)
+        node = self.makers.get(outputs[0])
+        called = outputs[0] if node is None else name_node(node)
+        held = f"{op_type}{'' if stored is None else f' with {stored}'} in front of {found.operator}"
+        module = _path(choice.call.module)
+        told = Difference(module, stored, called, "planted", "no such node", held)
+        return First(module, called, f"{held}, which {self.there} does not have; {said}"), told
+
+    def _another(self, seen: Seen, odd: Sequence[Choice], feeds: Mapping[str, Array]) -> Choice | None:
+        """What the file chooses by in place of what a call gives; None where that is as good, or nothing is like it."""
+        alike = [each for each in odd if self.finder.known[each.operand].numel == seen.prints[0].numel]
+        ours = self.side.value(feeds, seen.call.number) if alike else None
+        if ours is None:
+            return None
+        held = self.runner.run(self.subject, [each.operand for each in alike], feeds)
+        found = None
+        for each in alike:
+            order = keeps_order(ours, held[each.operand], self._axis(each)) if each.operand in held else None
+            if order:
+                return None
+            found = each if order is False and found is None else found
+        return found
+
+    def _odd_choices(self, feeds: Mapping[str, Array]) -> list[Choice]:
+        """The choices by numbers that depend on inputs; if there are any, `finder` has the values of all that runs."""
+        if self.refused:
+            return []
+        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+        names = self._names()
+        choices = find_choices(self._edges(), given, {*names})
+        asked = dict.fromkeys(name for each in choices for name in (each.operand, *each.outputs))
+        known = self.runner.prints(self.subject, [*asked], feeds) if choices else {}
+        choices = [each for each in choices if each.is_one(known)]
+        if choices:
+            self.finder = Finder(self.runner.prints(self.subject, names, feeds))
+        return choices
+
+    def _axis(self, choice: Choice) -> int | None:
+        """The axis along which one is chosen; None where each element is judged by itself."""
+        node = self.makers.get(choice.outputs[0])
+        if node is None or choice.operator not in _ALONG:
+            return None
+        axis = node.settings.get("axis", _ALONG[choice.operator])
+        return axis if isinstance(axis, int) else None
+
+    def _call_choice(self, choice: Choice) -> str:
+        node = self.makers.get(choice.outputs[0])
+        return f"{choice.operator} {printable(choice.outputs[0] if node is None else name_node(node))}"
+
+    def _behind(self, names: Collection[str]) -> set[str]:
+        """All values that are computed of some."""
+        found = {*names}
+        for inputs, outputs, _ in self._edges():
+            if found.intersection(inputs):
+                found.update(outputs)
+        return found
+
     # Codes
 
     def look_at_codes(
@@ -1101,6 +1226,9 @@ class Bench:
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"
+        inside = sum(node.op_type in _ALONG for graph in self.ledger.model.graphs[1:] for node in graph.nodes)
+        if inside:
+            yield f"what {format_many(inside, 'node')} in bodies {'chooses' if inside == 1 else 'choose'} by"
         for path, rows, reached in self.side.rows():
             if reached < rows:
                 yield f"{rows - reached:,} of {rows:,} rows of {path}, which no id here looks up"
@@ -1132,6 +1260,8 @@ class Bench:
 _MOST_SECONDS = 120.0
 """Of runs beyond those of the seeds."""
 _NEVER = 1 << 20
+_ALONG = {"ArgMax": 0, "ArgMin": 0, "TopK": -1, "Hardmax": -1}
+"""Operators that choose along an axis, with the axis where they name none."""
 _FEW = 8
 """Numbers that an input is held against."""
 _HANDING = frozenset(

@@ -21,7 +21,15 @@ from analyzer.verify.agreement import Tolerance, decibel
 from analyzer.verify.asked import PLAIN, Apart, Execution, OptimizedAnswer
 from analyzer.verify.files import edges_of
 from analyzer.verify.given import GivenInputs
-from analyzer.verify.record import Agreement, Difference, Executed, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.record import (
+    Agreement,
+    Difference,
+    Executed,
+    First,
+    Pairing,
+    Verdict,
+    VerifyReport,
+)
 from analyzer.verify.reference import FileSide, subgraphs_of
 from analyzer.verify.running import Runner, Subject
 from analyzer.verify.verify import local_path, name_node
@@ -166,6 +174,12 @@ class _WayBench(Bench):
             many = format_many(len(modules), "module")
             self.codes.append(f"what {lost} of {many} give: a run has fused their last value away")
         return rows, self._tell_first(first, found[first]) if is_apart and first else None, None
+
+    def look_at_choices(
+        self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
+    ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
+        """Both runs are of one file, which chooses by the same; what a run makes of that is among the inner values."""
+        return outputs, first, differences
 
     def _compare_inner(
         self, names: Sequence[str], feeds: Mapping[str, Array]

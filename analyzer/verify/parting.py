@@ -40,6 +40,13 @@ _MOVING = frozenset(
     }
 )
 """Calls that compute nothing: what they give is what they are given, or a part of it, or no activation."""
+_STEPS = frozenset(
+    {
+        *("floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "hardmax"),
+        *("Floor", "Ceil", "Round", "Sign", "Hardmax"),
+    }
+)
+"""Calls that give one number for many, though it is no whole number by its type."""
 _HORIZON = 10
 """Calls after the first that parts, of those that the file does not have, that an attempt is judged by."""
 _JUDGED = 4
@@ -145,14 +152,20 @@ def _keep(value: Value) -> Print:
     return value if isinstance(value, Print) else print_of(value)
 
 
-def settle(passed: Pass, finder: Finder) -> None:
-    """Say of each call whether the file has what it gives, and which are bad: of those that an output depends on."""
+def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> None:
+    """Say of each call whether the file has what it gives, and which are bad: of those that an output depends on.
+
+    Args:
+        passed: the pass.
+        finder: of the file's values.
+        through_choices: whether what is computed of a choice (`chooses`) says anything of what it was made of.
+    """
     for each in passed.seen:
         each.found = _look_up(each, finder)
     has_found_after = [False] * len(passed.seen)
     children: list[list[int]] = [[] for _ in passed.seen]
     for each in passed.seen:
-        for parent in each.call.parents:
+        for parent in each.call.parents if through_choices or not chooses(each) else ():
             if parent < each.call.number:
                 children[parent].append(each.call.number)
     for number in range(len(passed.seen) - 1, -1, -1):
@@ -165,6 +178,11 @@ def settle(passed: Pass, finder: Finder) -> None:
         each.is_bad = (
             number in live and each.is_telling and each.found is None and not has_found_after[number]
         )
+
+
+def chooses(seen: Seen) -> bool:
+    """Whether a call gives places, truth values or whole numbers: many values that it is given lead to the same."""
+    return seen.call.operator in _STEPS or any(not each.is_float for each in seen.prints)
 
 
 def live_calls(passed: Pass) -> set[int]:
@@ -200,6 +218,8 @@ def find_parted(
     finder: Finder,
     numbers: Sequence[float],
     is_known: Callable[[Parted, Pass], bool],
+    *,
+    through_choices: bool = True,
 ) -> Parted | None:
     """The first call that the file does not compute, with what it computes instead; None where it has all.
 
@@ -210,12 +230,14 @@ def find_parted(
         finder: of the file's values.
         numbers: that the file has.
         is_known: says whether the cause is known without a trial.
+        through_choices: as of `settle`; where not, the outputs are the same, and only what is in front of choices may
+            part.
     """
     bad: list[Seen] = []
-    for finder.room in _ROOMS:
-        settle(passed, finder)
+    for finder.room in _ROOMS if through_choices else _ROOMS[:1]:
+        settle(passed, finder, through_choices=through_choices)
         bad = [each for each in passed.seen if each.is_bad]
-        far = _lost(passed, _FAR if bad else 1)
+        far = _lost(passed, _FAR if bad else 1) if through_choices else []
         bad = sorted([*bad, *far], key=lambda each: each.call.number)
         if bad:
             break

@@ -182,6 +182,10 @@ class Side(Protocol):
         """Run, and tell of every call with what it gives."""
         ...
 
+    def value(self, feeds: Mapping[str, Array], number: int) -> Array | None:
+        """The first floats that a call gives, whole; None where it gives none."""
+        ...
+
     def alternatives(
         self,
         feeds: Mapping[str, Array],

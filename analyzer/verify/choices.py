@@ -1,0 +1,162 @@
+"""What a file chooses by: values of which only places, truth values or whole numbers are kept.
+
+Many values lead to one choice, so outputs that agree say little of what stands in front of ArgMin, TopK or a
+comparison: a weight that only matters where another row would win shows on no input that has no such row. Such values
+are compared themselves, one side's with the other's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.model.content import Array
+from analyzer.verify.parting import Pass, Seen, chooses, live_calls
+from analyzer.verify.prints import Print, is_like, scale_between
+
+_STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Hardmax"})
+"""Operators that give floats, and one number for many."""
+_CHOOSING = _STEPS | frozenset(
+    {
+        *("ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "Cast", "IsInf", "IsNaN"),
+        *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+    }
+)
+_SIZES = frozenset({"Shape", "Size"})
+"""Operators of which the result does not depend on the numbers that they are given."""
+_ROOM = 1e-5
+"""How far values may be off a line, beside the largest: they are rounded on both sides."""
+
+_TELLING = 4
+"""Elements from which it tells anything that they are on one line."""
+
+Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
+"""Inputs, outputs and operator of each node that runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A node that chooses."""
+
+    operand: str
+    """What it chooses by."""
+    operator: str
+    outputs: tuple[str, ...]
+
+    def is_one(self, prints: Mapping[str, Print]) -> bool:
+        """Whether it chooses by floats, and gives what is less than these."""
+        given = prints.get(self.operand)
+        made = [prints[name] for name in self.outputs if name in prints]
+        is_less = self.operator in _STEPS or any(not each.is_float for each in made)
+        return given is not None and given.is_float and is_less
+
+
+def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Choice]:
+    """The nodes that may choose by values which depend on what the graph is given, and on which an output depends.
+
+    Args:
+        edges: of what runs, in its order.
+        given: names of the graph's inputs.
+        live: names of the values that an output depends on.
+    """
+    moving, found = {*given}, list[Choice]()
+    for inputs, outputs, op_type in edges:
+        if op_type in _SIZES or not moving.intersection(inputs):
+            continue
+        moving.update(name for name in outputs if name)
+        if op_type in _CHOOSING and any(name in live for name in outputs):
+            made = tuple(name for name in outputs if name)
+            found += [Choice(name, op_type, made) for name in inputs if name in moving and name in live]
+    return found
+
+
+def is_explained(value: Print, passed: Pass) -> bool:
+    """Whether a value is what some call of the other side gives, or that times one number."""
+    return any(_gives(seen, value) for seen in passed.seen)
+
+
+def _gives(seen: Seen, value: Print) -> bool:
+    for print_, noise in zip(seen.prints, seen.noises, strict=True):
+        if print_.numel != value.numel or not print_.is_float:
+            continue
+        if is_like(print_, value, noise) is not None:
+            return True
+        if print_.is_telling and scale_between(print_, value) is not None:
+            return True
+    return False
+
+
+def find_unread(passed: Pass, operands: Sequence[Print]) -> Iterator[tuple[Seen, Seen]]:
+    """The calls of the other side that a choice is made of there, and none in the file, each with that choice.
+
+    Args:
+        passed: the other side's pass.
+        operands: what the file chooses by.
+    """
+    live = live_calls(passed)
+    behind: dict[int, Seen] = {}
+    for each in reversed(passed.seen):
+        number = each.call.number
+        choice = behind.pop(number, None)
+        if choice is not None and each.is_telling:
+            if not any(_gives(each, value) for value in operands):
+                yield each, choice
+            choice = None
+        if number in live and chooses(each):
+            choice = choice or each
+        if choice is not None:
+            behind.update((parent, choice) for parent in each.call.parents if parent < number)
+
+
+def keeps_order(one: Array, other: Array, axis: int | None) -> bool | None:
+    """Whether `other` is known to rise, or to fall, with `one`, so that both lead to one choice on any input.
+
+    It is a root, square, power, logarithm or sigmoid of it, or itself, times a number and another number added: of all
+    elements (a square root left out in front of ArgMin), or of those among which one is chosen (a softmax). That the
+    order is the same on some inputs says nothing. None where elements cannot be paired.
+
+    Args:
+        one: array of any shape.
+        other: array of the same shape but for axes of one element.
+        axis: of `other`, along which one is chosen; None where nobody knows, or each element is judged by itself.
+    """
+    shape = [size for size in one.shape if size != 1]
+    if shape != [size for size in other.shape if size != 1]:
+        return None
+    a, b = (each.reshape(shape).astype(np.float64) for each in (one, other))
+    if not np.isfinite(a).all() or not np.isfinite(b).all():
+        return False
+    ways = [(a.reshape(1, -1), b.reshape(1, -1))]
+    if axis is not None and -other.ndim <= axis < other.ndim and other.shape[axis] != 1:
+        at = sum(size != 1 for size in other.shape[: axis % other.ndim])
+        ways.append((np.moveaxis(a, at, -1), np.moveaxis(b, at, -1)))
+    with np.errstate(all="ignore"):
+        return any(_is_line(make(x), y) for x, y in ways for make in _RISING)
+
+
+_Reals = npt.NDArray[np.float64]
+_RISING: tuple[Callable[[_Reals], _Reals], ...] = (
+    lambda x: x,
+    np.exp,
+    np.log,
+    np.sqrt,
+    lambda x: np.where(x < 0, np.nan, x * x),
+    lambda x: 1 / (1 + np.exp(-x)),
+    lambda x: np.log(x / (1 - x)),
+    np.tanh,
+    lambda x: np.where(x > 0, -1 / x, np.nan),
+)
+"""Functions that rise wherever they give numbers."""
+
+
+def _is_line(one: _Reals, other: _Reals) -> bool:
+    """Whether `other` is `one` times a number, with one added, in each row, rising in all rows or in none."""
+    if not np.isfinite(one).all() or one.shape[-1] < _TELLING:
+        return False
+    x, y = (each - each.mean(-1, keepdims=True) for each in (one, other))
+    slope = (x * y).sum(-1, keepdims=True) / (x * x).sum(-1, keepdims=True)
+    off = np.abs(y - slope * x).max()
+    return bool((off <= _ROOM * np.abs(other).max()) and ((slope > 0).all() or (slope < 0).all()))

@@ -1,0 +1,253 @@
+"""What a model chooses by is compared itself, where outputs that agree say nothing of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import pytest
+from commands import run_here
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+from samples import sampled
+
+from analyzer.verify.choices import keeps_order
+
+ort = pytest.importorskip("onnxruntime")
+
+FACTORY = """
+import torch
+from torch import nn
+
+
+class Codebook(nn.Module):
+    '''The nearest of 24 rows.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.body = nn.Linear(6, 5)
+        self.rows = nn.Parameter(torch.randn(24, 5))
+        self.head = nn.Linear(5, 4)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.body(x))
+        apart = (hidden[:, :, None, :] - self.rows).pow(2).sum(-1)
+        return self.head(self.rows[apart.argmin(-1)])
+
+
+class Router(nn.Module):
+    '''The best two of 12 experts.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(4)
+        self.gate = nn.Linear(6, 12)
+        self.gate.bias.data[7] = -6
+        self.experts = nn.Parameter(torch.randn(12, 6))
+
+    def forward(self, x):
+        best = self.gate(x).softmax(-1).topk(2)
+        return (x[:, :, None, :] * self.experts[best.indices] * best.values[..., None]).sum(-2)
+
+
+class Labels(nn.Module):
+    '''Only the best class comes out.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(5)
+        self.body, self.head = nn.Linear(6, 9), nn.Linear(9, 7)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x))).argmax(-1)
+
+
+def codebook():
+    return Codebook().eval(), (torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1)),)
+
+
+def router():
+    return Router().eval(), (torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1)),)
+
+
+def labels():
+    return Labels().eval(), (torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1)),)
+"""
+
+CHOOSES = {"codebook": "ArgMin", "router": "TopK", "labels": "ArgMax"}
+EXPORTED = (
+    *(("codebook", "dynamo"), ("router", "dynamo"), ("labels", "torchscript")),
+    *(("codebook", "torchscript"), ("router", "torchscript"), ("labels", "dynamo")),
+)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("choices")
+    (folder / "choosing_nets.py").write_text(FACTORY)
+    return folder
+
+
+def export(folder: Path, name: str, exporter: str) -> Path:
+    out = folder / f"{name}-{exporter}"
+    if not out.exists():
+        done = run_here("export", f"choosing_nets:{name}", "-o", out, "--via", exporter, "--quiet")
+        assert done.returncode == 0, done.stderr
+    return out / "model.onnx"
+
+
+def behind(
+    path: Path, target: Path, op_type: str, nodes: list[onnx.NodeProto], *stored: onnx.TensorProto
+) -> Path:
+    """Save a model with nodes between what is chosen by, which they know as `given`, and what chooses."""
+    model = onnx.load(path)
+    at, node = next((i, each) for i, each in enumerate(model.graph.node) if each.op_type == op_type)
+    nodes[0].input[0], node.input[0] = node.input[0], nodes[-1].output[0]
+    for each in reversed(nodes):
+        model.graph.node.insert(at, each)
+    model.graph.initializer.extend(stored)
+    target.parent.mkdir(exist_ok=True)
+    onnx.save(model, target)
+    return target
+
+
+def never_chosen(path: Path, op_type: str) -> npt.NDArray[np.float32]:
+    """Something to add to what is chosen by, that makes what wins for none of a thousand inputs win less."""
+    model = onnx.load(path)
+    node = next(each for each in model.graph.node if each.op_type == op_type)
+    model.graph.output.append(helper.make_tensor_value_info(node.input[0], onnx.TensorProto.FLOAT, None))
+    session = ort.InferenceSession(model.SerializeToString())
+    fed = session.get_inputs()[0].name
+    rng = np.random.default_rng(7)
+    values = np.concatenate(
+        [
+            session.run([node.input[0]], {fed: rng.normal(size=(2, 3, 6)).astype(np.float32)})[0].reshape(
+                6, -1
+            )
+            for _ in range(200)
+        ]
+    )
+    ranks = np.argsort(values if op_type == "ArgMin" else -values, axis=-1)
+    lost = next(each for each in range(values.shape[-1]) if each not in ranks[:, :2])
+    added = np.zeros(values.shape[-1], np.float32)
+    added[lost] = 0.5 if op_type == "ArgMin" else -0.5
+    return added
+
+
+def verify(model: Path, *options: object) -> tuple[int, dict[str, Any]]:
+    done = run_here("verify", model, *options, "--format", "json", "--seed", 0)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.time
+@pytest.mark.export
+@pytest.mark.parametrize(("name", "exporter"), sampled(EXPORTED, EXPORTED[:3]))
+def test_what_is_chosen_by_is_compared_though_no_output_shows_it(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, name: str, exporter: str
+) -> None:
+    monkeypatch.chdir(exported)
+    model = export(exported, name, exporter)
+    op_type = CHOOSES[name]
+    stored = numpy_helper.from_array(never_chosen(model, op_type), "planted")
+    nodes = [helper.make_node("Add", ["", "planted"], ["moved"], name="moves")]
+    changed = behind(model, exported / "changed" / "model.onnx", op_type, nodes, stored)
+
+    honest = verify(model, "--against", f"choosing_nets:{name}")
+    caught = verify(changed, "--against", f"choosing_nets:{name}")
+    between = verify(changed, "--against", model)
+
+    assert (honest[0], honest[1]["same"], honest[1]["first"]) == (0, True, None)
+    assert not [line for line in honest[1]["uncovered"] if "other results" in line]
+    for code, document in (caught, between):
+        assert (code, document["same"]) == (1, False)
+        assert (
+            document["outputs"][0]["max_abs_error"] in (0, None)
+            or document["outputs"][0]["max_abs_error"] < 1e-6
+        )
+        assert document["first"]["node"] == "moves"
+        assert document["first"]["reason"].endswith("chooses the same on these inputs")
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_what_keeps_the_order_is_no_alarm_and_is_told(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(exported)
+    model = export(exported, "codebook", "dynamo")
+    nodes = [helper.make_node("Sqrt", [""], ["root"])]
+    rooted = behind(model, exported / "rooted" / "model.onnx", "ArgMin", nodes)
+
+    code, document = verify(rooted, "--against", "choosing_nets:codebook")
+
+    assert (code, document["same"]) == (0, True)
+    assert [line for line in document["uncovered"] if line.startswith("other results of ArgMin")]
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    path = export(exported, "codebook", "dynamo")
+    model = onnx.load(path)
+    hidden = next(each for each in model.graph.node if each.op_type == "Tanh").output[0]
+    (output,) = (each.name for each in model.graph.output)
+    last = next(each for each in model.graph.node if output in each.output)
+    last.output[0] = "kept"
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(5.5), "far"))
+    model.graph.node.extend(
+        [
+            helper.make_node("ReduceSum", [hidden], ["all"], keepdims=0),
+            helper.make_node("Greater", ["all", "far"], ["is_far"], name="waits"),
+            helper.make_node("Neg", ["kept"], ["turned"]),
+            helper.make_node("Where", ["is_far", "turned", "kept"], [output]),
+        ]
+    )
+    (exported / "waiting").mkdir(exist_ok=True)
+    onnx.save(model, exported / "waiting" / "model.onnx")
+
+    code, document = verify(exported / "waiting" / "model.onnx", "--against", "choosing_nets:codebook")
+
+    assert code == 0
+    assert [line for line in document["uncovered"] if line.startswith("other results of Greater waits")]
+
+
+ROWS = st.lists(st.floats(0.0625, 4, width=32), min_size=24, max_size=24, unique=True).map(
+    lambda drawn: np.array(drawn).reshape(2, 3, 4)
+)
+
+
+@given(
+    ROWS, st.sampled_from([np.exp, np.log, np.sqrt, np.tanh, np.square, lambda x: 1 / x, lambda x: 1 - 2 * x])
+)
+def test_a_function_that_only_rises_or_falls_keeps_order(
+    values: npt.NDArray[Any], make: Callable[[Any], Any]
+) -> None:
+    assert keeps_order(values, make(values), None)
+    assert keeps_order(values[:, None], make(values), -1)
+
+
+@given(ROWS)
+def test_softmax_keeps_order_along_its_axis_alone(values: npt.NDArray[Any]) -> None:
+    powers = np.exp(values)
+    assert keeps_order(values, powers / powers.sum(-1, keepdims=True), -1)
+    assert keeps_order(powers / powers.sum(-1, keepdims=True), values, -1)
+
+
+@given(ROWS, st.integers(0, 3), st.floats(0.01, 9))
+def test_a_row_that_is_moved_keeps_no_order_though_it_may_be_last_here(
+    values: npt.NDArray[Any], row: int, by: float
+) -> None:
+    moved = values + by * (np.arange(4) == row)
+
+    assert keeps_order(values, moved, -1) is False
+    assert keeps_order(values, moved.swapaxes(0, 1), None) is None
