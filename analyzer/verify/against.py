@@ -22,7 +22,16 @@ from analyzer.text import format_many, printable
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
-from analyzer.verify.choices import Choice, find_choices, find_unread, is_explained, keeps_order
+from analyzer.verify.choices import (
+    Bend,
+    Choice,
+    find_bends,
+    find_choices,
+    find_unread,
+    is_bent_there,
+    is_explained,
+    keeps_order,
+)
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
 from analyzer.verify.given import GivenInputs
 from analyzer.verify.parting import (
@@ -553,10 +562,9 @@ class Bench:
     @cached_property
     def reader(self) -> Reader:
         """What runs, by what reads which of PyTorch's weights."""
-        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         tensors = {tensor.name: tensor for tensor in self.graph.tensors}
         held = self.known.held
-        return Reader(self._edges(), given, self.graph.outputs, self.makers, tensors, held)
+        return Reader(self._edges(), self._takes, self.graph.outputs, self.makers, tensors, held)
 
     def right_values(self, passed: Pass) -> dict[str, set[int]]:
         """The file's values that some calls give, with these."""
@@ -945,21 +953,22 @@ class Bench:
     def look_at_choices(
         self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """Where outputs are the same: what the file chooses by, where many values lead to one choice.
+        """Where outputs are the same: what the file chooses by, and what has done nothing on these inputs.
 
         An output is another one all the same where the file chooses by something that the other side does not have, and
-        lacks what that chooses by, unless both are in one order.
+        by nothing that that chooses by, unless both lead to one choice on any input.
         """
         as_it_was = outputs, first, differences
         feeds = self.feeds[0]
-        odd = self._odd_choices(feeds)
-        if not odd:
+        choices, asleep = ([], []) if self.refused else (self._choices(feeds), self._asleep())
+        if not choices and not asleep:
             return as_it_was
+        self.finder = Finder(self.runner.prints(self.subject, self._names(), feeds))
         passed = self._record(feeds)
         settle(passed, self.finder, through_choices=False)
         known = self.finder.known
-        unread = [*find_unread(passed, [known[each.operand] for each in odd])]
-        odd = [each for each in odd if not is_explained(known[each.operand], passed)]
+        unread = [*find_unread(passed, [known[each.operand] for each in choices])]
+        odd = [each for each in choices if not is_explained(known[each.operand], passed)]
         for seen, choice in unread if odd else ():
             found = self._another(seen, odd, feeds)
             if found is None:
@@ -970,6 +979,7 @@ class Bench:
                 name: replace(each, verdict=_OFF) if name in names else each for name, each in outputs.items()
             }
             return outputs, first, differences if cause is None else (*differences, cause)
+        self._tell_asleep([each for each in asleep if not is_bent_there(each, known, passed)])
         if odd:
             others = f" and of {format_many(len(odd) - 1, 'other choice')}" if len(odd) > 1 else ""
             self.codes.append(
@@ -1019,19 +1029,42 @@ class Bench:
             found = each if order is False and found is None else found
         return found
 
-    def _odd_choices(self, feeds: Mapping[str, Array]) -> list[Choice]:
-        """The choices by numbers that depend on inputs; if there are any, `finder` has the values of all that runs."""
-        if self.refused:
-            return []
-        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
-        names = self._names()
-        choices = find_choices(self._edges(), given, {*names})
+    def _choices(self, feeds: Mapping[str, Array]) -> list[Choice]:
+        """The choices by numbers that depend on inputs."""
+        choices = find_choices(self._edges(), self._takes, {*self._names()})
         asked = dict.fromkeys(name for each in choices for name in (each.operand, *each.outputs))
         known = self.runner.prints(self.subject, [*asked], feeds) if choices else {}
-        choices = [each for each in choices if each.is_one(known)]
-        if choices:
-            self.finder = Finder(self.runner.prints(self.subject, names, feeds))
-        return choices
+        return [each for each in choices if each.is_one(known)]
+
+    def _asleep(self) -> list[Bend]:
+        """The nodes that bend what depends on inputs, and of which no run here has reached a bound, or left one."""
+        bends = [
+            each
+            for each in find_bends(self._edges(), self._takes, {*self._names()})
+            if each.output in self.makers
+        ]
+        for feeds in self.feeds:
+            if not bends:
+                break
+            asked = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
+            known = self.runner.prints(self.subject, [*asked], feeds)
+            bends = [each for each in bends if each.sleeps(known)]
+        return bends
+
+    @property
+    def _takes(self) -> set[str]:
+        """The inputs of the graph."""
+        return {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
+
+    def _tell_asleep(self, bends: Sequence[Bend]) -> None:
+        """Say what did nothing here, and the other side does not have."""
+        if bends:
+            name = name_node(self.makers[bends[0].output])
+            others = f" and of {format_many(len(bends) - 1, 'other node')}" if len(bends) > 1 else ""
+            self.codes.append(
+                f"numbers beyond the bounds of {bends[0].operator} {printable(name)}{others}, which {self.there} does "
+                "not have"
+            )
 
     def _axis(self, choice: Choice) -> int | None:
         """The axis along which one is chosen; None where each element is judged by itself."""
@@ -1088,8 +1121,7 @@ class Bench:
             self.runner.measure(self.subject, self.twin.quantizers, feeds) for feeds in self.usual_feeds()
         ]
         weighed = weigh(self.twin.quantizers, runs)
-        given = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
-        judge = Judge(weighed, self.twin.edges, given)
+        judge = Judge(weighed, self.twin.edges, self._takes)
         wrong = {each.quantizer.place: each for each in judge.find()}
         for each in weighed:
             factor = factors.get(each.quantizer.scale)

@@ -1,8 +1,9 @@
-"""What a file chooses by: values of which only places, truth values or whole numbers are kept.
+"""What outputs that agree say little of: what a file chooses by, and bounds that no value reaches.
 
-Many values lead to one choice, so outputs that agree say little of what stands in front of ArgMin, TopK or a
-comparison: a weight that only matters where another row would win shows on no input that has no such row. Such values
-are compared themselves, one side's with the other's.
+Many values lead to one choice (ArgMin, TopK, a comparison): a weight that only matters where another row would win
+shows on no input that has no such row. What is chosen by is compared itself, one side's with the other's. And what is
+bent only beyond a bound (Clip, Relu, Max) does nothing where no value is beyond: it is told, unless the other side has
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from analyzer.model.content import Array
 from analyzer.verify.parting import Pass, Seen, chooses, live_calls
-from analyzer.verify.prints import Print, is_like, scale_between
+from analyzer.verify.prints import ROOM, Print, is_like, scale_between
 
 _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Hardmax"})
 """Operators that give floats, and one number for many."""
@@ -35,6 +36,105 @@ _TELLING = 4
 
 Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
 """Inputs, outputs and operator of each node that runs."""
+
+
+_BENDING = frozenset(
+    {
+        *(
+            "Relu",
+            "LeakyRelu",
+            "PRelu",
+            "ThresholdedRelu",
+            "Clip",
+            "Max",
+            "Min",
+            "Abs",
+            "Elu",
+            "Selu",
+            "Celu",
+        ),
+        *("HardSigmoid", "Shrink"),
+    }
+)
+_BENT = frozenset(
+    {
+        *(
+            "relu",
+            "relu6",
+            "leaky_relu",
+            "prelu",
+            "rrelu",
+            "threshold",
+            "hardtanh",
+            "hardsigmoid",
+            "hardshrink",
+        ),
+        *(
+            "clamp",
+            "clamp_min",
+            "clamp_max",
+            "clip",
+            "maximum",
+            "minimum",
+            "max",
+            "min",
+            "fmax",
+            "fmin",
+            "abs",
+        ),
+        *("absolute", "elu", "selu", "celu", "softshrink", "softplus", "hardswish", "where"),
+        *_BENDING,
+    }
+)
+"""Calls of PyTorch that are written as an operator which bends, and that operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bend:
+    """A node that is one line up to a bound, and another beyond."""
+
+    operands: tuple[str, ...]
+    operator: str
+    output: str
+
+    def sleeps(self, prints: Mapping[str, Print]) -> bool:
+        """Whether it gives what it is given, or one number, whatever it is given."""
+        made = prints.get(self.output)
+        if made is None or not made.is_float:
+            return False
+        given = [prints[name] for name in self.operands if name in prints]
+        return made.high == made.low or any(_holds(made) == _holds(each) for each in given)
+
+
+def _holds(value: Print) -> tuple[object, ...]:
+    return value.numel, value.odd, value.power, value.low, value.high, value.signs
+
+
+def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
+    """The nodes that bend what depends on what the graph is given; arguments as of `find_choices`."""
+    moving, found = {*given}, list[Bend]()
+    for inputs, outputs, op_type in edges:
+        if op_type in _SIZES or not moving.intersection(inputs):
+            continue
+        moving.update(name for name in outputs if name)
+        if op_type in _BENDING and outputs[0] in live:
+            found.append(Bend(tuple(name for name in inputs if name in moving and name), op_type, outputs[0]))
+    return found
+
+
+def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
+    """Whether a call of the other side bends too, and gives the same."""
+    made = prints[bend.output]
+    for seen in passed.seen:
+        for print_, noise in zip(seen.prints, seen.noises, strict=True):
+            if seen.call.operator in _BENT and print_.numel == made.numel:
+                if made.high == made.low:
+                    room = ROOM * max(noise, 2.0**-22 * abs(made.high))
+                    if max(abs(print_.low - made.low), abs(print_.high - made.high)) <= room:
+                        return True
+                elif is_like(print_, made, noise) is not None:
+                    return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

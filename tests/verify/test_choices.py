@@ -166,7 +166,9 @@ def test_what_is_chosen_by_is_compared_though_no_output_shows_it(
     between = verify(changed, "--against", model)
 
     assert (honest[0], honest[1]["same"], honest[1]["first"]) == (0, True, None)
-    assert not [line for line in honest[1]["uncovered"] if "other results" in line]
+    assert not [
+        line for line in honest[1]["uncovered"] if "other results" in line or "beyond the bounds" in line
+    ]
     for code, document in (caught, between):
         assert (code, document["same"]) == (1, False)
         assert (
@@ -219,6 +221,39 @@ def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.
 
     assert code == 0
     assert [line for line in document["uncovered"] if line.startswith("other results of Greater waits")]
+
+
+@pytest.mark.time
+@pytest.mark.export
+@pytest.mark.parametrize("kind", ["a bound", "a term"])
+def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "router", "dynamo"))
+    (given,), (output,) = (
+        [each.name for each in values] for values in (model.graph.input, model.graph.output)
+    )
+    next(each for each in model.graph.node if output in each.output).output[0] = "kept"
+    for name, number in (("far", 1e4), ("near", -1e4)):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
+    if kind == "a bound":
+        nodes = [helper.make_node("Clip", ["kept", "near", "far"], [output], name="cuts")]
+    else:
+        nodes = [
+            helper.make_node("ReduceSum", [given], ["all"], keepdims=0),
+            helper.make_node("Sub", ["all", "far"], ["less"]),
+            helper.make_node("Relu", ["less"], ["asleep"], name="waits"),
+            helper.make_node("Add", ["kept", "asleep"], [output]),
+        ]
+    model.graph.node.extend(nodes)
+    (exported / kind).mkdir()
+    onnx.save(model, exported / kind / "model.onnx")
+
+    code, document = verify(exported / kind / "model.onnx", "--against", "choosing_nets:router")
+
+    said = [line for line in document["uncovered"] if line.startswith("numbers beyond the bounds")]
+    name = "Clip cuts" if kind == "a bound" else "Relu waits"
+    assert code == 0
+    assert said == [f"numbers beyond the bounds of {name}, which PyTorch does not have"]
 
 
 ROWS = st.lists(st.floats(0.0625, 4, width=32), min_size=24, max_size=24, unique=True).map(
