@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._decomp import decomposition_table
+from torch.export import default_decompositions
 
 # expressions
 
@@ -221,8 +223,34 @@ def evaluate_program(program: torch.export.ExportedProgram) -> Program:
             with contextlib.suppress(Exception):  # torch may raise anything; then these states are not known
                 pure = _Walk(program.run_decompositions({}))
                 pure.run()
-                return pure.result()
-    return walk.result()
+                return _with_opened(pure.result(), program)
+        return _with_opened(walk.result(), program)
+
+
+def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Program:
+    """The values, with those inside operators that an exporter has to take apart into others, and that hold tables.
+
+    Adaptive pools divide by the sizes of their windows, `affine_grid` multiplies by a grid.
+    """
+    if not any(node.op == "call_function" and _holds_tables(node.target) for node in program.graph.nodes):
+        return found
+    with contextlib.suppress(Exception):  # torch may raise anything; then these tables are not known
+        every = {**default_decompositions(), **decomposition_table}
+        table = {op: made for op, made in every.items() if _holds_tables(op)}
+        opened = _Walk(program.run_decompositions(table))
+        opened.run()
+        inner = [value for value in opened.result().values if not value.parameters]
+        known = {value.name for value in found.values}
+        named = [
+            value if value.name not in known else dataclasses.replace(value, name=f"{value.name}.opened")
+            for value in inner
+        ]
+        return dataclasses.replace(found, values=(*found.values, *named))
+    return found
+
+
+def _holds_tables(target: Any) -> bool:
+    return _operator(target).startswith(_WITH_TABLES)
 
 
 @dataclass(slots=True)
@@ -265,6 +293,13 @@ _TURNS = frozenset(
     {"transpose", "permute", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims"}
 )
 """Those of them that may put elements in another order."""
+
+_WITH_TABLES = (
+    *("adaptive_", "_adaptive_", "affine_grid_generator", "grid_sampler", "upsample_", "_upsample_"),
+    *("im2col", "col2im", "unfold", "fft_", "_fft_", "stft", "istft", "quantile", "nanquantile", "bilinear"),
+    *("reflection_pad", "replication_pad", "_pad_circular", "pad", "linalg_vander", "vander", "max_unpool"),
+)
+"""What the names of operators begin with whose decompositions (torch/_decomp) make numbers of their own."""
 
 _CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"})
 

@@ -175,7 +175,7 @@ def reconcile_with(
     manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
     for note in () if manifest.program is None else manifest.program.notes:
         run.tell(f"PyTorch's program: {note}")
-    if manifest.program is None or not manifest.program.values:
+    if manifest.trace is None and (manifest.program is None or not manifest.program.values):
         return result
     with run.progress("comparing contents") as tick:
         return reconcile_ledger(ledger, manifest, content, weights=original.weights, progress=tick)

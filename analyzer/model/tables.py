@@ -142,7 +142,7 @@ def is_coordinates(values: Reals) -> bool:
     if not 2 <= values.ndim <= 8 or not bool((values == np.rint(values)).all()):
         return False
     return any(
-        count <= _MOST_COORDINATES and all(_counts_one_axis(one) for one in np.moveaxis(values, axis, 0))
+        count <= _MOST_COORDINATES and all(counts_one_axis(one) for one in np.moveaxis(values, axis, 0))
         for axis, count in enumerate(values.shape)
     )
 
@@ -151,7 +151,7 @@ _MOST_COORDINATES = 8
 """As many axes as a tensor has in practice."""
 
 
-def _counts_one_axis(values: Reals) -> bool:
+def counts_one_axis(values: Reals) -> bool:
     """Whether elements are one number, or count up by ones along one axis."""
     rest = values - values.flat[0]
     if not rest.any():

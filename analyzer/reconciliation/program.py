@@ -30,7 +30,7 @@ from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
-from analyzer.model.tables import count_free
+from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout
@@ -75,7 +75,9 @@ def match_evaluated(books: Books) -> None:
     if program is None or not program.values or books.contents.mode == "none":
         return
     found = [
-        match for entry in _unexplained(books) if (match := _find_value(books, program, entry)) is not None
+        match
+        for entry in _unexplained(books)
+        if (match := _find_value(books, program, entry) or _find_places(books, program, entry)) is not None
     ]
     matches = _without_doubtful(found)
     for match in matches:
@@ -154,6 +156,66 @@ def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> It
         room = _room(books, entry, value, samples)
         if bool(_within(stored, samples[[0, -1]], room[[0, -1]] + steps * 1.01).all()):
             yield value
+
+
+def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
+    """Several indices of the program in one: what `GatherND` reads has the places of an element along its last axis.
+
+    An index for each axis is widened to the shape of all, and joined. Each is a value of the program here, or counts
+    along one axis.
+    """
+    if (
+        entry.tensor.dtype not in (DType.INT64, DType.INT32)
+        or not 1 < len(entry.tensor.shape) <= _MOST_PLACES
+    ):
+        return None
+    readers = books.ledger.wiring.readers(entry.tensor)
+    if not readers or any(reader.node.op_type not in _PLACING or reader.slot != 1 for reader in readers):
+        return None
+    array = books.contents.array(entry)
+    if array is None or not array.size or array.shape[-1] > _MOST_PLACES:
+        return None
+    largest: Traced | None = None
+    for column in np.moveaxis(array, -1, 0):
+        if counts_one_axis(column.astype(np.float64)):
+            continue
+        wanted = _narrowed(column)
+        value = next((each for each in _of_whole_numbers(program) if _holds(each, wanted)), None)
+        if value is None or not _is_read_alike(books, entry, value):
+            return None
+        match = _Match(entry, value, (), "content", 0.0)
+        if not _is_evidence(books, match):
+            return None
+        largest = value if largest is None or value.numel > largest.numel else largest
+    return None if largest is None else _Match(entry, largest, (), "content", 0.0)
+
+
+_PLACING = frozenset({"GatherND", "ScatterND"})
+_MOST_PLACES = 8
+"""Axes of an index, and of what it is of."""
+
+
+def _of_whole_numbers(program: Program) -> Iterator[Traced]:
+    return (
+        each
+        for each in program.values
+        if each.whole is not None and not each.parameters and each.dtype in (DType.INT64, DType.INT32)
+    )
+
+
+def _holds(value: Traced, wanted: Array) -> bool:
+    """Whether a value is an array, once it is narrowed."""
+    whole = None if value.whole is None else _decode(value, value.whole)
+    return whole is not None and np.array_equal(_narrowed(whole.reshape(value.shape)), wanted)
+
+
+def _narrowed(array: Array) -> Array:
+    """An array without the axes along which it repeats one element, as those that it was widened along."""
+    for axis in range(array.ndim - 1, -1, -1):
+        first = array.take([0], axis)
+        if bool((array == first).all()):
+            array = first.squeeze(axis)
+    return array
 
 
 def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:

@@ -1,0 +1,97 @@
+"""Tables that an exporter writes for one operator of PyTorch are PyTorch's; what is off by one place is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from onnx import numpy_helper
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.export
+
+FACTORY = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last, self.made = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 3, 1), forward
+
+    def forward(self, image):
+        return self.last(self.made(self.first(image)))
+
+
+class Idle(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.step = nn.Linear(6, 4), nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def turned(x):
+    grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
+    return F.grid_sample(x, grid, align_corners=False)
+
+
+def pooled():
+    return Net(lambda x: F.adaptive_avg_pool2d(x, 3)).eval(), (torch.randn(1, 2, 8, 8),)
+
+
+def sampled():
+    return Net(turned).eval(), (torch.randn(2, 2, 8, 8),)
+
+
+def idle():
+    return Idle().eval(), (torch.randn(2, 6),)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("opened")
+    (made / "opened_nets.py").write_text(FACTORY)
+    return made
+
+
+@pytest.mark.parametrize("name", ["pooled", "sampled", "idle"])
+def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(folder)
+
+    exported = run_here("export", f"opened_nets:{name}", "-o", name, "--via", "dynamo")
+    beside = run_here("reconcile", f"{name}/model.onnx", "--against", f"opened_nets:{name}")
+
+    assert exported.returncode == 0, exported.stdout
+    assert beside.returncode == 0, beside.stdout
+
+
+def test_an_index_that_is_off_by_one_place_is_no_table_of_pytorch(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    if not Path("pooled").exists():
+        assert run_here("export", "opened_nets:pooled", "-o", "pooled", "--via", "dynamo").returncode == 0
+    model = onnx.load("pooled/model.onnx")
+    (gather,) = (node for node in model.graph.node if node.op_type == "GatherND")
+    (stored,) = (each for each in model.graph.initializer if each.name == gather.input[1])
+    places = numpy_helper.to_array(stored).copy()
+    places[1, 2, 1, 2, 0] -= 1
+    stored.CopyFrom(numpy_helper.from_array(places, stored.name))
+    onnx.save(model, "moved.onnx")
+
+    told = run_here("reconcile", "moved.onnx", "--against", "pooled/manifest.json")
+
+    assert np.unique(places).size > 2
+    assert told.returncode == 1
+    assert f"{stored.name} [opaque]" in told.stdout
