@@ -54,7 +54,7 @@ _LEAST_BITS = 40
 """Evidence from which chance is no explanation, in bits."""
 
 _LEAST_TABLE = 8
-"""Elements of a table of no parameter, at least: fewer are anybody's."""
+"""Elements of a table of no parameter, at least: fewer are anybody's, unless they are odd numbers, bit by bit."""
 
 _MOST = 1 << 26
 """Elements of a tensor that is compared whole."""
@@ -353,10 +353,14 @@ def _is_evidence(books: Books, match: _Match) -> bool:
     if samples is None:
         return False
     numbers = np.unique(samples[np.isfinite(samples)])
-    if not value.parameters:
-        is_said = value.numel >= _LEAST_TABLE or _is_read_alike(books, match.entry, value, is_strict=True)
-        return numbers.size >= 2 and is_said
     odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & 0xFF != 0).sum())
+    if not value.parameters:
+        is_said = (
+            value.numel >= _LEAST_TABLE
+            or (not match.error and value.dtype.is_floating and 16 * odd >= _LEAST_BITS)
+            or _is_read_alike(books, match.entry, value, is_strict=True)
+        )
+        return numbers.size >= 2 and is_said
     if books.contents.encoding(match.entry) is not None and match.error > _ROUNDING * float(
         np.abs(samples).max()
     ):

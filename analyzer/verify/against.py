@@ -20,7 +20,7 @@ from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
-from analyzer.verify.asked import PLAIN, QuantizerAnswer, TwinAnswer
+from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
     Bend,
@@ -401,6 +401,7 @@ class Bench:
         theirs = self.runner.run(self.subject, self.graph.outputs, feeds, execution=self.execution)
         places = match_outputs([*self.graph.outputs], theirs, ours)
         made = {}
+        coarse: dict[str, Array] = {}
         for name in self.graph.outputs:
             place = places.get(name)
             if place is None or name not in theirs:
@@ -410,13 +411,38 @@ class Bench:
             mine, yours = ours[place][1], theirs[name]
             if mine.dtype != yours.dtype and mine.dtype.kind == yours.dtype.kind == "f":
                 yours = yours.astype(mine.dtype)
-            found = compare_values(mine, yours, other, self.depths.get(name, 1), self.tolerance)
+            depth = self.depths.get(name, 1)
+            found = compare_values(mine, yours, other, depth, self.tolerance)
+            if found.verdict is Verdict.DIFFERS and self.is_coarse:
+                coarse = coarse or self._coarse(feeds)
+                kernels = _size(coarse[name], theirs[name]) if name in coarse else 0.0
+                found = compare_values(mine, yours, other, depth, self.tolerance, kernels)
             if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
                 )
             made[name] = found
         return made
+
+    def _coarse(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """The outputs with kernels that are off by as much as they may be."""
+        outputs = self.graph.outputs
+        return self.runner.run(self.subject, outputs, feeds, execution=self.execution, coarse=True)
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether kernels of what runs may be off by more than rounding."""
+        return any(op_type in COARSE for *_, op_type in self._edges())
+
+    def _find_in(self, known: Mapping[str, Print], feeds: Mapping[str, Array]) -> Finder:
+        """What finds values of the file; kernels may be off."""
+        finder = Finder(known)
+        if self.is_coarse:
+            coarse = self.runner.prints(self.subject, [*known], feeds, coarse=True)
+            finder.kernels = {
+                name: noise_between(each, coarse[name]) for name, each in known.items() if name in coarse
+            }
+        return finder
 
     def _again(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
         """The outputs in double precision, whose difference is rounding; none where the module cannot."""
@@ -439,7 +465,7 @@ class Bench:
         """The values of modules beside those of the file, the first call that parts, and what it differs in."""
         feeds = self.feeds[self.worst_run]
         known = self.runner.prints(self.subject, self._names(), feeds)
-        self.finder = Finder(known)
+        self.finder = self._find_in(known, feeds)
         passed = self._record(feeds)
         settle(passed, self.finder)
         if self._is_behind_all(passed, known):
@@ -963,7 +989,7 @@ class Bench:
         choices, asleep = ([], []) if self.refused else (self._choices(feeds), self._asleep())
         if not choices and not asleep:
             return as_it_was
-        self.finder = Finder(self.runner.prints(self.subject, self._names(), feeds))
+        self.finder = self._find_in(self.runner.prints(self.subject, self._names(), feeds), feeds)
         passed = self._record(feeds)
         settle(passed, self.finder, through_choices=False)
         known = self.finder.known
@@ -1300,6 +1326,13 @@ _HANDING = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"}
 )
 _COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+
+
+def _size(one: Array, other: Array) -> float:
+    """Root mean square of a difference, where both are finite."""
+    off = one.astype(np.float64) - other.astype(np.float64)
+    off = off[np.isfinite(off)]
+    return float(np.sqrt(np.mean(off * off))) if off.size else 0.0
 
 
 def _sizes(feeds: Mapping[str, Array]) -> str:

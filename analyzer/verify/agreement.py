@@ -33,7 +33,12 @@ _USUAL = Tolerance()
 
 
 def compare_values(
-    ours: Array | None, theirs: Array | None, others: Array | None, depth: int, tolerance: Tolerance = _USUAL
+    ours: Array | None,
+    theirs: Array | None,
+    others: Array | None,
+    depth: int,
+    tolerance: Tolerance = _USUAL,
+    kernels: float = 0.0,
 ) -> Agreement:
     """Compare a value of both sides.
 
@@ -44,6 +49,7 @@ def compare_values(
             where there is none.
         depth: nodes that lead to it: rounding grows with the square root of so many steps.
         tolerance: how many times the noise is still the same.
+        kernels: what kernels may be off by beside rounding, at most (root mean square).
     """
     if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype.kind not in "biuf":
         return Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -62,9 +68,12 @@ def compare_values(
     scale = float(np.sqrt(np.mean(a * a))) if a.size else 0.0
     noise = _noise(ours, others, tolerance.noise(scale, depth, ours.dtype.itemsize))
     off = float(np.sqrt(np.mean((a - b) ** 2))) if a.size else 0.0
-    is_same = off <= tolerance.margin * noise
+    is_same = off <= tolerance.margin * noise + 2 * kernels
     return Agreement(
-        error, decibel(scale, off), decibel(scale, noise), Verdict.SAME if is_same else Verdict.DIFFERS
+        error,
+        decibel(scale, off),
+        decibel(scale, max(noise, kernels)),
+        Verdict.SAME if is_same else Verdict.DIFFERS,
     )
 
 

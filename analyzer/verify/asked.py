@@ -122,6 +122,16 @@ class Given(msgspec.Struct, frozen=True):
     """The first output of the one node that is to read them; empty where all do."""
 
 
+COARSE = frozenset(
+    {
+        *("Sigmoid", "QuickGelu", "Swish", "Silu", "FusedConv", "FusedGemm"),
+        *("Elu", "Selu", "Celu"),
+    }
+)
+"""Operators of which onnxruntime's kernels are off by as much near 0 as near 1: a sigmoid is made of 0.5 and a quotient
+(onnxruntime/core/mlas/lib/logistic.cpp), and what follows `exp` in Elu takes 1 off it."""
+
+
 class Question(msgspec.Struct, frozen=True):
     """What is to be done."""
 
@@ -165,6 +175,8 @@ class Question(msgspec.Struct, frozen=True):
     """By how much of itself each stored float is moved, up or down; 0 where they stay."""
     patch: Patch | None = None
     """Something else in the model, before it runs."""
+    coarse: bool = False
+    """Whether operators of `COARSE` are off by as much as they may be."""
     tries: list[Patch] = []
     """What is kept of what each of these would make is asked."""
 

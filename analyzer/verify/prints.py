@@ -124,6 +124,8 @@ class Finder:
         self.known = known
         self.room = ROOM
         """How many times the noise a difference may be."""
+        self.kernels: dict[str, float] = {}
+        """By name: what kernels may be off by there beside rounding, at most (root mean square)."""
         self._by_numel: dict[int, list[tuple[str, Print]]] = {}
         for name, each in known.items():
             if each.is_float:
@@ -138,7 +140,7 @@ class Finder:
         """
         turned = None
         for name, each in self._by_numel.get(wanted.numel, ()):
-            order = is_like(wanted, each, noise, self.room)
+            order = is_like(wanted, each, noise, self.room, self.kernels.get(name, 0.0))
             if order is True:
                 return Likeness(name, is_ordered=True)
             if order is False and turned is None:
@@ -148,7 +150,7 @@ class Finder:
     def all_like(self, wanted: Print, noise: float) -> Iterator[Likeness]:
         """Every such value."""
         for name, each in self._by_numel.get(wanted.numel, ()):
-            order = is_like(wanted, each, noise, self.room)
+            order = is_like(wanted, each, noise, self.room, self.kernels.get(name, 0.0))
             if order is not None:
                 yield Likeness(name, is_ordered=order)
 
@@ -157,7 +159,7 @@ class Finder:
         return self._by_numel.get(numel, ())
 
 
-def is_like(one: Print, other: Print, noise: float, times: float = ROOM) -> bool | None:
+def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels: float = 0.0) -> bool | None:
     """Whether two values are the same but for rounding: True in one order, False in another, None where not.
 
     Args:
@@ -165,11 +167,12 @@ def is_like(one: Print, other: Print, noise: float, times: float = ROOM) -> bool
         other: value.
         noise: root mean square of its rounding.
         times: this a difference may be.
+        kernels: what the other one may be off by beside rounding, at most (root mean square).
     """
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None
     count = one.numel - one.odd
-    room = times * max(noise, 2.0**-22 * one.size)
+    room = times * max(noise, 2.0**-22 * one.size) + 2 * kernels
     if abs(one.power - other.power) > 2 * room * one.size * count + room * room * count:
         return None
     if abs(one.total - other.total) > room * count:

@@ -82,6 +82,8 @@ class Runner:
         seed: int = 0,
         execution: Execution = PLAIN,
         rounds: Sequence[QuantizerAnswer] = (),
+        *,
+        coarse: bool = False,
     ) -> dict[str, Array]:
         """The wanted values that are arrays, by name.
 
@@ -93,13 +95,14 @@ class Runner:
             seed: of what is drawn for them.
             execution: how onnxruntime runs it.
             rounds: quantizers that a twin goes without, and that round all the same.
+            coarse: whether operators of `asked.COARSE` are off by as much as they may be.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
         """
         target = Path(self._folder.name, "values.npz")
         question = self._question(subject, wanted, arrays, feeds, seed, execution)
-        asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds))
+        asked = msgspec.structs.replace(question, target=str(target), rounds=list(rounds), coarse=coarse)
         answer = self._ask(asked, subject.called)
         with np.load(target) as found:
             return {wanted[place]: found[f"v{place}"] for place in answer.places}
@@ -112,10 +115,12 @@ class Runner:
         feeds: Sequence[Feed] = (),
         seed: int = 0,
         patch: Patch | None = None,
+        *,
+        coarse: bool = False,
     ) -> dict[str, Print]:
         """What is kept of the wanted values; arguments and errors as of `run`, and something else in the file."""
         question = self._question(subject, wanted, arrays, feeds, seed)
-        return self._ask(msgspec.structs.replace(question, patch=patch), subject.called).prints
+        return self._ask(msgspec.structs.replace(question, patch=patch, coarse=coarse), subject.called).prints
 
     def attempt(
         self, subject: Subject, patches: Sequence[Patch], arrays: Mapping[str, Array]
@@ -168,8 +173,13 @@ class Runner:
         wanted: Sequence[str],
         arrays: Mapping[str, Array],
         executions: tuple[Execution, Execution] = (PLAIN, PLAIN),
+        *,
+        coarse: bool = False,
     ) -> dict[str, Apart]:
-        """How far the values of one name in two files are apart, each run in its way; errors as of `run`."""
+        """How far the values of one name in two files are apart, each run in its way; arguments and errors as of `run`.
+
+        It is the first file that is `coarse`.
+        """
         question = self._question(subject, wanted, arrays)
         home = "" if other.home is None else str(other.home)
         asked = msgspec.structs.replace(
@@ -178,6 +188,7 @@ class Runner:
             other=str(other.path),
             other_home=home,
             other_execution=executions[1],
+            coarse=coarse,
         )
         return self._ask(asked, subject.called).apart
 
