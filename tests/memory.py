@@ -28,6 +28,7 @@ class MemoryFile:
     """(offset, length)"""
 
     is_remote = False
+    at_once = 1
     traffic = None
 
     @property

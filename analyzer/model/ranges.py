@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.errors import ExternalDataError
+from analyzer.errors import ExternalDataError, ModelReadError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,6 +27,10 @@ class Traffic:
     """Bytes received."""
     redirected_to: str | None = None
     """Where the model file is in the end, if not where it was asked for."""
+
+
+class UnansweredError(ModelReadError):
+    """A request for ranges that brought nothing; one for fewer may bring them."""
 
 
 class Source(Protocol):
@@ -63,6 +67,11 @@ class Source(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether each read is a request to somebody else."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """Ranges that take about as long as one."""
         ...
 
     @property

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
-from analyzer.model.ranges import Traffic, check_location
+from analyzer.model.ranges import Traffic, UnansweredError, check_location
 
 # what keeps remote files
 
-AT_ONCE = 8
-"""Requests under way at a time: what browsers allow themselves for one host, within a few."""
+AT_ONCE = 12
+"""Requests under way at a time: twice what browsers allow themselves for one host, as most are for 3 KB."""
 
 STEP = 1 << 11
 
@@ -68,6 +68,11 @@ class Store(Protocol):
 
     @property
     def meter(self) -> Meter: ...
+
+    @property
+    def at_once(self) -> int:
+        """Ranges that it is asked for at the same time."""
+        ...
 
     def look(self, url: str, length: int) -> Answer:
         """The size and the marks of a file, and its first `length` bytes if they come for free."""
@@ -132,6 +137,10 @@ class RemoteFile:
     @property
     def mark(self) -> str:
         return next(filter(None, self.first.marks), "")
+
+    @property
+    def at_once(self) -> int:
+        return self.store.at_once
 
     @property
     def traffic(self) -> Traffic:
@@ -230,7 +239,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except Unanswered as reason:
-        raise ModelReadError(f"{name}: {reason}") from reason.__cause__
+        raise UnansweredError(f"{name}: {reason}") from reason.__cause__
 
 
 def _open(store: Store, url: str, name: str, length: int) -> RemoteFile:

@@ -156,6 +156,7 @@ class LocalFile:
 
     step = 1 << 14
     is_remote = False
+    at_once = 1
     traffic = None
 
     @classmethod

@@ -35,6 +35,8 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.ASCII)
 class Web:
     """The server that keeps a model, and the servers that it sends us to."""
 
+    at_once = AT_ONCE
+
     def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.meter = Meter()
         self._timeout = timeout
