@@ -29,6 +29,7 @@ class MemoryFile:
 
     is_remote = False
     at_once = 1
+    kept = None
     traffic = None
 
     @property

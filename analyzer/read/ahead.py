@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from typing import NamedTuple
 
-from analyzer.model.ranges import Source, UnansweredError
+from analyzer.model.ranges import Kept, Source, UnansweredError
 
 _FIRST = 1 << 16
 """Bytes at the start of a file that the first round brings: nodes are first."""
@@ -53,12 +53,6 @@ _LONGEST_PERIOD = 1 << 7
 _LONGEST_GUESS = 1 << 16
 """Bytes of a guess: what is read between two jumps is more only where there is more to read than to jump over."""
 
-_KEPT = 1 << 21
-"""Bytes of answers that are kept: those of the last rounds, and of the first."""
-
-_PINNED = 2
-"""Answers of the first round: the start and the end of the file, where its versions are."""
-
 
 class _Island(NamedTuple):
     """What was read between two jumps."""
@@ -67,28 +61,17 @@ class _Island(NamedTuple):
     end: int
 
 
-class _Block(NamedTuple):
-    """An answer."""
-
-    start: int
-    content: bytes
-    is_guess: bool = False
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.content)
-
-
 class Ahead:
     """The ranges of one remote file, for one reader that goes through it once, mostly forwards.
 
-    At most `source.at_once` ranges are asked for together, and `_KEPT` bytes kept of what they brought. Guesses that
-    miss are followed by fewer: a file that defeats them costs one more small range a jump.
+    At most `source.at_once` ranges are asked for together, and what they brought is `kept`. Guesses that miss are
+    followed by fewer: a file that defeats them costs one more small range a jump.
     """
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self._blocks: list[_Block] = []
+    def __init__(self, source: Source, kept: Kept) -> None:
+        self.source, self.kept = source, kept
+        self._guessed: deque[int] = deque(maxlen=2 * source.at_once)
+        """Where the last guesses begin."""
         self._islands: deque[_Island] = deque(maxlen=2 * _LONGEST_PERIOD + 2)
         self._most = source.at_once - 1
         """Guesses in a round, at most."""
@@ -127,22 +110,16 @@ class Ahead:
 
     def _at_hand(self, start: int, length: int) -> bytes:
         """What is kept of a range, from its start on."""
-        content = b""
-        while len(content) < length:
-            here = start + len(content)
-            block = next((block for block in self._blocks if block.start <= here < block.end), None)
-            if block is None:
-                break
-            if block.is_guess and not content:
-                self._trust, self._may_miss = self._most, False
-            content += block.content[here - block.start : here - block.start + length - len(content)]
-        return content
+        block = self.kept.block(start)
+        if block is not None and block[0] in self._guessed:
+            self._trust, self._may_miss = self._most, False
+        return self.kept.at(start, length)
 
     def _ask(self, start: int, needed: int, *, jumps: bool) -> bytes:
         """Ask for what is needed and not at hand, and for what may be."""
         if self._may_miss and jumps:
             self._trust = min(self._most, max(1, self._trust // 2))
-        is_first = not self._blocks
+        is_first = not self.kept
         rest = self.source.nbytes - start
         landing = self._at_most(_LANDING)
         guesses = self._guess() if jumps and not is_first else []
@@ -165,10 +142,10 @@ class Ahead:
         ]
         bodies = self._ask_for(within)
         self._may_miss = len(guesses) > _NEW
+        if jumps:
+            self._guessed.extend(offset for offset, _ in within[1:])
         for (offset, _), body in list(zip(within, bodies, strict=False))[::-1]:
-            self._blocks.append(_Block(offset, body, is_guess=jumps and offset != start))
-        while len(self._blocks) > _PINNED and sum(len(block.content) for block in self._blocks) > _KEPT:
-            del self._blocks[_PINNED]
+            self.kept.add(offset, body)
         return bodies[0]
 
     def _at_most(self, size: int) -> int:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
-from analyzer.model.ranges import Traffic, UnansweredError, check_location
+from analyzer.model.ranges import Kept, Traffic, UnansweredError, check_location
 
 # what keeps remote files
 
@@ -107,6 +107,12 @@ def shown(url: str) -> str:
 
 TIMEOUT = 30.0
 
+_KEPT = 1 << 21
+"""Bytes of answers that are kept."""
+
+_FIRST = 2
+"""Answers of the first round, which are kept: the start and the end of the file, where its versions are."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
@@ -120,6 +126,7 @@ class RemoteFile:
     first: Answer = field(repr=False)
     """The answer that all later ones are compared with."""
 
+    kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST), repr=False, compare=False)
     step = STEP
     is_remote = True
 
@@ -161,7 +168,7 @@ class RemoteFile:
         with _naming(self.name):
             answers = iter(self.store.ask(self.url, wanted) if wanted else [])
         return [
-            self.first.body[offset : offset + length]
+            self._at_hand(offset, length)
             if self._is_at_hand(offset, length)
             else self._compared(next(answers)).body
             for offset, length in within
@@ -202,7 +209,12 @@ class RemoteFile:
             raise self._changed()
 
     def _is_at_hand(self, offset: int, length: int) -> bool:
-        return length == 0 or offset + length <= len(self.first.body)
+        return len(self._at_hand(offset, length)) == length
+
+    def _at_hand(self, offset: int, length: int) -> bytes:
+        if offset + length <= len(self.first.body):
+            return self.first.body[offset : offset + length]
+        return self.kept.at(offset, length)
 
     def _compared(self, answer: Answer) -> Answer:
         both = [(a, b) for a, b in zip(self.first.marks, answer.marks, strict=False) if a and b]

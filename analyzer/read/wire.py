@@ -51,7 +51,7 @@ class Window:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._ahead = Ahead(source) if source.is_remote else None
+        self._ahead = None if source.kept is None else Ahead(source, source.kept)
         self._base = 0
         self._buffer = b""
         self._size = source.step

@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import fsspec
+import numpy as np
 import pytest
 from servers import CountingServer, serving
 
@@ -198,10 +199,10 @@ def test_a_guess_that_another_version_answers_is_a_change(server, monkeypatch):
         read_model(server.url("model.onnx"))
 
 
-def test_a_server_that_answers_one_at_a_time_is_asked_so(server):
+def test_a_server_that_refuses_many_at_a_time_is_asked_for_one(server):
     path = server.folder / "model.onnx"
     write(path, apart())
-    server.switches.at_once = 1
+    server.switches.at_once = 2
 
     remote = read_model(server.url("model.onnx"))
 
@@ -230,3 +231,18 @@ def test_a_filesystem_that_reads_one_range_at_a_time_is_asked_for_no_guess(tmp_p
     assert told(remote) == told(read_model(path))
     assert remote.traffic is not None
     assert remote.traffic.nbytes < 0.4 * path.stat().st_size
+
+
+def test_what_reading_brought_is_at_hand_for_values(server, rounds):
+    write(server.folder / "model.onnx", interleaved())
+    remote = read_model(server.url("model.onnx"))
+    asked = len(rounds)
+
+    near = [tensor for tensor in remote.tensors() if tensor.name == "layer.11.output.bias"]
+    far = [tensor for tensor in remote.tensors() if tensor.name == "layer.11.output.weight"]
+    middle = np.array([HIDDEN * WIDE // 2])
+
+    assert [tensor.payload.array().shape for tensor in near] == [(HIDDEN,)]
+    assert len(rounds) == asked
+    assert far[0].payload.at(middle) is not None
+    assert len(rounds) == asked + 1
