@@ -28,6 +28,8 @@ class MemoryFile:
     """(offset, length)"""
 
     is_remote = False
+    at_once = 1
+    kept = None
     traffic = None
 
     @property

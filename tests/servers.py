@@ -51,6 +51,8 @@ class Switches:
     cut: int | None = None
     """Bytes of a body after which the connection is closed."""
     delay: float = 0.0
+    at_once: int | None = None
+    """Requests beyond so many at the same time are answered 503."""
     encoding: str | None = None
     server: str = "counting/1"
 
@@ -131,8 +133,12 @@ class _Handler(BaseHTTPRequestHandler):
         with server.counting:
             server.answering += 1
             server.most_at_once = max(server.most_at_once, server.answering)
+            is_busy = server.switches.at_once is not None and server.answering > server.switches.at_once
         try:
-            self._answer_counted()
+            if is_busy:
+                self._send(503)
+            else:
+                self._answer_counted()
         finally:
             with server.counting:
                 server.answering -= 1

@@ -1063,3 +1063,61 @@ def test_other_domains_operators_pack_nothing(tmp_path):
     read = read_model(save(tmp_path, model([custom], {"w": BYTES})))
 
     assert logical_numel(stored(read), connect(read)) == 32
+
+
+# experts
+
+
+@pytest.mark.parametrize(
+    ("bits", "block", "has_zeros"),
+    [*itertools.product((4, 8), (0, 16), (False, True)), (2, 16, False), (2, 16, True)],
+)
+def test_the_experts_of_qmoe_are_what_onnxruntime_computes_with(tmp_path, bits, block, has_zeros):
+    experts, hidden, inner = 3, 32, 48
+    stored: dict[str, Array] = {}
+    for slot, (rows, columns) in enumerate([(2 * inner, hidden), (hidden, inner)], 1):
+        blocks = columns // block if block else 1
+        stored[f"w{slot}"] = RNG.integers(0, 256, (experts, rows, columns * bits // 8), dtype="u1")
+        scales = (experts, rows, blocks) if block else (experts, rows)
+        stored[f"s{slot}"] = RNG.uniform(0.01, 0.02, scales).astype("f4")
+        if has_zeros:
+            packed = (experts, rows, -(-blocks * bits // 8)) if block else (experts, -(-rows * bits // 8))
+            stored[f"z{slot}"] = RNG.integers(0, 256, packed, dtype="u1")
+    inputs = ["x", "router", "w1", "s1", "", "w2", "s2", "", "", "", "", *(["z1", "z2"] if has_zeros else [])]
+    given = {
+        "x": RNG.standard_normal((6, hidden)).astype("f4"),
+        "router": 60 * np.eye(experts, dtype="f4")[[0, 1, 2, 0, 1, 2]],
+    }
+    attributes = {"k": 1, "expert_weight_bits": bits, "activation_type": "swiglu", "swiglu_fusion": 1}
+    attributes |= {"activation_alpha": 1.5, "activation_beta": 0.5} | ({"block_size": block} if block else {})
+    proto = model([node("QMoE", inputs, **attributes)], stored, given)
+
+    first, second = (decode(tmp_path, proto, f"w{slot}") for slot in (1, 2))
+
+    expected = []
+    for token, x in enumerate(given["x"]):
+        gate, linear = (first[token % experts] @ x).reshape(-1, 2).T
+        expected.append(second[token % experts] @ (gate / (1 + np.exp(-1.5 * gate)) * (linear + 0.5)))
+    error = np.linalg.norm(run(proto, given) - expected) / np.linalg.norm(expected)
+    assert error < (0.02 if (bits, block) == (8, 16) else 1e-5)  # of these alone activations are rounded too
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dtype"),
+    [
+        ({"weights_prepacked": 1}, "u1"),
+        ({"quant_type": "fp4"}, "u1"),
+        ({"expert_weight_bits": 3}, "u1"),
+        ({}, "i1"),
+    ],
+)
+def test_experts_in_another_order_or_of_no_integers_are_not_decoded(tmp_path, attributes, dtype):
+    stored = {"w": np.ones((2, 4, 8), dtype), "s": np.ones((2, 4), "f4")}
+
+    assert find(tmp_path, model([node("QMoE", ["x", "r", "w", "s"], **attributes)], stored)) is None
+
+
+def test_experts_with_scales_that_do_not_fit_are_not_decoded(tmp_path):
+    for scales in ((2, 3), (2, 4, 2), (4,)):
+        stored = {"w": np.ones((2, 4, 8), "u1"), "s": np.ones(scales, "f4")}
+        assert find(tmp_path, model([node("QMoE", ["x", "r", "w", "s"])], stored)) is None

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from commands import run_here
 from models import external, finding_ids, ramp, save, text_model
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 from servers import CountingServer, serving
 
 from analyzer.account.audit import audit_model
@@ -235,3 +235,19 @@ def test_double_precision_behind_a_url_is_counted(folder, server):
     save(folder, proto)
 
     assert audit_model(server.url("model.onnx")).stored_elements == 4
+
+
+def test_no_weight_is_read_to_see_whether_it_repeats_a_table(folder, server):
+    weights = {"embeddings.weight": ramp(64, 96), "onnx::MatMul_9": ramp(96, 700)}
+    text = "g (int64[n] x) => (float[n, 700] y) { h = Gather(e, x) y = MatMul(h, m) }"
+    proto = text_model(text)
+    rename = {"e": "embeddings.weight", "m": "onnx::MatMul_9"}
+    for node in proto.graph.node:
+        node.input[:] = [rename.get(name, name) for name in node.input]
+    proto.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in weights.items())
+    save(folder, proto)
+
+    ledger = audit_model(server.url("model.onnx"))
+
+    assert ledger.parameters == 64 * 96 + 96 * 700
+    assert server.sent.total() < 16_000 < ledger.file_nbytes / 10

@@ -93,6 +93,7 @@ OPTIONAL = frozenset(
         "macs",
         "nodes_without_macs",
         "macs_per_second",
+        "sequence",
     }
 )
 

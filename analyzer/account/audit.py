@@ -100,6 +100,10 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     values = look_at_values(entries, content, progress, salt)
     reads = content != "none" and model.traffic is None
     opaque = _find_opaque(model, entries, wiring, live, reads=reads)
+    # Matrices whole: of a URL that is what `full` asks for.
+    hidden = find_hidden(
+        model, entries, wiring, opaque.tensors, reads=model.traffic is None or content == "full"
+    )
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
         main.check()  # contents were read after the reader had made sure that the file is what it was
@@ -118,7 +122,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         computing={key: reader.node.place for key, reader in computing.items() if reader is not None},
         live=live,
         made=opaque.made,
-        hidden=find_hidden(model, entries, wiring, opaque.tensors),
+        hidden=hidden,
         opaque=tuple(sorted(opaque.tensors)),
     )
 

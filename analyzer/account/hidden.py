@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -213,11 +214,18 @@ _WITHOUT_PARAMETERS = frozenset(
 """Other operators of an exported program, most of which make numbers of their own: none is called as a parameter is."""
 
 
-def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: frozenset[Key]) -> Hidden:
+def find_hidden(
+    model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: frozenset[Key], *, reads: bool = True
+) -> Hidden:
     """Tell which tensors hide how many parameters PyTorch had; of others the file holds all, or nobody asks.
 
     Only of files that have names or notes of PyTorch's: one whose every tensor has a name of a tool, or of another
-    framework, is counted as it stands. `opaque` are the tensors that compute and that no rule explains.
+    framework, is counted as it stands.
+
+    Args:
+        opaque: the tensors that compute and that no rule explains.
+        reads: whether values may be read. Where not, no table is looked for in a weight, as no copies are, and what
+            values alone would settle is open.
     """
     found: dict[Key, Hides] = {}
     for _, graphs in model.by_part():
@@ -234,7 +242,8 @@ def find_hidden(model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: 
         }
         names = {entry.tensor.name for entry in own.values()}
         has_notes = any(e.decided_by == _NOTED for e in own.values())
-        look = _Part(own, notes, wiring, has_notes, prefix, names, _tables(own.values(), wiring))
+        tables = _tables(own.values(), wiring) if reads else ()
+        look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads)
         for graph in graphs:
             for node in graph.nodes:
                 if kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
@@ -279,21 +288,24 @@ _REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
 """Operators that change a shape alone: of several sources, something else has made one value before."""
 
 
-def _count_filled(array: Array) -> tuple[int, int]:
+def _count_filled(shape: tuple[int, ...], array: Array | None) -> tuple[int, int]:
     """Output channels, and elements in all, that are zeros at the end of a blocked weight, at most.
 
-    The layouts are those of MLAS (`analyzer.reconciliation.layouts`).
+    The layouts are those of MLAS (`analyzer.reconciliation.layouts`). Without its elements, all that a block can lack.
     """
-    rows, columns = array.shape[:2]
+    rows, columns = shape[:2]
     found = (0, 0)
     for block in _BLOCKS:
         if rows % block:
             continue
         deep = block if columns % block == 0 else 1
-        tiled = array.reshape(rows // block, columns // deep, -1, deep, block)
-        last = _trailing(tiled.any(axis=(1, 2, 3)).reshape(-1), block)
-        deepest = _trailing(tiled.any(axis=(0, 2, 4)).reshape(-1), block) if deep > 1 else 0
-        size = int(array.size // (rows * columns))
+        if array is None:
+            last, deepest = block - 1, deep - 1
+        else:
+            tiled = array.reshape(rows // block, columns // deep, -1, deep, block)
+            last = _trailing(tiled.any(axis=(1, 2, 3)).reshape(-1), block)
+            deepest = _trailing(tiled.any(axis=(0, 2, 4)).reshape(-1), block) if deep > 1 else 0
+        size = math.prod(shape[2:])
         found = max(found, (last, (rows * columns - (rows - last) * (columns - deepest)) * size))
     return found
 
@@ -400,6 +412,8 @@ class _Part:
     """Of all that is stored."""
     tables: tuple[Entry, ...] = ()
     """Of which rows are looked up."""
+    reads: bool = True
+    """Whether values may be read."""
 
     def name(self, entry: Entry) -> _Name:
         """Who gave an entry its name."""
@@ -455,10 +469,15 @@ class _Part:
 
     def _blocked(self, weight: Entry, bias: Entry | None) -> Iterator[tuple[Key, Hides]]:
         """A convolution in blocks of channels: zeros may fill the last block up, and its names do not say of a norm."""
-        array = weight.tensor.payload.array()
-        if array is None or array.ndim < 3 or weight.parameters != array.size:
+        shape = weight.tensor.shape
+        array = weight.tensor.payload.array() if self.reads else None
+        if (
+            (self.reads and array is None)
+            or len(shape) < 3
+            or not weight.parameters == weight.logical_numel > 0
+        ):
             return
-        rows, elements = _count_filled(array)
+        rows, elements = _count_filled(shape, array)
         if elements:
             yield weight.tensor.key, Hides(-elements, 0, "padding")
         if bias is not None and bias.parameters == bias.logical_numel:
@@ -481,8 +500,7 @@ class _Part:
             return
         if node.outputs[0] in self.names or not is_dotted(name):
             return
-        array = entry.tensor.payload.array() if entry.tensor.numel <= _MOST_READ else None
-        if array is not None and count_free(array) <= 1:
+        if self._is_few(entry, 1):
             yield entry.tensor.key, Hides(0, self._merges(node) * entry.parameters, "merged")
 
     def _merges(self, node: Node) -> int:
@@ -622,10 +640,11 @@ class _Part:
             return Hides(-entry.parameters, 0, "buffer")
         if count == 1 and entry.sources[0].rpartition(".")[2] not in ("weight", "bias"):
             is_folded = entry.decided_by.startswith("provenance:folded-")
-            array = entry.tensor.payload.array() if is_folded and entry.tensor.numel <= _MOST_READ else None
-            if array is not None and count_free(array) == 0:
+            if is_folded and self._is_few(entry, 0):
                 return Hides(-entry.parameters, None, "computed")
         if count > 1 and len(entry.tensor.shape) == 1 and value is not None and value[1] in _JOINS:
+            if not self.reads:
+                return Hides(entry.tensor.numel // count - entry.parameters, 0, "buffer")
             array = entry.tensor.payload.array()
             if array is not None and array.size % count == 0:
                 parts = array.reshape(count, -1)
@@ -633,14 +652,18 @@ class _Part:
                 return Hides(-filled, 0, "buffer") if 0 < filled < array.size else None
         return None
 
-    @staticmethod
-    def _is_numbered_table(entry: Entry, name: str) -> bool:
+    def _is_few(self, entry: Entry, most: int) -> bool:
+        """Whether at most so many numbers say all of the values; where these may not be read, whether they may."""
+        if entry.tensor.numel > _MOST_READ:
+            return False
+        array = entry.tensor.payload.array() if self.reads else None
+        return not self.reads or (array is not None and count_free(array) <= most)
+
+    def _is_numbered_table(self, entry: Entry, name: str) -> bool:
         """Whether rows are gathered of it, by whichever operator, and its values are positions."""
         is_gathered = entry.decided_by.startswith("structure:Gather")
-        if not is_gathered or entry.tensor.numel > _MOST_READ or not _NUMBERED.fullmatch(name):
-            return False
-        array = entry.tensor.payload.array()
-        return array is not None and array.ndim > 1 and count_free(array) == 0
+        is_table = is_gathered and len(entry.tensor.shape) > 1 and _NUMBERED.fullmatch(name) is not None
+        return is_table and self._is_few(entry, 0)
 
     def _may_be_learned(self, entry: Entry) -> bool:
         """Whether a number that computes may be a parameter, or one that a function of one number gave.
@@ -670,6 +693,8 @@ class _Part:
         """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
         tensor = entry.tensor
         is_vector = len(tensor.shape) == 1 and not entry.sources and entry.read_by == "BatchNormalization"
+        if is_vector and not self.reads:
+            return entry.parameters if self.name(entry) is _Name.OWN else 1
         array = tensor.payload.array() if is_vector and tensor.numel <= _MOST_READ else None
         if array is None:
             return entry.parameters

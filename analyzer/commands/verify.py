@@ -15,7 +15,7 @@ from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import import_exporter, reconcile_with, require_beside
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
-from analyzer.text import format_many
+from analyzer.text import format_many, printable
 from analyzer.timing.request import Optimization
 
 if TYPE_CHECKING:  # what `--help` does not need
@@ -240,6 +240,12 @@ def verify_source(
 
     resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
     graph = ledger.model.graphs[0]
+    for taken in graph.signature:
+        if taken.each is not None:
+            raise UsageError(
+                f"input {printable(taken.name)}: is a sequence, which no module of PyTorch is given; compare two "
+                "files with --against FILE.onnx, or export with tensors"
+            )
     side = run_beside(resolved, [(value.name, value.dims or ()) for value in graph.signature])
     manifest = exporter.take_census(resolved.model, {}, evidence=False)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)

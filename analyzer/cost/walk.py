@@ -107,6 +107,10 @@ class Walk:
     # values
 
     def _input(self, given: ValueType) -> Value:
+        if given.each is not None:
+            each = self._input(given.each)
+            known = each if each.shape is not None else None
+            return Value(each.dtype, None, None, "a sequence of tensors", each=known)
         if given.kind != "tensor" or given.dims is None:
             return Value(given.dtype, None, None, f"input {given.name} has no rank in the file")
         if len(given.dims) > MOST_AXES:

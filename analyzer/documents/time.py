@@ -174,6 +174,8 @@ class InputFeed(Record, frozen=True, kw_only=True):
     """The least element."""
     high: int | float
     """The largest; of `integers` it is among them."""
+    sequence: bool | UnsetType = UNSET
+    """True where the input is a sequence, which is fed one such tensor; absent elsewhere."""
 
 
 class AxisSize(Record, frozen=True, kw_only=True):

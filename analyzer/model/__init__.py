@@ -265,6 +265,8 @@ class ValueType(NamedTuple):
     """Of a tensor's elements; `UNDEFINED` for what is no tensor."""
     dims: tuple[int | str | None, ...] | None
     """A size as the file has it, an axis's name, or None for neither; None as a whole where the rank is unknown."""
+    each: ValueType | None = None
+    """The tensors of a sequence; None of what is no sequence of tensors."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.errors import ExternalDataError
+from analyzer.errors import ExternalDataError, ModelReadError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -27,6 +27,41 @@ class Traffic:
     """Bytes received."""
     redirected_to: str | None = None
     """Where the model file is in the end, if not where it was asked for."""
+
+
+class Kept:
+    """Ranges of a remote file that reading brought: the first of them, and the last, up to so many bytes."""
+
+    __slots__ = ("_blocks", "_first", "_most")
+
+    def __init__(self, most: int, first: int) -> None:
+        self._blocks: list[tuple[int, bytes]] = []
+        self._most, self._first = most, first
+
+    def add(self, start: int, content: bytes) -> None:
+        """Keep a range; the oldest are dropped for it, but for those that were added first."""
+        self._blocks.append((start, content))
+        while len(self._blocks) > self._first and sum(len(each) for _, each in self._blocks) > self._most:
+            del self._blocks[self._first]
+
+    def block(self, place: int) -> tuple[int, bytes] | None:
+        """A range that has the byte at a place, as (start, content)."""
+        return next((each for each in self._blocks if each[0] <= place < each[0] + len(each[1])), None)
+
+    def at(self, start: int, length: int) -> bytes:
+        """What is kept of a range, from its start on."""
+        content = b""
+        while len(content) < length and (found := self.block(start + len(content))):
+            skipped = start + len(content) - found[0]
+            content += found[1][skipped : skipped + length - len(content)]
+        return content
+
+    def __bool__(self) -> bool:
+        return bool(self._blocks)
+
+
+class UnansweredError(ModelReadError):
+    """A request for ranges that brought nothing; one for fewer may bring them."""
 
 
 class Source(Protocol):
@@ -63,6 +98,16 @@ class Source(Protocol):
     @property
     def is_remote(self) -> bool:
         """Whether each read is a request to somebody else."""
+        ...
+
+    @property
+    def at_once(self) -> int:
+        """Ranges that take about as long as one."""
+        ...
+
+    @property
+    def kept(self) -> Kept | None:
+        """What reading it ahead has brought, which `read` needs no request for; None where reads are free."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyzer.documents.saved.timing import rebuild_timing
-from analyzer.documents.time import Elsewhere, Latency, Point, SweepDocument, TimeDocument
+from analyzer.documents.time import Elsewhere, InputFeed, Latency, Point, SweepDocument, TimeDocument
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -432,10 +432,14 @@ def _run(name: Cell, latency: Latency) -> Row:
 # how it was measured
 
 
+def _type(feed: InputFeed) -> str:
+    return f"a sequence of one {feed.dtype}" if feed.sequence is True else feed.dtype
+
+
 def _measured(document: Timed, measured: Measured) -> Iterator[Block]:
     """What was fed, and where it ran."""
     rows = tuple(
-        Row((feed.name, feed.dtype, format_shape(tuple(feed.shape)), _fill(feed.fill, feed.low, feed.high)))
+        Row((feed.name, _type(feed), format_shape(tuple(feed.shape)), _fill(feed.fill, feed.low, feed.high)))
         for feed in measured.inputs
     )
     columns = (

@@ -57,6 +57,10 @@ class Filesystem:
     location: str
     meter: Meter
 
+    @property
+    def at_once(self) -> int:
+        return AT_ONCE if self.fs.async_impl else 1
+
     def look(self, url: str, length: int) -> Answer:
         answer: Answer = self._try(lambda: self._look(url))
         return answer

@@ -39,6 +39,9 @@ def read_type(name: str, proto: onnx.TypeProto) -> ValueType:
     """What the file says of an input of this name."""
     choice = proto.WhichOneof("value") or ""
     kind = choice.removesuffix("_type")
+    if kind == "sequence" and proto.sequence_type.elem_type.HasField("tensor_type"):
+        each = read_type(name, proto.sequence_type.elem_type)
+        return ValueType(name, kind, DType.UNDEFINED, None, each)
     if kind not in ("tensor", "sparse_tensor"):
         return ValueType(name, kind, DType.UNDEFINED, None)
     tensor = proto.tensor_type if kind == "tensor" else proto.sparse_tensor_type

@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
-from analyzer.model.ranges import Traffic, check_location
+from analyzer.model.ranges import Kept, Traffic, UnansweredError, check_location
 
 # what keeps remote files
 
-AT_ONCE = 8
-"""Requests under way at a time: what browsers allow themselves for one host, within a few."""
+AT_ONCE = 12
+"""Requests under way at a time: twice what browsers allow themselves for one host, as most are for 3 KB."""
 
 STEP = 1 << 11
 
@@ -69,6 +69,11 @@ class Store(Protocol):
     @property
     def meter(self) -> Meter: ...
 
+    @property
+    def at_once(self) -> int:
+        """Ranges that it is asked for at the same time."""
+        ...
+
     def look(self, url: str, length: int) -> Answer:
         """The size and the marks of a file, and its first `length` bytes if they come for free."""
         ...
@@ -102,6 +107,12 @@ def shown(url: str) -> str:
 
 TIMEOUT = 30.0
 
+_KEPT = 1 << 21
+"""Bytes of answers that are kept."""
+
+_FIRST = 2
+"""Answers of the first round, which are kept: the start and the end of the file, where its versions are."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteFile:
@@ -115,6 +126,7 @@ class RemoteFile:
     first: Answer = field(repr=False)
     """The answer that all later ones are compared with."""
 
+    kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST), repr=False, compare=False)
     step = STEP
     is_remote = True
 
@@ -132,6 +144,10 @@ class RemoteFile:
     @property
     def mark(self) -> str:
         return next(filter(None, self.first.marks), "")
+
+    @property
+    def at_once(self) -> int:
+        return self.store.at_once
 
     @property
     def traffic(self) -> Traffic:
@@ -152,7 +168,7 @@ class RemoteFile:
         with _naming(self.name):
             answers = iter(self.store.ask(self.url, wanted) if wanted else [])
         return [
-            self.first.body[offset : offset + length]
+            self._at_hand(offset, length)
             if self._is_at_hand(offset, length)
             else self._compared(next(answers)).body
             for offset, length in within
@@ -193,7 +209,12 @@ class RemoteFile:
             raise self._changed()
 
     def _is_at_hand(self, offset: int, length: int) -> bool:
-        return length == 0 or offset + length <= len(self.first.body)
+        return len(self._at_hand(offset, length)) == length
+
+    def _at_hand(self, offset: int, length: int) -> bytes:
+        if offset + length <= len(self.first.body):
+            return self.first.body[offset : offset + length]
+        return self.kept.at(offset, length)
 
     def _compared(self, answer: Answer) -> Answer:
         both = [(a, b) for a, b in zip(self.first.marks, answer.marks, strict=False) if a and b]
@@ -230,7 +251,7 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except Unanswered as reason:
-        raise ModelReadError(f"{name}: {reason}") from reason.__cause__
+        raise UnansweredError(f"{name}: {reason}") from reason.__cause__
 
 
 def _open(store: Store, url: str, name: str, length: int) -> RemoteFile:

@@ -156,6 +156,8 @@ class LocalFile:
 
     step = 1 << 14
     is_remote = False
+    at_once = 1
+    kept = None
     traffic = None
 
     @classmethod

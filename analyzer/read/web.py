@@ -35,6 +35,8 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.ASCII)
 class Web:
     """The server that keeps a model, and the servers that it sends us to."""
 
+    at_once = AT_ONCE
+
     def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.meter = Meter()
         self._timeout = timeout
@@ -72,18 +74,27 @@ class Web:
         return urlunsplit((scheme, host, f"{folder}/{quote(location, errors='surrogateescape')}", query, ""))
 
     async def _ask_all(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
+        """The answers; after the first error nothing is asked, and what is under way is waited for.
+
+        A server that limits how many requests are under way would count it among those that follow.
+        """
         gate = asyncio.Semaphore(AT_ONCE)
+        errors: list[Exception] = []
 
-        async def ask(offset: int, length: int) -> Answer:
+        async def ask(offset: int, length: int) -> Answer | None:
             async with gate:
-                return await self._ask_timed(url, offset, length)
+                if errors:
+                    return None
+                try:
+                    return await self._ask_timed(url, offset, length)
+                except Exception as error:  # noqa: BLE001 - raised below
+                    errors.append(error)
+                    return None
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(ask(offset, length)) for offset, length in ranges]
-        except BaseExceptionGroup as errors:
-            raise errors.exceptions[0] from errors.exceptions[0].__cause__
-        return [task.result() for task in tasks]
+        answers = await asyncio.gather(*(ask(offset, length) for offset, length in ranges))
+        if errors:
+            raise errors[0]
+        return [answer for answer in answers if answer is not None]
 
     async def _ask_timed(self, url: str, offset: int, length: int) -> Answer:
         limit = self._timeout + length / _SLOWEST

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from analyzer.errors import ModelReadError
 from analyzer.model.ranges import Source
+from analyzer.read.ahead import Ahead
 
 VARINT = 0
 FIXED64 = 1
@@ -50,6 +51,7 @@ class Window:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._ahead = None if source.kept is None else Ahead(source, source.kept)
         self._base = 0
         self._buffer = b""
         self._size = source.step
@@ -93,15 +95,20 @@ class Window:
     def _fill(self, position: int, needed: int) -> None:
         """Have at least `needed` bytes from `position`."""
         end = self._base + len(self._buffer)
-        if self._base <= position <= end + self.source.step:  # reading on
+        is_near = self._base <= position <= end + self.source.step
+        if is_near:  # reading on
             kept = self._buffer[position - self._base :]
             self._size = min(2 * self._size, self._widest)
         else:
             kept = b""
             self._size = self.source.step
         start = position + len(kept)
-        wanted = max(needed - len(kept), self._size)
-        self._buffer = kept + self._read(start, min(wanted, self.source.nbytes - start))
+        lacking = needed - len(kept)
+        wanted = min(max(lacking, self._size), self.source.nbytes - start)
+        if self._ahead is None:
+            self._buffer = kept + self._read(start, wanted)
+        else:
+            self._buffer = kept + self._ahead.read(start, wanted, lacking, jumps=not is_near)
         self._base = position
 
     def run(self, first: Field, end: int, longest: int) -> list[tuple[int, int]]:

@@ -53,6 +53,8 @@ class Feed:
     fill: Fill
     low: float = 0
     high: float = 0
+    is_sequence: bool = False
+    """Whether the model takes a sequence of tensors, which is then one tensor long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from analyzer.model import Place
 from analyzer.model.content import Array
 from analyzer.process.child import Limits
 from analyzer.reconciliation.lines import Line
-from analyzer.text import printable
+from analyzer.text import printable, shorten
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.verify.against import (
     ROOT,
@@ -97,12 +97,32 @@ def verify_files(
 
 
 def _check_alike(ours: Ledger, theirs: Ledger) -> None:
-    a, b = ({given.name for given in each.model.graphs[0].signature} for each in (ours, theirs))
-    if a != b:
-        odd = ", ".join(printable(name) for name in sorted(a ^ b)[:5])
-        raise UsageError(
-            f"{printable(str(theirs.model.path))}: takes other inputs than the first file: {odd}"
-        )
+    a, b = ({given.name: given for given in each.model.graphs[0].signature} for each in (ours, theirs))
+    where = printable(str(theirs.model.path))
+    if a.keys() != b.keys():
+        odd = ", ".join(printable(name) for name in sorted(a.keys() ^ b.keys())[:5])
+        raise UsageError(f"{where}: takes other inputs than the first file: {odd}")
+    for name, given in a.items():
+        mine, other = given.dims, b[name].dims
+        if mine is not None and other is not None and not _may_meet(mine, other):
+            raise UsageError(
+                f"{where}: input {printable(name)} is {_sizes(other)}, and {_sizes(mine)} in the first file; "
+                "name two files that take the same inputs"
+            )
+
+
+def _may_meet(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
+    """Whether one array can have both shapes; an axis that is no number of 0 or more may have any size."""
+    fixed = (
+        (x, y)
+        for x, y in zip(a, b, strict=False)
+        if isinstance(x, int) and isinstance(y, int) and min(x, y) >= 0
+    )
+    return len(a) == len(b) and all(x == y for x, y in fixed)
+
+
+def _sizes(dims: Sequence[int | str | None]) -> str:
+    return shorten(printable(f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"), 60)
 
 
 class _Reference(FileSide):

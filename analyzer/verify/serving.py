@@ -16,7 +16,7 @@ from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.model.operators import MOVES, OPERATORS, Slot
 from analyzer.process.child import read_frame, write_frame
-from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import Feed
 from analyzer.timing.running.providers import chain, check_installed, saves_graph
 from analyzer.timing.running.session import check_registered, level_of
@@ -439,7 +439,7 @@ def _run(held: _Held, asked: Question, wanted: Sequence[str]) -> Iterator[tuple[
     given = {
         name: _typed(array, kinds.get(name, "")) for name, array in _inputs(asked).items() if name in kinds
     }
-    for place, value in enumerate(session.run(list(wanted), given)):
+    for place, value in enumerate(session.run(list(wanted), as_taken(given, session))):
         if isinstance(value, np.ndarray) and value.dtype != object:
             yield place, value
 
@@ -449,6 +449,7 @@ _HALF = {"tensor(float16)": np.float16, "tensor(float)": np.float32}
 
 def _typed(array: Array, kind: str) -> Array:
     """A float input in the file's precision: the twin of a half-precision file takes single ones."""
+    kind = kind.removeprefix("seq(").removesuffix("))") + ")" if kind.startswith("seq(") else kind
     return array.astype(_HALF[kind]) if kind in _HALF and array.dtype.kind == "f" else array
 
 

@@ -407,6 +407,49 @@ def test_four_bits_hold_the_transpose_of_what_was_multiplied(compare, zero, mode
     assert 0 < pair.fit().error <= tensors["w_scales"].max() * 1.001
 
 
+def experts_in_codes(known: Array) -> onnx.ModelProto:
+    """QMoE with a stack of experts in four bits, blocks of 16 along their inputs."""
+    tensors: dict[str, Array] = {}
+    for slot, stack in (("fc1", known), ("fc2", noise(*known.shape[:1], *known.shape[:0:-1]))):
+        parts = [packed(slot, each, zero=False) for each in stack]
+        codes = np.stack(
+            [part[f"{slot}_Q4"].reshape(len(each), -1) for part, each in zip(parts, stack, strict=True)]
+        )
+        scales = [
+            part[f"{slot}_scales"].reshape(len(each), -1) for part, each in zip(parts, stack, strict=True)
+        ]
+        tensors |= {f"{slot}_Q4": codes, f"{slot}_scales": np.stack(scales)}
+    width = known.shape[2]
+    return text_model(
+        f"""g (float[1,{width}] x, float[1,{len(known)}] r) => (float[1,{width}] y) {{
+            y = com.microsoft.QMoE<block_size = 16>(x, r, fc1_Q4, fc1_scales, , fc2_Q4, fc2_scales)
+        }}""",
+        tensors,
+    )
+
+
+@both
+@pytest.mark.parametrize("mode", ["sampled", "full"])
+def test_a_stack_of_experts_in_four_bits_is_held_as_it_is_or_turned(compare, mode, at_hand):
+    known = noise(3, 48, 32)
+    proto = experts_in_codes(known)
+
+    held = compare.of(proto, known, mode, at_hand, "fc1_Q4").chain()
+    turned = compare.of(
+        proto, np.ascontiguousarray(known.transpose(0, 2, 1)), mode, at_hand, "fc1_Q4"
+    ).chain()
+
+    assert held == ["block-quantized"]
+    assert "block-quantized" in turned
+
+
+@both
+def test_experts_in_another_order_are_others(compare, at_hand):
+    known = noise(3, 48, 32)
+
+    assert compare.of(experts_in_codes(known), known[::-1].copy(), "full", at_hand, "fc1_Q4").fit() is None
+
+
 def test_codes_are_compared_whole_with_the_weights_at_hand_and_by_sums_without(compare):
     known = noise(30, 20)
     proto = coded(quantized("w", known))

@@ -188,7 +188,16 @@ def test_arrays_that_do_not_fit_the_model_are_refused(tmp_path, arrays, sentence
 @pytest.mark.parametrize(
     ("proto", "sentence"),
     [
-        (helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, [1])), "x: is a sequence"),
+        (
+            helper.make_sequence_type_proto(
+                helper.make_map_type_proto(7, helper.make_tensor_type_proto(1, [1]))
+            ),
+            "x: is a sequence",
+        ),
+        (
+            helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, None)),
+            "x: the file does not say its",
+        ),
         (helper.make_map_type_proto(7, helper.make_tensor_type_proto(1, [1])), "x: is a map"),
         (
             helper.make_optional_type_proto(helper.make_tensor_type_proto(1, [1])),

@@ -139,9 +139,13 @@ def test_other_inputs_and_no_models_are_refused(original: Path, tmp_path: Path) 
     proto = text_model("g (float[n, 8] z) => (float[n, 5] y) { y = MatMul(z, w) }", {"w": noise(8, 5)})
     other = run_here("verify", original, "--against", save(tmp_path, proto, "b.onnx"))
     folder = run_here("verify", original, "--against", tmp_path)
+    proto = text_model("g (float[n, 7] x) => (float[n, 5] y) { y = MatMul(x, w) }", {"w": noise(7, 5)})
+    wider = run_here("verify", save(tmp_path, proto, "c.onnx"), "--against", original)
 
     assert (other.returncode, other.stdout) == (2, "")
     assert "takes other inputs" in other.stderr
+    assert (wider.returncode, wider.stdout) == (2, "")
+    assert "input x is [n, 8], and [n, 7] in the first file" in wider.stderr
     assert (folder.returncode, folder.stdout) == (2, "")
 
 

@@ -64,6 +64,8 @@ class Encoded:
     """Which group each element along `axis` belongs to, where groups are no runs (MatMulNBits `g_idx`)."""
     levels: tuple[float, ...] = ()
     """What the codes stand for where it is not their number (MatMulBnb4); the first in a byte is then the high one."""
+    zeros_along: int = -1
+    """The dimension of `grid` along which packed zero points stand side by side in bytes."""
 
     @property
     def is_blocked(self) -> bool:
@@ -126,8 +128,8 @@ class Encoded:
         if zeros is None:
             return True
         if self.has_packed_zeros:
-            rows = self.scale_count // max(self.grid[-1], 1)
-            return math.prod(zeros.shape) == rows * -(-self.grid[-1] * self.bits // 8)
+            width = self.grid[self.zeros_along]
+            return math.prod(zeros.shape) == self.scale_count // max(width, 1) * -(-width * self.bits // 8)
         is_number = zeros.dtype in CODES or _is_real(zeros)
         return is_number and math.prod(zeros.shape) in (1, self.scale_count)
 
@@ -337,9 +339,9 @@ class Decoder:
         if zeros is None or encoded.zero_point is None:
             return np.full((1,) * index.ndim, float(encoded.default_zero))
         if encoded.has_packed_zeros:
-            per_byte = 8 // encoded.bits
-            row, column = index // encoded.grid[-1], index % encoded.grid[-1]
-            row_bytes = -(-encoded.grid[-1] // per_byte)
+            per_byte, width = 8 // encoded.bits, encoded.grid[encoded.zeros_along]
+            row, column = index // width, index % width
+            row_bytes = -(-width // per_byte)
             packed = zeros[row * row_bytes + column // per_byte].astype(np.int64)
             unpacked: Positions = (packed >> (column % per_byte * encoded.bits)) & ((1 << encoded.bits) - 1)
             return unpacked.astype(np.float64)

@@ -2,7 +2,7 @@
 
 Quantized and packed weights are read as the operator that reads them reads them. Sources: ONNX docs/Operators.md
 (DequantizeLinear, MatMulInteger, QLinearConv), onnxruntime docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized,
-QAttention), onnxruntime/python/tools/quantization for how its files are written.
+QAttention, QMoE), onnxruntime/python/tools/quantization for how its files are written.
 """
 
 from __future__ import annotations
@@ -160,8 +160,7 @@ def _unpack(node: Node, slot: int, count: int, given: DType) -> Packing | None:
         case "GatherBlockQuantized", 0 if given is DType.UINT8:
             bits = integers.get("bits", 4)
         case "QMoE", (2 | 5 | 8) if given is DType.UINT8:
-            own = f"fc{slot // 3 + 1}_expert_weight_bits"
-            bits = integers.get(own, integers.get("expert_weight_bits", 4))
+            bits = _expert_bits(node, slot)
         case _:
             return None
     return Packing(stored // bits, bits, stored, stored, stored) if bits in (2, 4, 8) else None
@@ -176,6 +175,8 @@ def _by_reader(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> Encoded 
             return _levels(tensor, node, wiring)
         case "GatherBlockQuantized", 0:
             return _gathered_blocks(tensor, node, wiring)
+        case "QMoE", (2 | 5 | 8):
+            return _experts(tensor, node, slot, wiring)
         case "DynamicQuantizeLSTM", (1 | 2):
             return _recurrent(tensor, node, slot, wiring)
     if slot in _SLOTS.get(node.op_type, ()):
@@ -302,6 +303,37 @@ def _gathered_blocks(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encode
     if not is_packed:
         return Encoded(tensor, shape, scale, grid, zero, None, axis, block)
     return Encoded(tensor, shape, scale, grid, zero, None, axis, block, bits, 1 << (bits - 1))
+
+
+def _expert_bits(node: Node, slot: int) -> int:
+    """Bits of a code of QMoE's weights at an input: those of all, unless its own say otherwise."""
+    own = f"fc{slot // 3 + 1}_expert_weight_bits"
+    return node.integers.get(own, node.integers.get("expert_weight_bits", 4))
+
+
+def _experts(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Encoded | None:
+    """Of QMoE (experts, N, K): a scale for each row of each expert, or for each block of a row.
+
+    What a provider has put into an order of its own (`weights_prepacked` 1) and what is no integer are not decoded.
+    """
+    bits, block = _expert_bits(node, slot), node.integers.get("block_size", 0)
+    zero_slot = 11 + slot // 3
+    scale, zero = _stored(wiring, node, slot + 1), _stored(wiring, node, zero_slot)
+    is_plain = (
+        node.settings.get("quant_type", "int") == "int" and node.integers.get("weights_prepacked", -1) < 1
+    )
+    if scale is None or not is_plain or _is_computed(wiring, node, zero_slot):
+        return None
+    if tensor.dtype is not DType.UINT8 or bits not in (2, 4, 8) or len(tensor.shape) != 3:
+        return None
+    experts, rows, packed = tensor.shape
+    shape, half = (experts, rows, packed * (8 // bits)), 1 << (bits - 1)
+    if block <= 0:
+        return Encoded(
+            tensor, shape, scale, (experts, rows, 1), zero, None, None, 1, bits, half, zeros_along=1
+        )
+    grid = (experts, rows, -(-shape[-1] // block))
+    return Encoded(tensor, shape, scale, grid, zero, None, 2, block, bits, half)
 
 
 def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Encoded | None:

@@ -145,7 +145,9 @@ def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
 
 
 def _feed(row: InputFeed) -> Feed:
-    return Feed(row.name, row.dtype, tuple(row.shape), row.fill, row.low, row.high)
+    return Feed(
+        row.name, row.dtype, tuple(row.shape), row.fill, row.low, row.high, is_sequence=row.sequence is True
+    )
 
 
 def _axis(row: AxisSize) -> Axis:

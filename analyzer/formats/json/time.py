@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
+
 from analyzer.account.ledger import Group
 from analyzer.comparison import Pair
 from analyzer.documents import compare as compare_records
@@ -130,6 +132,7 @@ def _feed(feed: Feed) -> time_records.InputFeed:
         fill=feed.fill,
         low=feed.low,
         high=feed.high,
+        sequence=feed.is_sequence or UNSET,
     )
 
 

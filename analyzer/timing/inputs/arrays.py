@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +16,12 @@ from analyzer.timing.request import Feed, Fill
 
 _SIGNIFICAND = 1 << 53
 """Whole numbers below it are floats without loss."""
+
+
+def as_taken(arrays: Mapping[str, Array], inference: Any) -> dict[str, Array | list[Array]]:
+    """Inputs as a session of onnxruntime takes them: an array for a tensor, a list of it for a sequence."""
+    sequences = {given.name for given in inference.get_inputs() if given.type.startswith("seq(")}
+    return {name: [array] if name in sequences else array for name, array in arrays.items()}
 
 
 def make_array(feed: Feed, seed: int, npz: str | None = None) -> Array:

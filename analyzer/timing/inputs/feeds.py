@@ -166,7 +166,8 @@ def plan_feeds(
     signature = _check(ledger, stored)
     lookups = look_up(ledger.model, ledger.wiring)
     parts, sides = assign_roles(signature, lookups.uses)
-    maker = _Maker(parts, sides, lookups, read_settings(ledger.model.paths), stored)
+    sequences = frozenset(given.name for given in ledger.model.graphs[0].signature if given.each)
+    maker = _Maker(parts, sides, lookups, read_settings(ledger.model.paths), stored, sequences)
     return tuple(maker.plan(shapes.at(value), past, value) for value in shapes.points())
 
 
@@ -190,7 +191,9 @@ def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...
 
 
 def _complete(given: ValueType, array: Stored | None) -> ValueType:
+    """The type of the array that an input is made of: of a sequence of tensors one of them."""
     name = printable(given.name)
+    given = given.each or given
     if given.kind != "tensor":
         kind = given.kind.replace("_", " ")
         what = f"{'an' if kind[:1] == 'o' else 'a'} {kind}" if kind else "of no type that the file says"
@@ -244,12 +247,14 @@ class _Maker:
         lookups: Lookups,
         settings: Mapping[str, object],
         stored: Mapping[str, Stored],
+        sequences: frozenset[str],
     ) -> None:
         self.parts = parts
         self.sides = sides
         self.lookups = lookups
         self.settings = settings
         self.stored = stored
+        self.sequences = sequences
         self.room = _room(parts)
 
     def plan(self, sizes: tuple[tuple[str, int], ...], past: int | None, value: int | None) -> Inputs:
@@ -274,11 +279,12 @@ class _Maker:
 
     def _feed(self, part: KnownInput, shape: tuple[int, ...], scales: _Scales) -> Feed:
         given = part.given
+        is_sequence = given.name in self.sequences
         if given.name in self.stored:
-            return Feed(given.name, given.dtype.name, shape, Fill.FILE)
+            return Feed(given.name, given.dtype.name, shape, Fill.FILE, is_sequence=is_sequence)
         use = self.lookups.uses.get(given.name, Use())
         fill, low, high = self._fill(part, use, shape, scales)
-        return Feed(given.name, given.dtype.name, shape, fill, low, high)
+        return Feed(given.name, given.dtype.name, shape, fill, low, high, is_sequence)
 
     def _fill(
         self, part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales

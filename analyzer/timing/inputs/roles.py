@@ -375,8 +375,12 @@ _LONG = 200
 def assign_roles(
     signature: Sequence[ValueType], uses: Mapping[str, Use]
 ) -> tuple[tuple[KnownInput, ...], Sides]:
-    """What each input of known rank is for; names first, then what the graph does with it, then its shape."""
-    known = [given for given in signature if given.dims is not None and given.kind == "tensor"]
+    """What each input of known rank is for; names first, then what the graph does with it, then its shape.
+
+    A sequence of tensors stands for one of them.
+    """
+    tensors = (given.each or given for given in signature)
+    known = [given for given in tensors if given.dims is not None and given.kind == "tensor"]
     found = [(given, _purpose(given, uses.get(given.name, Use()))) for given in known]
     has_tokens = any(purpose is Purpose.TOKENS for _, purpose in found)
     sides = Sides(

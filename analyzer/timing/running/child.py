@@ -21,7 +21,7 @@ from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.process.child import write_frame
 from analyzer.process.memory import forget_peak, limit_growth, own_nbytes, peak_rss
-from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import (
     JOB,
     LOG,
@@ -141,7 +141,7 @@ class Work:
         request = self.job.request
         plain, inputs = self._open(profiled=False), self._inputs()
         self.load_ns = plain.load_ns
-        without = [partial(plain.inference.run, None, arrays) for arrays in inputs]
+        without = [partial(plain.inference.run, None, as_taken(arrays, plain.inference)) for arrays in inputs]
         for number, run in enumerate(without, start=1):
             self._tell("warming up", number)
             for _ in range(request.schedule.warmup):
@@ -155,7 +155,10 @@ class Work:
         self.tell("measuring")
         turns = measure_in_turns(
             without,
-            [partial(self.opened.inference.run, None, arrays) for arrays in inputs],
+            [
+                partial(self.opened.inference.run, None, as_taken(arrays, self.opened.inference))
+                for arrays in inputs
+            ],
             request.schedule,
             tell=lambda done: self.tell(f"measuring, {done} of {len(inputs)} points done"),
         )
@@ -215,8 +218,11 @@ class Work:
 
     def _caller(self, inference: Any, arrays: dict[str, Array]) -> Callable[[], object]:
         options = dict(self.job.request.provider_options)
-        if self.job.device is None or any(array.dtype.kind == "O" for array in arrays.values()):
-            return partial(inference.run, None, arrays)  # no device has texts
+        taken = as_taken(arrays, inference)
+        if self.job.device is None or any(
+            isinstance(each, list) or each.dtype.kind == "O" for each in taken.values()
+        ):
+            return partial(inference.run, None, taken)  # no device has texts, or lists
         return _bound(inference, arrays, self.job.device, int(options.get("device_id", 0)))
 
     # both

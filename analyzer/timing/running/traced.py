@@ -17,7 +17,7 @@ import msgspec
 
 from analyzer.model.operators import Kind, named
 from analyzer.process.child import read_frame, write_frame
-from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import Feed
 
 _KERNEL_TIME = "_kernel_time"
@@ -121,7 +121,8 @@ def trace(asked: Tracing) -> Traced:
     failed: dict[int, str] = {}
     for place, feeds in enumerate(asked.points):
         try:
-            session.run(None, {feed.name: make_array(feed, asked.seed) for feed in feeds})
+            arrays = {feed.name: make_array(feed, asked.seed) for feed in feeds}
+            session.run(None, as_taken(arrays, session))
         except Exception as error:  # noqa: BLE001 - as above
             failed[place] = f"{type(error).__name__}: {error}"
     profile = Path(session.end_profiling())
