@@ -28,6 +28,7 @@ class MemoryFile:
     """(offset, length)"""
 
     is_remote = False
+    is_held = False
     traffic = None
 
     @property

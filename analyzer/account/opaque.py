@@ -7,6 +7,7 @@ whoever asks: parameters, compared buffers, scales of codes that are held; or by
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -473,7 +474,7 @@ def _judge(
 ) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
-    salt = model.salt  # it is of all tensors' shapes
+    salt = functools.cache(lambda: model.salt)  # it is of all tensors' shapes, and seldom asked for
     evaluator = Evaluator(model, wiring, by_default=True)
     unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
 
@@ -615,13 +616,13 @@ def _is_near(value: Array, before: Array | None) -> bool:
     return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
 
 
-def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:
+def _weigh(tensor: StoredTensor, salt: Callable[[], str], *, whole: bool) -> int:
     if tensor.dtype.name == "STRING":
         return max(tensor.numel, tensor.nbytes)
     if tensor.numel <= 1:
         return tensor.numel
     if tensor.numel > _MOST_CODES:
-        return 1 if _is_one_value(tensor, salt, whole=whole) else tensor.numel
+        return 1 if _is_one_value(tensor, salt(), whole=whole) else tensor.numel
     array = tensor.payload.array()
     return tensor.numel if array is None else count_free(array)
 

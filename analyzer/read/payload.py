@@ -94,7 +94,7 @@ class FilePayload:
         if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
         element, bits = self.dtype.to_numpy(), self.dtype.bits
-        if length <= _READ_WHOLE and len(positions) > _FEW:
+        if length <= _READ_WHOLE and (len(positions) > _FEW or self.source.is_held):
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize

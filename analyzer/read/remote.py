@@ -117,6 +117,7 @@ class RemoteFile:
 
     step = STEP
     is_remote = True
+    is_held = False
 
     @property
     def key(self) -> str:

@@ -183,9 +183,12 @@ def choose_key(ledger: Ledger) -> str:
     in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
     tenth has one; then blocks; else the operators.
     """
-    shares = {key: _Shares.of(ledger, key) for key in _CHOICES}
+    shares: dict[str, _Shares] = {}
     for least, most in ((_FEW_GROUPS, _MANY_GROUPS), (2, _MANY_GROUPS), (2, None)):
-        for key, found in shares.items():
+        for key in _CHOICES:
+            if key not in shares:
+                shares[key] = _Shares.of(ledger, key)
+            found = shares[key]
             if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
                 return key
     if shares["scope"].groups and shares["scope"].rest <= _NEARLY_ALL:
