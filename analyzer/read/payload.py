@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.model import Payload
 from analyzer.model.content import SAMPLES, Array, sample, sample_positions
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
+from analyzer.read.protos import AttributeProto, TensorProto
 from analyzer.read.wire import decode_varints
 
 Bytes = npt.NDArray[np.uint8]
@@ -129,7 +129,7 @@ class FilePayload:
         return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *views])
 
     def _unpacked(self) -> Array | None:
-        proto = onnx.TensorProto()
+        proto = TensorProto()
         try:
             for offset, length in self.ranges:
                 proto.MergeFromString(self.source.read(offset, length))
@@ -180,7 +180,7 @@ class ListPayload:
         if element is None:
             return None
         try:
-            proto = onnx.AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
+            proto = AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
         except DecodeError:
             return None
         if self.dtype is DType.FLOAT:
