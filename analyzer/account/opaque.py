@@ -158,8 +158,11 @@ class _Walk:
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
                 values[tensor.name] = self._of(tensor)
+        passes = self._passes(graph, values)
         for node in graph.nodes:
             self._left -= 1
+            if passes(node):
+                continue
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)
@@ -168,6 +171,26 @@ class _Walk:
             if node.place in self.live.nodes and self._left > 0:
                 self._follow_node(node, values, depth)
         return [self.find(graph.path, name) for name in graph.outputs]
+
+    def _passes(self, graph: Graph, values: Mapping[str, _Value]) -> Callable[[Node], bool]:
+        """What tells of most nodes of a main graph that they only read what the model is given, or what comes of it."""
+        wiring, own = self.wiring, self.wiring.providers[graph.path]
+        if wiring.calls or graph.parent is not None:
+            return lambda node: False
+        held, stored = wiring.nested.keys() | wiring.carried.keys(), values.keys()
+
+        def passes(node: Node) -> bool:
+            inputs = node.inputs
+            return (
+                bool(inputs)
+                and not node.settings
+                and inputs[0] in own
+                and stored.isdisjoint(inputs)
+                and node.op_type not in _DROPS
+                and (not held or node.place not in held)
+            )
+
+        return passes
 
     def meet(self, path: GraphPath, name: str, value: _Value) -> None:
         self.meetings[path, name, value.sources, value.is_plain] = None

@@ -25,6 +25,8 @@ _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
 _SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
 """Operators of which a stored operand may shut out another."""
+_ODD = _SHUT_OUT | MEASURES
+"""Operators whose values may not depend on all that they read."""
 _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""
 
@@ -117,9 +119,18 @@ class _Slice:
 
     def run(self) -> None:
         waiting, providers = self._waiting, self.wiring.providers
+        is_flat = not self.wiring.calls and not self.wiring.nested
         while waiting:
             path, name = waiting.pop()
             provider = providers[path].get(name)
+            if is_flat and isinstance(provider, Node) and provider.op_type not in _ODD:  # nearly all
+                self.nodes.add(provider.place)
+                wanted = self._wanted[path]
+                for given in provider.inputs:
+                    if given and given not in wanted:
+                        wanted.add(given)
+                        waiting.append((path, given))
+                continue
             if provider is None:
                 place = self.wiring.place(path, name)
                 if place is not None:
