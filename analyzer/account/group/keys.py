@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -347,6 +346,8 @@ def parse_keys(by: str) -> tuple[str, ...]:
     for name in names:
         if name not in KEYS:
             alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
+            import difflib  # what only a mistake needs
+
             like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
             near = f"; did you mean {like[0]}?" if like and not alone else ""
             raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}{near}")
