@@ -31,6 +31,9 @@ _READ_WHOLE = 1 << 16
 _FEW = 8
 """Elements up to which it does not."""
 
+_PAGE = 1 << 12
+"""Bytes that a local file gives as quickly as one element."""
+
 
 class Encoding(enum.Enum):
     """How a tensor's elements are written (onnx.proto, TensorProto)."""
@@ -94,7 +97,8 @@ class FilePayload:
         if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
         element, bits = self.dtype.to_numpy(), self.dtype.bits
-        if length <= _READ_WHOLE and (len(positions) > _FEW or self.source.is_held):
+        few = 1 if length <= _PAGE and not self.source.is_remote else _FEW
+        if length <= _READ_WHOLE and (len(positions) > few or self.source.is_held):
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize
