@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterator
 from itertools import islice
@@ -22,6 +21,8 @@ def near_name(path: Path) -> str:
     """`; did you mean FOLDER/NAME?` of the likest name beside a path that is not there, or ""."""
     if len(path.name) > _LONGEST:
         return ""
+    import difflib  # what only a mistake needs
+
     near = difflib.get_close_matches(path.name, [*_names(path.parent)], 1)
     return f"; did you mean {path.with_name(near[0])}?" if near else ""
 

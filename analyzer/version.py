@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import functools
-from importlib import metadata
+import sys
+from pathlib import Path
+
+_NAME = "onnxledger"
 
 
 @functools.cache
 def version() -> str:
-    """The version that was installed, "unknown" where the sources are run without installing them."""
+    """The version that was installed, "unknown" where the sources are run without installing them.
+
+    The folder that an installer writes has it in its name (PyPA specifications, "Recording installed projects"). Where
+    there is none, `importlib.metadata` looks elsewhere, with e-mail, sockets and archives.
+    """
+    for place in sys.path:
+        try:
+            found = [path.name for path in Path(place).glob(f"{_NAME}-*.dist-info")]
+        except OSError:
+            continue
+        if len(found) == 1:
+            return found[0].removeprefix(f"{_NAME}-").removesuffix(".dist-info")
+        if found:
+            break
+    from importlib import metadata
+
     try:
-        return metadata.version("onnxledger")
+        return metadata.version(_NAME)
     except metadata.PackageNotFoundError:
         return "unknown"

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from models import noise, save, text_model
 
 import analyzer
 import exporter
@@ -28,6 +29,39 @@ def test_importing_the_analyzer_imports_nothing_heavy(module: str) -> None:
 
     assert done.returncode == 0, done.stderr
     assert HEAVY.isdisjoint(json.loads(done.stdout))
+
+
+READS = """
+import contextlib, io, json, sys
+from analyzer.cli import main
+sys.argv = ["onnxledger", *{arguments!r}]
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+loaded = sorted(sys.modules)
+import onnx
+from analyzer.read import protos
+print(json.dumps([loaded, protos.ModelProto is onnx.ModelProto]))
+"""
+
+
+@pytest.mark.child
+@pytest.mark.parametrize(
+    "arguments", ["inspect model.onnx --format json", "check model.onnx --max-parameters 1"]
+)
+def test_a_model_is_read_with_onnx_s_messages_and_without_the_rest_of_onnx(
+    tmp_path: Path, arguments: str
+) -> None:
+    save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Mul(x, w) }", {"w": noise(2, seed=0)}))
+    code = READS.format(arguments=arguments.split())
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    loaded, are_same = json.loads(done.stdout)
+    assert {"onnx", "ml_dtypes", "networkx"}.isdisjoint(loaded)
+    assert "analyzer.account.audit" in loaded
+    assert are_same
 
 
 @pytest.mark.child

@@ -92,7 +92,8 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
-    scopes = {place: scope for place, (scope, _) in (near | traced).items()}
+    told = {place: scope for place, (scope, _) in traced.items()}
+    scopes = {place: scope for place, (scope, _) in near.items()} | told
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
@@ -115,7 +116,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         findings=find(Facts(model, entries, wiring, booked, values, live, opaque if reads else None, calls)),
         wiring=wiring,
         node_scopes=scopes,
-        traced_scopes={place: scope for place, (scope, _) in traced.items()},
+        traced_scopes=told,
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,

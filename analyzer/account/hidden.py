@@ -332,9 +332,9 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
         entry
         for entry in entries
         if entry.role is Role.PARAMETER
-        and any(kind_of(node) is Kind.LOOKS_UP for node, _ in wiring.readers(entry.tensor, past=DECODES))
         and len(entry.tensor.shape) == 2
         and _LEAST_TABLE <= entry.logical_numel <= _MOST_READ
+        and any(kind_of(node) is Kind.LOOKS_UP for node, _ in wiring.readers(entry.tensor, past=DECODES))
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -49,6 +50,11 @@ class Evidence(enum.StrEnum):
     """Nothing: no rule explains it."""
 
 
+@functools.lru_cache(maxsize=256)
+def _evidence_of(rule: str) -> Evidence:
+    return Evidence(rule.partition(":")[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One line of the ledger: a stored tensor, what it is, and how we know."""
@@ -82,7 +88,7 @@ class Entry:
 
     @property
     def evidence(self) -> Evidence:
-        return Evidence(self.decided_by.partition(":")[0])
+        return _evidence_of(self.decided_by)
 
     @property
     def capacity(self) -> int:

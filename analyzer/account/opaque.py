@@ -7,6 +7,7 @@ whoever asks: parameters, compared buffers, scales of codes that are held; or by
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -157,8 +158,11 @@ class _Walk:
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
                 values[tensor.name] = self._of(tensor)
+        passes = self._passes(graph, values)
         for node in graph.nodes:
             self._left -= 1
+            if passes(node):
+                continue
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)
@@ -167,6 +171,26 @@ class _Walk:
             if node.place in self.live.nodes and self._left > 0:
                 self._follow_node(node, values, depth)
         return [self.find(graph.path, name) for name in graph.outputs]
+
+    def _passes(self, graph: Graph, values: Mapping[str, _Value]) -> Callable[[Node], bool]:
+        """What tells of most nodes of a main graph that they only read what the model is given, or what comes of it."""
+        wiring, own = self.wiring, self.wiring.providers[graph.path]
+        if wiring.calls or graph.parent is not None:
+            return lambda node: False
+        held, stored = wiring.nested.keys() | wiring.carried.keys(), values.keys()
+
+        def passes(node: Node) -> bool:
+            inputs = node.inputs
+            return (
+                bool(inputs)
+                and not node.settings
+                and inputs[0] in own
+                and stored.isdisjoint(inputs)
+                and node.op_type not in _DROPS
+                and (not held or node.place not in held)
+            )
+
+        return passes
 
     def meet(self, path: GraphPath, name: str, value: _Value) -> None:
         self.meetings[path, name, value.sources, value.is_plain] = None
@@ -473,7 +497,7 @@ def _judge(
 ) -> Opaque:
     """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
     weights: dict[Source, int] = {}
-    salt = model.salt  # it is of all tensors' shapes
+    salt = functools.cache(lambda: model.salt)  # it is of all tensors' shapes, and seldom asked for
     evaluator = Evaluator(model, wiring, by_default=True)
     unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
 
@@ -615,13 +639,13 @@ def _is_near(value: Array, before: Array | None) -> bool:
     return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
 
 
-def _weigh(tensor: StoredTensor, salt: str, *, whole: bool) -> int:
+def _weigh(tensor: StoredTensor, salt: Callable[[], str], *, whole: bool) -> int:
     if tensor.dtype.name == "STRING":
         return max(tensor.numel, tensor.nbytes)
     if tensor.numel <= 1:
         return tensor.numel
     if tensor.numel > _MOST_CODES:
-        return 1 if _is_one_value(tensor, salt, whole=whole) else tensor.numel
+        return 1 if _is_one_value(tensor, salt(), whole=whole) else tensor.numel
     array = tensor.payload.array()
     return tensor.numel if array is None else count_free(array)
 

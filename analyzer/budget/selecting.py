@@ -55,6 +55,7 @@ class Whole:  # no slots: what is found once is kept
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._leading: dict[tuple[Kind, int], _Leading] = {}
+        self._selected: dict[tuple[str, Searcher | None], tuple[Selection, ...] | Unknown] = {}
 
     @functools.cached_property
     def nodes(self) -> tuple[Node, ...] | None:
@@ -70,6 +71,15 @@ class Whole:  # no slots: what is found once is kept
             found[entry.scope if entry.has_scope else None].entries.append(number)
         for number, place in enumerate(ledger.model.places()):
             found[ledger.node_scopes.get(place)].nodes.append(number)
+        return found
+
+    @functools.cached_property
+    def by_name(self) -> Mapping[str, Sequence[int]]:
+        """The numbers of the entries in whose names the user's own patterns are searched, by each of these names."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for number, entry in enumerate(self.ledger.entries):
+            for name in list_names(entry):
+                found[name].append(number)
         return found
 
     @functools.cached_property
@@ -108,6 +118,13 @@ class Whole:  # no slots: what is found once is kept
             if len(parts) == depth:
                 found[parts].append(held)
         return _Leading(found, tuple(map(frozenset, zip(*found, strict=True))))
+
+    def find(self, group: str, groups: Mapping[str, Searcher]) -> tuple[Selection, ...] | Unknown:
+        """As `select`, what it is once for all rules that are about it."""
+        key = (group, groups.get(group))
+        if key not in self._selected:
+            self._selected[key] = _find(self, group, groups)
+        return self._selected[key]
 
     def select(self, kind: Kind, name: str, parts: Iterable[Members]) -> Selection:
         """What several members have, in file order."""
@@ -191,6 +208,10 @@ def select(
     ledger = whole.ledger
     if group is None:
         return (Selection(ledger, "all", "", ledger.entries, whole.nodes, whole),)
+    return whole.find(group, groups)
+
+
+def _find(whole: Whole, group: str, groups: Mapping[str, Searcher]) -> tuple[Selection, ...] | Unknown:
     if group in groups:
         found = _search(whole, group, groups[group])
         return (
@@ -200,25 +221,19 @@ def select(
         if _has_any(exact):
             return (exact,)
     globbed = _glob(whole, group)
-    return globbed or Unknown(_nothing(ledger, group, groups))
+    return globbed or Unknown(_nothing(whole.ledger, group, groups))
 
 
 def _search(whole: Whole, name: str, pattern: Searcher) -> Selection:
-    ledger = whole.ledger
-
-    def searches(scope: str | None) -> bool:
-        return scope is not None and bool(pattern.search(scope))
-
-    return Selection(
-        ledger,
-        "group",
-        name,
-        tuple(entry for entry in ledger.entries if any(map(pattern.search, list_names(entry)))),
-        None
-        if whole.nodes is None
-        else tuple(node for node in whole.nodes if searches(ledger.node_scopes.get(node.place))),
-        whole,
-    )
+    search = pattern.search
+    entries = [number for text, numbers in whole.by_name.items() if search(text) for number in numbers]
+    nodes = [
+        number
+        for scope, members in whole.by_scope.items()
+        if members.nodes and scope is not None and search(scope)
+        for number in members.nodes
+    ]
+    return whole.select("group", name, (Members(entries, nodes),))
 
 
 def _has_any(selection: Selection) -> bool:

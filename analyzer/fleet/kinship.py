@@ -127,10 +127,13 @@ def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str, least: int) -> st
     """
     head = f"{kind}:{lanes.size}:".encode()
     if lanes.size <= _SORTED:
-        ordered = np.sort(lanes)
+        ordered = lanes.copy()
+        ordered.sort()
         if int(np.count_nonzero(ordered[1:] != ordered[:-1])) + 1 < least:
             return None
-        return hashlib.sha256(head + ordered.tobytes()).hexdigest()[:32]
+        hasher = hashlib.sha256(head)
+        hasher.update(ordered.data)
+        return hasher.hexdigest()[:32]
     if len(np.unique(lanes[:: lanes.size >> 12])) < least and len(np.unique(lanes)) < least:
         return None
     first = second = np.uint64(0)
@@ -175,7 +178,8 @@ def _sketch(values: Array) -> tuple[float, ...] | None:
             by_column += down[top : top + height] @ band
             sums[top : top + height] = band @ across
         result = (_fold(sums, other_signs) + _fold(by_column, signs)).astype(np.float32)
-    return tuple(result.tolist()) if bool(np.isfinite(result).all()) else None
+    numbers = result.tolist()
+    return tuple(numbers) if all(map(math.isfinite, numbers)) else None
 
 
 def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -185,7 +189,7 @@ def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.
         padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
         padded[: len(sums)] = signed
         signed = padded
-    folded: npt.NDArray[np.float64] = signed.reshape(-1, WIDTH).sum(axis=0)
+    folded: npt.NDArray[np.float64] = np.add.reduce(signed.reshape(-1, WIDTH))
     return folded
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,7 @@ _LEFT_OUT = {
 OF_RUN = ("macs", "nodes_without_macs", "memory_bytes", "sizes")
 """Columns of `models` that say what a run takes, where sizes were given; no document of `inspect` has them so."""
 
-_OF_MODEL = (
+OF_MODEL = (
     *("components", "content", "roles", "quantization", "accounts", "dtypes"),
     *("by", "depth", "overlap", "ungrouped", "blocks"),
 )
@@ -59,7 +60,7 @@ def schemas() -> Mapping[str, pa.Schema]:
     models = [
         *_fields(inspect_records.Model, _LEFT_OUT["models"]),
         *_fields(inspect_records.Totals),
-        *((name, whole[name]) for name in _OF_MODEL),
+        *((name, whole[name]) for name in OF_MODEL),
     ]
     run = [(name, text if name == "sizes" else number) for name in OF_RUN]
     prints = [
@@ -127,26 +128,44 @@ def _names(key: msgspec.inspect.Type) -> list[str] | None:
     return [str(each.value) for each in key.cls] if isinstance(key, msgspec.inspect.EnumType) else None
 
 
-def make_tables(rows: Iterable[Mapping[str, list[dict[str, Any]]]]) -> Tables:
+Columns = Mapping[str, Mapping[str, list[Any]]]
+"""Rows of tables, by the name of the table and of the column: as long as each other in each table."""
+
+
+def by_column(rows: Mapping[str, list[dict[str, Any]]]) -> Columns:
+    """Rows by column: so each name of a column is written once, and read once, for all of them."""
+    return {
+        table: {
+            name: [row.get(name) for row in found]
+            for name in dict.fromkeys(itertools.chain.from_iterable(found))
+        }
+        for table, found in rows.items()
+    }
+
+
+def make_tables(models: Sequence[Columns]) -> Tables:
     """The tables that hold the rows of some models, in their order."""
     import pyarrow as pa
 
-    joined: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
-    for found in rows:
-        for name in TABLES:
-            joined[name] += found.get(name, ())
     try:
-        return {name: _table(joined[name], schema) for name, schema in schemas().items()}
+        return {name: _table(_held(models, name), schema) for name, schema in schemas().items()}
     except (OverflowError, pa.ArrowException):  # a file may claim any size
-        return {name: _table(list(map(fitted, joined[name])), schema) for name, schema in schemas().items()}
+        return {name: _table(fitted(_held(models, name)), schema) for name, schema in schemas().items()}
 
 
-def _table(rows: list[dict[str, Any]], schema: pa.Schema) -> pa.Table:
+def _held(models: Iterable[Columns], table: str) -> list[Mapping[str, list[Any]]]:
+    return [held for columns in models if (held := columns.get(table))]
+
+
+def _table(parts: Sequence[Mapping[str, list[Any]]], schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
 
     columns = []
+    lengths = [len(next(iter(part.values()))) for part in parts]
     for field in schema:
-        values = [row.get(field.name) for row in rows]
+        values: list[Any] = []
+        for part, length in zip(parts, lengths, strict=True):
+            values += part.get(field.name) or [None] * length
         convert = _converter(field.type)
         if convert is not None:
             values = [value if value is None else convert(value) for value in values]

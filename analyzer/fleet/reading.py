@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import hashlib
+import itertools
 import os
 import pickle
 import queue
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from analyzer.errors import OnnxLedgerError
-from analyzer.fleet.lake import fitted, make_tables
+from analyzer.fleet.lake import OF_MODEL, Columns, by_column, fitted, make_tables
 from analyzer.fleet.record import FleetSettings, Tables, Wanted
 from analyzer.model.ranges import is_url
 from analyzer.process import uncollected
@@ -106,14 +108,23 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
     ledger = audit_model(path, content=settings.content, max_objects=settings.max_objects)
     run = _run(ledger, settings.shapes) if settings.shapes else {}
     ledger = replace(ledger, macs=run.pop("counted", None))
-    document = msgspec.to_builtins(document_inspection(Inspection(ledger=ledger, grouping=group_by(ledger))))
+    inspection = Inspection(ledger=ledger, grouping=group_by(ledger, layered=False))
+    document = msgspec.to_builtins(document_inspection(inspection, has_tree=False))
     name = _plain(path)
     files = _files(ledger)
     head = {"model": name, "sha256": files[0]["sha256"], "etag": files[0]["etag"]}
     with ledger.model.kept_open():
         prints = {} if ledger.content == "none" else _prints(ledger)
     rows: dict[str, list[Row]] = {
-        "models": [{**document, **document["model"], **document["totals"], "macs": None, **run, **head}],
+        "models": [
+            {
+                **{key: document[key] for key in OF_MODEL},
+                **document["model"],
+                **document["totals"],
+                **run,
+                **head,
+            }
+        ],
         "files": [{**row, "model": name} for row in files],
     }
     rows["tensors"] = [
@@ -228,9 +239,18 @@ def _own_file(model: str) -> list[Row]:
 
 
 def _digest(path: Path) -> str:
+    hasher = hashlib.sha256()
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        while part := os.read(descriptor, _PART):
+            hasher.update(part)
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()
+
+
+_PART = 1 << 18
+"""Bytes of a file that are in memory at a time while its digest is taken."""
 
 
 def _is_same(wanted: Wanted) -> bool:
@@ -265,25 +285,36 @@ def _utf8(text: str) -> str:
 
 def serve() -> None:
     """The life of a process that reads models: it is asked, one frame each, until nobody asks any more."""
+    gc.disable()  # at the end of each model all of its records would be looked through
     asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     with suppress(OSError):  # whoever asked has gone
-        while (message := read_frame(asked)) is not None:
+        for number in itertools.count():
+            if (message := read_frame(asked)) is None:
+                break
             wanted, settings = pickle.loads(message)
             if hasattr(signal, "alarm"):
                 signal.alarm(int(settings.seconds) + _GRACE)
             write_frame(said, _encode(read_rows(wanted, settings)))
             if hasattr(signal, "alarm"):
                 signal.alarm(0)
+            if number % _SWEPT == 0:
+                gc.collect()
+                gc.freeze()  # the modules that the first has loaded stay
     os._exit(0)
+
+
+_SWEPT = 64
+"""Models after which what refers to itself is freed: errors and their tracebacks do."""
 
 
 def _encode(rows: Rows) -> bytes:
     """Rows as bytes; a number that has no room there becomes null: a file may claim any size."""
+    columns = by_column(rows)
     try:
-        return msgspec.msgpack.encode(rows)
+        return msgspec.msgpack.encode(columns)
     except OverflowError:
-        return msgspec.msgpack.encode({table: list(map(fitted, found)) for table, found in rows.items()})
+        return msgspec.msgpack.encode(fitted(columns))
 
 
 _SERVE = "from analyzer.fleet.reading import serve; serve()"
@@ -314,7 +345,7 @@ class _Reader:
     def __init__(self) -> None:
         self._child: Child | None = None
 
-    def read(self, wanted: Wanted, settings: FleetSettings) -> Rows:
+    def read(self, wanted: Wanted, settings: FleetSettings) -> Columns:
         if self._child is None:
             self._child = _start()
         child = self._child
@@ -323,12 +354,12 @@ class _Reader:
         if isinstance(answer, bytes):
             if (own_nbytes(child.pid) or 0) > _USUAL:
                 self.dismiss()
-            rows: Rows = msgspec.msgpack.decode(answer)
-            return rows
+            columns: Columns = msgspec.msgpack.decode(answer)
+            return columns
         self._child = None
         advice = "inspect it alone, to see whether the file or a lack of memory or time is the cause"
         reason = f"the process that read it died ({answer}); {advice}"
-        return error_rows(wanted.model, reason, looks=False)
+        return by_column(error_rows(wanted.model, reason, looks=False))
 
     def _wait(self, child: Child, settings: FleetSettings) -> bytes | Died:
         """What it says, or why it was given up on."""

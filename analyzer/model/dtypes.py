@@ -78,8 +78,9 @@ class DType(enum.IntEnum):
 
     def to_numpy(self) -> np.dtype | None:
         """The numpy (or ml_dtypes) type with the same bytes; None where elements are packed or not numbers."""
-        if self in _NUMPY:
-            return np.dtype(_NUMPY[self]).newbyteorder("<")
+        known = _NUMPY.get(self)
+        if known is not None:
+            return known
         if self in _ML_DTYPES:
             import ml_dtypes  # 0.03 s, and few files need it
 
@@ -156,21 +157,21 @@ _INTEGER = frozenset(
     }
 )
 
-_NUMPY = {
-    DType.FLOAT: "f4",
-    DType.UINT8: "u1",
-    DType.INT8: "i1",
-    DType.UINT16: "u2",
-    DType.INT16: "i2",
-    DType.INT32: "i4",
-    DType.INT64: "i8",
-    DType.BOOL: "?",
-    DType.FLOAT16: "f2",
-    DType.DOUBLE: "f8",
-    DType.UINT32: "u4",
-    DType.UINT64: "u8",
-    DType.COMPLEX64: "c8",
-    DType.COMPLEX128: "c16",
+_NUMPY: dict[DType, np.dtype] = {
+    DType.FLOAT: np.dtype("<f4"),
+    DType.UINT8: np.dtype("u1"),
+    DType.INT8: np.dtype("i1"),
+    DType.UINT16: np.dtype("<u2"),
+    DType.INT16: np.dtype("<i2"),
+    DType.INT32: np.dtype("<i4"),
+    DType.INT64: np.dtype("<i8"),
+    DType.BOOL: np.dtype("?"),
+    DType.FLOAT16: np.dtype("<f2"),
+    DType.DOUBLE: np.dtype("<f8"),
+    DType.UINT32: np.dtype("<u4"),
+    DType.UINT64: np.dtype("<u8"),
+    DType.COMPLEX64: np.dtype("<c8"),
+    DType.COMPLEX128: np.dtype("<c16"),
 }
 
 _ML_DTYPES = {

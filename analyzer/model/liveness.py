@@ -25,6 +25,8 @@ _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
 _SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
 """Operators of which a stored operand may shut out another."""
+_ODD = _SHUT_OUT | MEASURES
+"""Operators whose values may not depend on all that they read."""
 _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""
 
@@ -83,8 +85,8 @@ class _Slice:
     _cut: list[tuple[Node, str]] = field(default_factory=list)
     """Nodes of which less is followed than is needed, and their outputs."""
 
-    _computed: set[tuple[GraphPath, str]] = field(default_factory=set)
-    """Values of which it is known that what the model is given has a part in them."""
+    _computed: dict[GraphPath, set[str]] = field(default_factory=dict)
+    """Values of each graph that what it is given has a part in."""
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
@@ -117,9 +119,18 @@ class _Slice:
 
     def run(self) -> None:
         waiting, providers = self._waiting, self.wiring.providers
+        is_flat = not self.wiring.calls and not self.wiring.nested
         while waiting:
             path, name = waiting.pop()
             provider = providers[path].get(name)
+            if is_flat and isinstance(provider, Node) and provider.op_type not in _ODD:  # nearly all
+                self.nodes.add(provider.place)
+                wanted = self._wanted[path]
+                for given in provider.inputs:
+                    if given and given not in wanted:
+                        wanted.add(given)
+                        waiting.append((path, given))
+                continue
             if provider is None:
                 place = self.wiring.place(path, name)
                 if place is not None:
@@ -270,6 +281,8 @@ class _Slice:
     def _is_zero(self, path: GraphPath, name: str) -> bool:
         """Whether a factor is zeros, and depends on nothing but what is stored."""
         provider = self.wiring.find(path, name) if name else None
+        if isinstance(provider, StoredTensor) and self.is_learned(provider):
+            return False
         if isinstance(provider, StoredTensor) and provider.numel and self.model.traffic is None:
             first = provider.payload.at(np.zeros(1, dtype=np.int64))
             if first is None or first.dtype.kind not in "biufV" or bool(first.astype(bool)[0]):
@@ -286,22 +299,24 @@ class _Slice:
         )
 
     def _is_computed(self, path: GraphPath, name: str) -> bool:
-        """Whether the first operand of each node leads back to what the graph is given: such a value is not stored."""
-        if self.wiring.calls:
-            return False  # what a function is given may be stored
-        own, way = self.wiring.providers[path], dict[tuple[GraphPath, str], None]()
-        while (path, name) not in self._computed:
-            provider = own.get(name)
-            if isinstance(provider, GraphInput):
-                break
-            if not isinstance(provider, Node) or not provider.inputs or (path, name) in way:
-                return False
-            if provider.place in self.wiring.nested:
-                return False
-            way[path, name] = None
-            name = provider.inputs[0]
-        self._computed.update(way)
-        return True
+        """Whether an operand of each node leads back to what the graph is given: such a value is not stored."""
+        wiring = self.wiring
+        if wiring.calls or wiring.repeated:
+            return (
+                False  # what a function is given may be stored; of two that make a value, either may be meant
+            )
+        if path not in self._computed:
+            own = wiring.providers[path]
+            found = {each for each, provider in own.items() if isinstance(provider, GraphInput)}
+            for node in wiring.graphs[path].nodes if wiring.is_plain else ():
+                is_cast = node.op_type == "CastLike"  # only the type of its second operand is taken
+                if not found.isdisjoint(node.inputs[:1] if is_cast else node.inputs) and (
+                    not wiring.nested or node.place not in wiring.nested
+                ):
+                    found.update(node.outputs)
+                    found.discard("")
+            self._computed[path] = found
+        return name in self._computed[path]
 
     def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
         """Whether a parameter has a part in a value that only stored ones lead to."""

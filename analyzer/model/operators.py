@@ -430,6 +430,9 @@ def _collect() -> dict[str, dict[str, Operator]]:
 OPERATORS: Mapping[str, Mapping[str, Operator]] = _collect()
 """By domain and name. ONNX's own domain is there under both of its names."""
 
+STANDARD = OPERATORS[""].keys() - {known.op_type for known in _parse("", _ONNXRUNTIME_IN_ONNX)}
+"""Names of the operators that ONNX itself defines in its own domain."""
+
 _NONE: Mapping[str, Operator] = {}
 
 

@@ -115,6 +115,11 @@ class Source(Protocol):
         """What reading it and its siblings has taken so far; None where it is not remote."""
         ...
 
+    @property
+    def is_held(self) -> bool:
+        """Whether all of it is in memory, so that a part costs nothing."""
+        ...
+
     def read(self, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer only where the file ends.
 

@@ -92,6 +92,8 @@ class Wiring:
     _nodes: dict[GraphPath, tuple[Node, ...]] = field(default_factory=dict)
     _order: dict[GraphPath, int] = field(default_factory=dict)
     """The graphs' places in the file."""
+    is_plain: bool = True
+    """Whether no two graphs have one path."""
     _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
     """By the graph that provides a value, and its name; in file order."""
 
@@ -209,7 +211,7 @@ class Wiring:
         found = self._direct(provider)
         if not past and not (inlined and self.calls):
             return found
-        return self._follow(provider, found, frozenset(past), inlined=inlined)
+        return self._follow(provider, found, past, inlined=inlined)
 
     def computing(self, tensors: Iterable[StoredTensor]) -> dict[Key, Reader | None]:
         """For each tensor the first reader that computes with it, in file order; for one that is only moved, the mover.
@@ -258,13 +260,15 @@ class Wiring:
         return self._readers[path].get(name, [])
 
     def _follow(
-        self, provider: StoredTensor | Node, direct: list[Reader], past: frozenset[str], *, inlined: bool
+        self, provider: StoredTensor | Node, direct: list[Reader], past: Collection[str], *, inlined: bool
     ) -> list[Reader]:
         """From value to value: into functions, out of them, and past operators that hand on what they read."""
-        is_called = provider.graph_path in self._bodies or any(
-            reader.node.place in self.calls for reader in direct
+        is_called = bool(self.calls) and (
+            provider.graph_path in self._bodies or any(reader.node.place in self.calls for reader in direct)
         )
-        if not past and not is_called:
+        if not is_called and (
+            not past or (self.is_plain and not any(is_passed(each, past) for each in direct))
+        ):
             return direct
         outputs = provider.outputs if isinstance(provider, Node) else (provider.name,)
         if isinstance(provider, StoredTensor) and provider.carrier not in NAMED:
@@ -340,6 +344,7 @@ def _call(wiring: Wiring, model: Model) -> None:
 
 def _provide(wiring: Wiring, part: Graph) -> None:
     path = part.path
+    wiring.is_plain &= path not in wiring.graphs
     wiring.graphs.setdefault(path, part)
     if part.parent is not None:
         wiring.nested.setdefault(part.parent, []).append(part)

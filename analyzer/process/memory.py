@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -56,9 +57,11 @@ def own_nbytes(process: int) -> int | None:
     Weights that are mapped from a file are left out: the system drops them when it needs the room.
     """
     try:
-        return _table(_PROC / str(process) / "status")["RssAnon:"] * 1024
-    except (OSError, KeyError):
+        with open(f"{_PROC}/{process}/statm", "rb") as stream:  # noqa: PTH123 - asked for every model of a survey
+            _, resident, shared, *_ = map(int, stream.read().split())
+    except (OSError, ValueError):
         return None
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
 
 def peak_rss() -> int | None:

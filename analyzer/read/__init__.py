@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.errors import LedgerError, ModelReadError
@@ -17,6 +16,7 @@ from analyzer.model.ranges import Source
 from analyzer.near import model_of_data
 from analyzer.read.book import HEADER, METADATA, STRUCTURE, UNKNOWN, Book
 from analyzer.read.graphs import Pending, read_function, read_graphs
+from analyzer.read.protos import ModelProto
 from analyzer.read.source import HEAD, describe_kind, open_source
 from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
 
@@ -146,13 +146,13 @@ def _main_graphs(book: Book, top: dict[int, list[Field]]) -> Iterator[Graph]:
             yield from read_graphs(book, Pending(parts[number], (f"{TRAINING}{index}:{label}",)))
 
 
-def _parse_header(book: Book, top: dict[int, list[Field]]) -> onnx.ModelProto:
+def _parse_header(book: Book, top: dict[int, list[Field]]) -> ModelProto:
     window = book.window
     content = b"".join(
         window.take(part.at, part.end) for part in top[_OPSET] if part.end - part.at <= _LONGEST_HEADER
     )
     try:
-        return onnx.ModelProto.FromString(content)
+        return ModelProto.FromString(content)
     except DecodeError as error:
         raise ModelReadError(
             f"{book.source.name}: [not-onnx] its version and opsets cannot be parsed; check the download"

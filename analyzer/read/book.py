@@ -45,19 +45,18 @@ class Names(dict[str | bytes, str]):
         self.not_utf8: set[str] = set()
 
     def __missing__(self, name: str | bytes) -> str:
-        text = name if isinstance(name, str) else self._decode(name)
+        if isinstance(name, str):
+            text = name
+        else:
+            try:
+                text = name.decode()
+            except UnicodeDecodeError:
+                text = name.decode("utf-8", "backslashreplace")
+                self.not_utf8.add(text)
         self[text] = text
         if text is not name:
             self[name] = text
         return text
-
-    def _decode(self, name: bytes) -> str:
-        try:
-            return name.decode()
-        except UnicodeDecodeError:
-            text = name.decode("utf-8", "backslashreplace")
-            self.not_utf8.add(text)
-            return text
 
 
 @dataclass

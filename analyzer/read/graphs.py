@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
-import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.errors import ModelReadError
@@ -26,6 +25,7 @@ from analyzer.read.nodes import (
     kept_metadata,
     read_attribute,
 )
+from analyzer.read.protos import FunctionProto, GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
 
@@ -35,7 +35,7 @@ MAX_RANK = 64
 """Dimensions that an array of numpy can have; of an input with more, one more than these is kept."""
 
 
-def read_type(name: str, proto: onnx.TypeProto) -> ValueType:
+def read_type(name: str, proto: TypeProto) -> ValueType:
     """What the file says of an input of this name."""
     choice = proto.WhichOneof("value") or ""
     kind = choice.removesuffix("_type")
@@ -51,7 +51,7 @@ def read_type(name: str, proto: onnx.TypeProto) -> ValueType:
     return ValueType(name, kind, DType.from_onnx(tensor.elem_type), dims)
 
 
-def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
+def _read_dim(dim: TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value
     axis: str | bytes = dim.dim_param  # bytes where they are no UTF-8
@@ -90,7 +90,7 @@ _LONGEST_VALUE = 1 << 26
 _PER_OBJECT = 4
 """Inputs and outputs that take about as much memory as a node; a note takes twice as much as they do."""
 
-_Kind = TypeVar("_Kind", onnx.GraphProto, onnx.FunctionProto)
+_Kind = TypeVar("_Kind", GraphProto, FunctionProto)
 
 
 class Pending(NamedTuple):
@@ -168,7 +168,7 @@ class _Body:
         nbytes[account] += stop - first.at - unknown
         return message, stop
 
-    def note(self, values: Iterable[onnx.ValueInfoProto]) -> None:
+    def note(self, values: Iterable[ValueInfoProto]) -> None:
         """Keep the notes on values."""
         for value in values:
             if value.metadata_props:
@@ -221,14 +221,14 @@ class _GraphReader:
             read, carrier = _CARRIERS[number]
             self.tensors.append(read(book, [part], self.item.path, carrier))
         elif number in _PARSED:
-            message, stop = self.body.parse(onnx.GraphProto, part, end, _GRAPH_ACCOUNTS[number])
+            message, stop = self.body.parse(GraphProto, part, end, _GRAPH_ACCOUNTS[number])
             self._keep(message)
             return stop
         else:
             book.field(_GRAPH_ACCOUNTS.get(number, UNKNOWN), part)
         return part.end
 
-    def _keep(self, message: onnx.GraphProto) -> None:
+    def _keep(self, message: GraphProto) -> None:
         text = self.book.text
         self.inputs += [text(value.name) for value in message.input]
         if self.item.parent is None and not self.item.in_function:
@@ -245,7 +245,7 @@ class _GraphReader:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}
             self.annotations[text(annotation.tensor_name)] = roles
 
-    def _note_types(self, values: Sequence[onnx.ValueInfoProto]) -> None:
+    def _note_types(self, values: Sequence[ValueInfoProto]) -> None:
         """Keep the types of what operators make that are not ONNX's own; writers put nodes before these notes."""
         for node in self.nodes.nodes[self.seen :]:
             if not node.is_standard:
@@ -277,7 +277,7 @@ class _FunctionReader:
 
     def _take(self, part: Field, end: int) -> int:
         if part.number == _FUNCTION_VALUE_INFO and part.wire == LENGTH:
-            message, stop = self.body.parse(onnx.FunctionProto, part, end, VALUES)
+            message, stop = self.body.parse(FunctionProto, part, end, VALUES)
             self.body.note(message.value_info)
             return stop
         if part.number == _FUNCTION_DEFAULT and part.wire == LENGTH:
@@ -329,7 +329,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
     return Function(domain, name, overload, body.path), [graph, *nested]
 
 
-def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
+def _read_signature(book: Book, place: Field) -> FunctionProto:
     """Name and arguments, which may stand after the nodes."""
     window = book.window
     header = [
@@ -338,7 +338,7 @@ def _read_signature(book: Book, place: Field) -> onnx.FunctionProto:
         if part.number in _SIGNATURE and part.end - part.at <= _LONGEST_NAME
     ]
     try:
-        return onnx.FunctionProto.FromString(b"".join(header))
+        return FunctionProto.FromString(b"".join(header))
     except DecodeError as error:
         raise _unparsed(book, place.at, place.end) from error
 

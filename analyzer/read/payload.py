@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import onnx
 from google.protobuf.message import DecodeError
 
 from analyzer.model import Payload
 from analyzer.model.content import SAMPLES, Array, sample, sample_positions
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
+from analyzer.read.protos import AttributeProto, TensorProto
 from analyzer.read.wire import decode_varints
 
 Bytes = npt.NDArray[np.uint8]
@@ -30,6 +30,9 @@ _READ_WHOLE = 1 << 16
 
 _FEW = 8
 """Elements up to which it does not."""
+
+_PAGE = 1 << 12
+"""Bytes that a local file gives as quickly as one element."""
 
 
 class Encoding(enum.Enum):
@@ -94,7 +97,8 @@ class FilePayload:
         if length != self.dtype.nbytes(math.prod(self.shape)):
             return None
         element, bits = self.dtype.to_numpy(), self.dtype.bits
-        if length <= _READ_WHOLE and len(positions) > _FEW:
+        few = 1 if length <= _PAGE and not self.source.is_remote else _FEW
+        if length <= _READ_WHOLE and (len(positions) > few or self.source.is_held):
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize
@@ -129,7 +133,7 @@ class FilePayload:
         return views[0] if len(views) == 1 else np.concatenate([np.empty(0, dtype=np.uint8), *views])
 
     def _unpacked(self) -> Array | None:
-        proto = onnx.TensorProto()
+        proto = TensorProto()
         try:
             for offset, length in self.ranges:
                 proto.MergeFromString(self.source.read(offset, length))
@@ -180,7 +184,7 @@ class ListPayload:
         if element is None:
             return None
         try:
-            proto = onnx.AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
+            proto = AttributeProto.FromString(self.source.read(self.start, self.end - self.start))
         except DecodeError:
             return None
         if self.dtype is DType.FLOAT:

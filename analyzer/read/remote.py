@@ -129,6 +129,7 @@ class RemoteFile:
     kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST), repr=False, compare=False)
     step = STEP
     is_remote = True
+    is_held = False
 
     @property
     def key(self) -> str:

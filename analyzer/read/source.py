@@ -124,15 +124,22 @@ def _path_of(location: str) -> Path:
 _MOST_OPEN = 64
 """Files of one model that are open at a time, at most: a process may have 256 on some systems."""
 
+_MOST_HELD = 1 << 20
+"""Bytes of the files of one model that are in memory at a time, at most."""
+
 
 class _Opened:
     """Files of one model that are open while somebody keeps them so."""
 
-    __slots__ = ("files", "keepers")
+    __slots__ = ("files", "held", "keepers", "room")
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[LocalFile, int]] = {}
         """By their keys, with their descriptors."""
+        self.held: dict[str, bytes] = {}
+        """The whole content of those that are small, by their keys."""
+        self.room = _MOST_HELD
+        """Bytes that more of them may have."""
         self.keepers = 0
 
     def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
@@ -143,7 +150,8 @@ class _Opened:
 class LocalFile:
     """A regular file. It is opened for each read and closed again, without blocking; never for writing.
 
-    Within `kept_open` it is opened once.
+    Within `kept_open` it is opened once, and a small one read once: what is written to that meanwhile is noticed at the
+    end, what is written to another at the next read.
     """
 
     path: Path
@@ -186,10 +194,14 @@ class LocalFile:
         return str(self.identity[2])
 
     def read(self, offset: int, length: int) -> bytes:
-        return self.read_ranges([(offset, length)])[0]
+        held = self._opened.held.get(self.key)
+        return self.read_ranges([(offset, length)])[0] if held is None else held[offset : offset + length]
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         opened = self._opened
+        held = opened.held.get(self.key)
+        if held is not None:
+            return [held[offset : offset + length] for offset, length in ranges]
         kept = opened.files.get(self.key)
         is_kept = kept is not None
         try:
@@ -202,12 +214,27 @@ class LocalFile:
                 if not is_kept and opened.keepers and len(opened.files) < _MOST_OPEN:
                     opened.files[self.key] = self, descriptor
                     is_kept = True
+                    if 0 < self.nbytes <= opened.room:
+                        self._hold(descriptor)
+                        return self.read_ranges(ranges)
                 return [os.pread(descriptor, length, offset) for offset, length in ranges]
             finally:
                 if not is_kept:
                     os.close(descriptor)
         except OSError as error:
             raise ModelReadError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+
+    def _hold(self, descriptor: int) -> None:
+        """Read all of it, if one read gives all."""
+        content = os.pread(descriptor, self.nbytes, 0)
+        self._compare(os.fstat(descriptor))
+        if len(content) == self.nbytes:
+            self._opened.held[self.key] = content
+            self._opened.room -= self.nbytes
+
+    @property
+    def is_held(self) -> bool:
+        return self.key in self._opened.held
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -221,11 +248,16 @@ class LocalFile:
         finally:
             opened.keepers -= 1
             if not opened.keepers:
+                opened.held.clear()
+                opened.room = _MOST_HELD
                 while opened.files:
                     _, (_, descriptor) = opened.files.popitem()
                     os.close(descriptor)
 
     def view(self, offset: int, length: int) -> Bytes:
+        held = self._opened.held.get(self.key)
+        if held is not None:
+            return np.frombuffer(held, dtype=np.uint8)[offset : offset + length]
         if length <= _COPIED:
             return np.frombuffer(self.read(offset, length), dtype=np.uint8)
         self.check()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from importlib import resources
 from typing import Any, cast
 
 __all__ = ["SCHEMAS", "load_schema", "schema_name"]
@@ -60,5 +58,8 @@ def load_schema(name: str) -> dict[str, Any]:
     """
     if name not in SCHEMAS:
         raise ValueError(f"no schema {name!r}; choose one of {', '.join(SCHEMAS)}")
+    import json  # these load a dozen modules, and a report that is only written needs no schema
+    from importlib import resources
+
     text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
     return cast("dict[str, Any]", json.loads(text))

@@ -13,6 +13,7 @@ from analyzer.model import Node
 from analyzer.model.operators import (
     MOVES,
     OPERATORS,
+    STANDARD,
     Kind,
     Slot,
     is_own,
@@ -93,6 +94,14 @@ def test_every_input_of_every_operator_that_onnxruntime_registers_is_told_and_no
 
     assert _untold(contributed, is_newest=_is_newest_runtime()) == []
     assert _untold(_runtime_schemas(), is_newest=False) == []
+
+
+def test_what_is_called_standard_is_what_onnx_defines_in_its_own_domain():
+    own = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+
+    assert own <= STANDARD
+    if onnx.defs.onnx_opset_version() >= _NEWEST_ONNX:
+        assert own == STANDARD
 
 
 def test_no_operator_is_invented():

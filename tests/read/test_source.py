@@ -133,7 +133,8 @@ def test_file_and_its_siblings_are_opened_once_and_closed_at_the_end(tmp_path, d
 
 
 def test_file_that_is_written_to_while_it_is_open_is_not_read_on(tmp_path, descriptors):
-    source = model(tmp_path, b"before")
+    large = b"before" * 200_000
+    source = model(tmp_path, large)
 
     with source.kept_open():
         source.read(0, 1)
@@ -141,11 +142,46 @@ def test_file_that_is_written_to_while_it_is_open_is_not_read_on(tmp_path, descr
         (tmp_path / "model.onnx").write_bytes(b"afterwards")
         with pytest.raises(ModelReadError, match="changed while it was read"):
             source.read(0, 1)
-        (tmp_path / "model.onnx").write_bytes(b"before")
+        (tmp_path / "model.onnx").write_bytes(large)
         os.utime(source.path, ns=(before.st_atime_ns, before.st_mtime_ns))
         assert source.read(0, 1) == b"b"
 
     assert descriptors == []
+
+
+def test_small_file_that_is_written_to_while_it_is_open_is_read_as_it_was_and_noticed_at_the_end(
+    tmp_path, descriptors
+):
+    source = model(tmp_path, b"before")
+    read = []
+
+    def write_while_open() -> None:
+        with source.kept_open():
+            read.append(source.read(0, 1))
+            (tmp_path / "model.onnx").write_bytes(b"after!")
+            read.extend((source.read(1, 5), source.view(1, 5).tobytes(), *source.read_ranges([(1, 5)])))
+
+    with pytest.raises(ModelReadError, match="changed while it was read"):
+        write_while_open()
+    assert read == [b"b", b"efore", b"efore", b"efore"]
+    assert descriptors == []
+    with pytest.raises(ModelReadError, match="changed while it was read"):
+        source.read(0, 1)
+
+
+def test_small_files_of_one_model_are_in_memory_as_far_as_there_is_room(tmp_path):
+    source = model(tmp_path)
+    (tmp_path / "large.bin").write_bytes(bytes(900_000))
+    (tmp_path / "more.bin").write_bytes(bytes(900_000))
+
+    with source.kept_open():
+        large, more = source.sibling("large.bin"), source.sibling("more.bin")
+        large.read(0, 1), more.read(0, 1)
+        contents = [large.view(0, 900_000), more.view(0, 900_000)]
+        assert (large.is_held, more.is_held) == (True, False)
+
+    assert [each.tobytes() for each in contents] == [bytes(900_000)] * 2
+    assert not large.is_held
 
 
 def test_file_that_is_replaced_while_it_is_open_is_noticed_at_the_end(tmp_path, descriptors):

@@ -128,12 +128,12 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     scopes = ledger.node_scopes
     by_scope = _by_scope(set(scopes.values()), owners)
-    placed = {place: owner for place, scope in scopes.items() if (owner := by_scope[scope]) is not None}
     # What neighbours have in common is the module around them, which tells nothing of the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
-    told = {place for place, scope in scopes.items() if scope not in parents}
-    held = {owner[0] for owner in placed.values()}
-    return Named(lists, placed, told | ledger.traced_scopes.keys()) if len(held) == len(lists) else None
+    held = {owner[0] for owner in by_scope.values() if owner is not None}
+    if len(held) < len(lists):
+        return None
+    return Named(lists, scopes, by_scope, parents, ledger.traced_scopes.keys())
 
 
 def _by_scope(scopes: Iterable[str], owners: Mapping[str, Owner]) -> dict[str, Owner | None]:

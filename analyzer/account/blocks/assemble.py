@@ -63,10 +63,26 @@ class Named:
     """The blocks that names tell."""
 
     lists: Lists
-    owners: Mapping[Place, Owner]
-    """The nodes that names put in a block: of which list, and which of it."""
-    told: Set[Place]
-    """The nodes that names tell of, in a block or in none."""
+    scopes: Mapping[Place, str]
+    """Of nodes."""
+    owners: Mapping[str, Owner | None]
+    """By scope the block that its nodes are in: of which list, and which of it; None for those in none."""
+    untold: Set[str]
+    """Scopes that tell nothing of a node that does not tell them itself."""
+    traced: Set[Place]
+    """The nodes that tell their scopes themselves."""
+
+    def find(self, flow: Flow) -> tuple[list[Owner | None], list[bool]]:
+        """The block that names put each vertex in, and whether names tell of it at all."""
+        owners: list[Owner | None] = []
+        told: list[bool] = []
+        scopes, traced = self.scopes, self.traced
+        for node in flow.nodes:
+            place = node.place
+            scope = scopes.get(place)
+            owners.append(None if scope is None else self.owners[scope])
+            told.append((scope is not None and scope not in self.untold) or place in traced)
+        return owners, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +199,7 @@ def _lay_out_one(
 ) -> _Laid:
     lists: tuple[int, ...] = ()
     if named is not None:
-        places = [node.place for node in flow.nodes]
-        owners = [named.owners.get(place) for place in places]
-        told = [place in named.told for place in places]
+        owners, told = named.find(flow)
         layout, lists = lay_out_named(flow, owners, told, [len(members) for members in named.lists], layout)
     if holder is None:
         return _Laid(flow, layout, (number,), None, lists)

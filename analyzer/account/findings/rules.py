@@ -11,8 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
-import onnx.defs
-
 from analyzer.account.classify.structure import role_by_structure
 from analyzer.account.decoding.encodings import find_packing
 from analyzer.account.findings import ABSENT, HIGHEST_VERSION, OPAQUE, UNREAD
@@ -33,8 +31,10 @@ from analyzer.model import (
     label,
 )
 from analyzer.model.dtypes import DType
+from analyzer.model.operators import STANDARD
 from analyzer.model.wiring import Wiring
 from analyzer.read.book import NODE_METADATA, UNKNOWN
+from analyzer.read.protos import IR_VERSION
 from analyzer.text import format_count, format_doing, format_many, printable_name
 
 # the file as a whole
@@ -151,8 +151,12 @@ def _find_versions(part: Component) -> Iterator[Finding]:
     if odd:
         message = "opsets that contradict each other or are no version"
         yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
-    if not 0 < part.ir_version <= onnx.IR_VERSION:
-        message = f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {onnx.IR_VERSION})"
+    if not 0 < part.ir_version <= IR_VERSION:
+        import onnx  # which few files need
+
+        message = (
+            f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {IR_VERSION})"
+        )
         yield Finding("invalid-version", Severity.WARNING, _of(part, message))
 
 
@@ -216,7 +220,7 @@ def find_operators(facts: Facts) -> Iterator[Finding]:
     unknown: Counter[str] = Counter()
     for (domain, op_type), nodes in used.items():
         if domain in ("", DEFAULT_DOMAIN):
-            if not onnx.defs.has(op_type):
+            if op_type not in STANDARD and not _is_new(op_type):
                 unknown[op_type] += nodes
         elif domain not in ONNX_DOMAINS:
             foreign[domain] += nodes
@@ -229,6 +233,13 @@ def find_operators(facts: Facts) -> Iterator[Finding]:
         named = "an operator" if unknown.total() == 1 else "operators"
         message = f"{format_doing(unknown.total(), 'node', 'name')} {named} that ONNX does not define"
         yield Finding("unknown-operator", Severity.WARNING, message, _count_nodes(unknown))
+
+
+def _is_new(op_type: str) -> bool:
+    """Whether the ONNX that is installed defines an operator that is in no table here."""
+    import onnx.defs  # which few files need
+
+    return onnx.defs.has(op_type)
 
 
 def _count_nodes(counted: Counter[str]) -> tuple[str, ...]:

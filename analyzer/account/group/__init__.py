@@ -38,7 +38,12 @@ __all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"
 
 
 def group_by(
-    ledger: Ledger, by: str | None = None, depth: int | None = None, known: Trainability | None = None
+    ledger: Ledger,
+    by: str | None = None,
+    depth: int | None = None,
+    known: Trainability | None = None,
+    *,
+    layered: bool = True,
 ) -> Grouping:
     """Partition the ledger by one key or several: every entry is in exactly one group.
 
@@ -49,6 +54,7 @@ def group_by(
         depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
             with three groups or more, for blocks 1.
         known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
+        layered: whether to look for the layers that repeat each other in scopes, which the tree of groups shows.
 
     Raises:
         UsageError: `by` names no key, or one twice, or `depth` is below 1.
@@ -62,7 +68,7 @@ def group_by(
     nothing = total_entries((), (), 0, known)
     grouping = Grouping(by, labels.depth, _total_labels(ledger, labels, known), nothing, nothing)
     check_sums(ledger, grouping, has_nodes=labels.nodes is not None)
-    layers = label_layers(ledger, labels) if depth is None and by == "scope" else None
+    layers = label_layers(ledger, labels) if layered and depth is None and by == "scope" else None
     if layers is None:
         return grouping
     opened = replace(grouping, groups=_total_labels(ledger, layers, known))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -183,9 +182,12 @@ def choose_key(ledger: Ledger) -> str:
     in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
     tenth has one; then blocks; else the operators.
     """
-    shares = {key: _Shares.of(ledger, key) for key in _CHOICES}
+    shares: dict[str, _Shares] = {}
     for least, most in ((_FEW_GROUPS, _MANY_GROUPS), (2, _MANY_GROUPS), (2, None)):
-        for key, found in shares.items():
+        for key in _CHOICES:
+            if key not in shares:
+                shares[key] = _Shares.of(ledger, key)
+            found = shares[key]
             if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
                 return key
     if shares["scope"].groups and shares["scope"].rest <= _NEARLY_ALL:
@@ -344,6 +346,8 @@ def parse_keys(by: str) -> tuple[str, ...]:
     for name in names:
         if name not in KEYS:
             alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
+            import difflib  # what only a mistake needs
+
             like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
             near = f"; did you mean {like[0]}?" if like and not alone else ""
             raise UsageError(f"--by {by}: {name!r} is not one of {', '.join(KEYS)}{alone}{near}")

@@ -43,7 +43,10 @@ class AnyOf:
 
     def search(self, text: str, /) -> bool:
         """Whether the text has one of them."""
-        return any(pattern.search(text) for pattern in self.patterns)
+        for pattern in self.patterns:  # noqa: SIM110 - asked of every name of a model for every group of a budget
+            if pattern.search(text):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)

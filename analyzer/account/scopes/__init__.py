@@ -197,7 +197,7 @@ _BUFFER_LEAVES = frozenset(
         "_float_tensor",
     }
 )
-_BUFFER_ENDINGS = ("codebook.embed", "embed_positions.weights", "rope.freqs")
+_BUFFER_ENDINGS = (".codebook.embed", ".embed_positions.weights", ".rope.freqs")
 """Leaves that are buffers in one kind of module only: EnCodec's codebooks, sinusoids, Llama's original rotations."""
 
 
@@ -214,7 +214,7 @@ def is_buffer_name(name: str) -> bool:
     leaf = name.rpartition(".")[2]
     if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_index", "_inv_freq", "_mask")):
         return True
-    return f".{name}".endswith(tuple(f".{ending}" for ending in _BUFFER_ENDINGS))
+    return f".{name}".endswith(_BUFFER_ENDINGS)
 
 
 def is_root_buffer_name(name: str) -> bool:

@@ -33,19 +33,27 @@ def scope_nodes(model: Model) -> NodeScopes:
     scopes: NodeScopes = {}
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
+    odd: dict[str, bool] = {}
+    starts = ("/", f"{_FUSED}/")
     for node in model.nodes():
-        module, slash, operator = node.name.rpartition("/")
-        if node.metadata or not slash or _ODD.search(operator) or ";" in module:
+        name = node.name
+        module, slash, operator = name.rpartition("/")
+        if operator not in odd:
+            odd[operator] = _ODD.search(operator) is not None
+        if node.metadata or not slash or odd[operator] or ";" in module:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
             found = known[module]
-        elif "//" not in node.name and _JOINED.search(node.name) is None:
+            if found is not None:
+                scopes[node.graph_path, node.position] = found
+            continue
+        elif "//" not in name and _JOINED.search(name) is None:
             found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
             found = known[module] = node_scope(node)
         if found is not None:
             scopes[node.graph_path, node.position] = found
-            if found[1] == NODE_PATH and node.name.startswith(("/", f"{_FUSED}/")):
+            if found[1] == NODE_PATH and name.startswith(starts):
                 paths.add(found[0])
     modules = _modules_of(paths, known_modules(model)) if paths else {}
     if modules:

@@ -10,15 +10,18 @@ from analyzer.documents import shared as shared_records
 from analyzer.formats.json.parts import Fields
 
 
-def document_grouping(grouping: Grouping, parameters: int) -> Fields:
-    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements)."""
+def document_grouping(grouping: Grouping, parameters: int, *, has_tree: bool = True) -> Fields:
+    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements).
+
+    The tree is empty where it is not asked for.
+    """
     return {
         "by": grouping.by,
         "depth": grouping.depth,
         "match": grouping.match,
         "groups_from": grouping.origin,
         "groups": [_group(group, parameters) for group in grouping.groups],
-        "tree": list(map(_tree_row, build_tree(grouping, is_opened=True))),
+        "tree": list(map(_tree_row, build_tree(grouping, is_opened=True))) if has_tree else [],
         "overlap": grouping.overlap.stored_elements,
         "ungrouped": grouping.ungrouped.stored_elements,
         "group_balance": shared_records.GroupBalance(

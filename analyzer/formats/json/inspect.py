@@ -19,8 +19,8 @@ from analyzer.model.ranges import Traffic
 from analyzer.reports import Inspection
 
 
-def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
-    """What `inspect` answers on one model or artifact."""
+def document_inspection(report: Inspection, *, has_tree: bool = True) -> inspect_records.InspectDocument:
+    """What `inspect` answers on one model or artifact; without the tree of groups where nobody reads it."""
     ledger = report.ledger
     doubt = find_doubt(ledger)
     basis, opaque = ledger.basis, frozenset(ledger.opaque)
@@ -65,7 +65,7 @@ def document_inspection(report: Inspection) -> inspect_records.InspectDocument:
             inspect_records.Account(account=account.name, bytes=account.nbytes) for account in ledger.accounts
         ],
         dtypes=_dtypes(ledger),
-        **document_grouping(report.grouping, ledger.parameters),
+        **document_grouping(report.grouping, ledger.parameters, has_tree=has_tree),
         blocks=None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
         stages=None if ledger.stages is None else list(ledger.stages.names),
         tensors=sorted(
