@@ -163,7 +163,7 @@ def test_small_file_that_is_written_to_while_it_is_open_is_read_as_it_was_and_no
 
     with pytest.raises(ModelReadError, match="changed while it was read"):
         write_while_open()
-    assert read == [b"b", b"efore", b"efore", b"efore"]
+    assert b"".join(read) == b"before" + b"before"[1:] * 2
     assert descriptors == []
     with pytest.raises(ModelReadError, match="changed while it was read"):
         source.read(0, 1)
