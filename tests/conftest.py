@@ -57,6 +57,9 @@ CELL = re.compile(r"test_matrix\.py::\w+\[([\w-]+/[\w-]+)/")
 SLOW_LANES = ("browser", "child", "export", "gpu", "network", "slow", "time")
 QUICK = f"not ({' or '.join(SLOW_LANES)})"
 
+# New objects, and younger collections, before Python collects: 700, 10 and 10 by itself.
+FEW_COLLECTIONS = (100_000, 20, 100)
+
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
 VERSION = re.compile(
     r"(?<![\w.]) \d+\.\d+\.\d+ (?:\.?(?:a|b|rc|dev|post)\d+)* (?:\+\w+(?:\.\w+)*)? (?!\.?\w)", re.VERBOSE
@@ -136,9 +139,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them."""
+    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them.
+
+    Nor is what a library or PyTorch's tracing holds, which is most of what there is: to walk it as often as Python does
+    by itself takes a fifth of an export.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*FEW_COLLECTIONS)
 
 
 # Which test of the quick lane runs now, if one does.
