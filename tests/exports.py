@@ -99,7 +99,7 @@ TYPED = sampled(
         ("resnet", "fp16"),
     ],
 )
-"""Each architecture, and one in half the precision; what is untied is exported through TorchScript alone, in a second."""
+"""Each architecture, and one in half the precision; what is untied is exported through TorchScript alone."""
 
 FACTORY = """
 import torch
