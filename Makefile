@@ -15,8 +15,11 @@ ARGS ?=
 # Official wheels of onnxruntime report sessions to their maker, unless told not to.
 export ORT_DISABLE_TELEMETRY := 1
 
+# A run starts hundreds of processes. Where the environment forbids to keep what Python compiles, each compiles it anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq --no-compile -c constraints.txt
 PYTEST := $(BIN)/python -m pytest --all -n $(JOBS) --durations=10
 
 .DEFAULT_GOAL := help
@@ -127,7 +130,7 @@ clean:  ## remove build outputs and caches, not .venv
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 # PyTorch goes first and without its dependencies: its own index need not have them at the pinned versions. The
-# second step sees that it is there, and brings them.
+# second step sees that it is there, and brings them. What is imported is compiled then, and the rest, most of it, never.
 .venv/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onnxledger needs Python 3.11 or newer: make PYTHON=...")'
 	@echo "setting up .venv: this downloads PyTorch and takes minutes" >&2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import re
@@ -28,7 +29,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whoever runs the tests: a test that asks for annotations says so itself.
 os.environ.pop("GITHUB_ACTIONS", None)
 
-# Files that share costly session fixtures: each set runs in one process, whatever number of processes there are.
+# Files that share costly session fixtures, or the clean process that `tools.matrix.isolated` copies: each set runs in
+# one process, whatever number of processes there are. So does a file whose tests share a fixture.
 collect_ignore = ["conftest.py"]  # as a module with doctests: tests/browser has one of the same name
 
 TOGETHER = {
@@ -41,21 +43,25 @@ TOGETHER = {
     "test_hostile.py": "hostile",
     "test_tamper.py": "suites",
     "test_rewrites.py": "suites",
+    "test_faults.py": "suites",
+    "test_matrix.py": "suites",
+    "test_matrix_wide.py": "suites",
+    "test_subgraphs.py": "suites",
 }
 
 # Tests that look at exports of one model go to one process, so that none waits for what the other makes.
 OF_EXPORTS = re.compile(
-    r"\btest_(?:export|formula_exports|oracle|presets|reconcile_exports|recover_exports|scope_truth)\.py::"
+    r"\btest_(?:against|export|formula_exports|oracle|presets|reconcile_exports|recover_exports|scope_truth|truth)\.py::"
 )
 MODEL = re.compile(r"[\[-](bert|gpt2|llama|t5|whisper|vit|resnet|factory)\b")
-
-# A test of one cell, as test_matrix.py::test_it[bert/static/fp16]: those of one export run in one process.
-CELL = re.compile(r"test_matrix\.py::\w+\[([\w-]+/[\w-]+)/")
 
 # The quick lane, which plain `pytest` runs: what is marked with none of these. Any words of its own (`-m`, a file) ask
 # for what they say, and `--all`, as `make test` has it, for everything.
 SLOW_LANES = ("browser", "child", "export", "gpu", "network", "slow", "time")
 QUICK = f"not ({' or '.join(SLOW_LANES)})"
+
+# New objects, and younger collections, before Python collects: 700, 10 and 10 by itself.
+FEW_COLLECTIONS = (100_000, 20, 100)
 
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
 VERSION = re.compile(
@@ -97,17 +103,23 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests go one by one to the process that is free, but those of `TOGETHER` go as one."""
+    """Tests go one by one to the process that is free, but those that share something go as one."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            cell = CELL.search(nodeid)
             if OF_EXPORTS.search(nodeid) and (model := MODEL.search(nodeid)):
                 return f"exports of {model[1]}"
-            return cell[1] if cell else TOGETHER.get(Path(nodeid.partition("::")[0]).name, nodeid)
+            file = nodeid.partition("::")[0]
+            return TOGETHER.get(Path(file).name, file if shares_fixtures(config.rootpath / file) else nodeid)
 
     return Scheduling(config, log)
+
+
+@functools.cache
+def shares_fixtures(file: Path) -> bool:
+    """Whether tests of a file wait for something that is made once for all of them in a process."""
+    return bool(re.search(r"fixture\(.*scope=\"(?:module|session)\"", file.read_text("utf-8")))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -136,9 +148,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them."""
+    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them.
+
+    Nor is what a library or PyTorch's tracing holds, which is most of what there is: to walk it as often as Python does
+    by itself takes a fifth of an export.
+    """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*FEW_COLLECTIONS)
 
 
 # Which test of the quick lane runs now, if one does.

@@ -95,11 +95,11 @@ CONFIGS: dict[str, dict[str, Any]] = {
 TYPED = sampled(
     [(name, dtype) for name in [*CONFIGS, "factory"] for dtype in ("fp32", "fp16")],
     [
-        *((name, "fp32") for name in [*CONFIGS, "factory"]),
+        *((name, "fp32") for name in [*CONFIGS, "factory"] if name != "bert-untied"),
         ("resnet", "fp16"),
     ],
 )
-"""Each model, and one in half the precision."""
+"""Each architecture, and one in half the precision; what is untied is exported through TorchScript alone."""
 
 FACTORY = """
 import torch

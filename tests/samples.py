@@ -11,6 +11,11 @@ T = TypeVar("T")
 WHOLE = bool(os.environ.get("ONNXLEDGER_WHOLE"))
 
 
+def drawn(everywhere: int) -> int:
+    """How many models a test draws at random of those that `make whole` draws: a third."""
+    return everywhere if WHOLE else everywhere // 3
+
+
 def sampled(everything: Iterable[T], chosen: Iterable[T]) -> list[T]:
     """What is chosen of everything, in the order of everything; all of it where the whole is asked for."""
     every, part = list(everything), list(chosen)

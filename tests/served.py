@@ -60,6 +60,7 @@ def serve(address: str) -> None:
         with contextlib.suppress(ImportError):  # an extra that is not installed: the command says so
             importlib.import_module(name)
     gc.freeze()  # no command walks, or copies, what is imported
+    gc.set_threshold(100_000, 20, 100)  # nor, as often as by default, what tracing holds
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()

@@ -9,6 +9,7 @@ from any_model import Artifact, any_model
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import save
+from samples import drawn
 
 from analyzer.account.audit import audit_model
 from analyzer.account.group import group_by
@@ -33,7 +34,11 @@ from analyzer.reports import Inspection
 pytestmark = pytest.mark.slow  # models drawn at random
 
 steady = settings(
-    derandomize=True, deadline=None, database=None, max_examples=60, suppress_health_check=list(HealthCheck)
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=drawn(60),
+    suppress_health_check=list(HealthCheck),
 )
 keys = st.sampled_from([*KEYS, "scope,dtype", "bytes"])
 

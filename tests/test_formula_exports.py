@@ -60,7 +60,7 @@ def test_formula_census_and_file_agree(name: str, exported: Exports, config: Any
 def test_an_untied_head_and_a_padded_vocabulary_are_told_apart(
     exported: Exports, config: Any, tmp_path: Path
 ) -> None:
-    model = alone(exported("bert-untied").files.model, tmp_path)
+    model = alone(exported("bert-untied", via="torchscript").files.model, tmp_path)
     report, code = answer(config("bert"), "--against", model)
     assert code == 1
     told = {reason["part"]: reason for reason in report["reasons"]}
@@ -75,7 +75,7 @@ def test_an_untied_head_and_a_padded_vocabulary_are_told_apart(
 def test_a_model_s_own_file_is_no_disagreement_where_it_leaves_out_what_nothing_reads(
     exported: Exports, config: Any, tmp_path: Path
 ) -> None:
-    model = exported("bert-untied").files.model
+    model = exported("bert-untied", via="torchscript").files.model
     for path in (model, alone(model, tmp_path)):
         report, code = answer(config("bert-untied"), "--against", path)
         (reason,) = report["reasons"]

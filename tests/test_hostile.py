@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from hostile import CANARY, Case, generator, make_corpus, state, unsafe_characters
+from samples import WHOLE
 
 import analyzer.read.source
 from analyzer.cli import main
@@ -26,6 +27,9 @@ pytestmark = pytest.mark.child  # the corpus is made by a script
 
 ROOT = Path(__file__).resolve().parent.parent
 STYLES = ("json", "text")
+
+OF_MANY = frozenset({"chain_2e5", "inits_1e6", "nodes_1e6", "share_1e5"})
+"""Whose reports take seconds: `make whole` alone asks for the text too; that of others as large stands for all."""
 
 _READ_AGAIN, _READ_AT_LEAST = 4, 1 << 20
 """An answer reads the model's files so many times at most, or so many bytes."""
@@ -359,14 +363,14 @@ def test_answer_is_the_expected_one_and_nothing_outside_the_model_s_folder_is_op
     before = state(folder)
 
     answers = {}
-    for style in STYLES:
+    for style in STYLES if WHOLE or id_ not in OF_MANY else ("json",):
         answers[style] = ask(case.path, style)
         assert watch.opened is not None
         assert [path for path in watch.opened if not is_ours(path) and not may_open(path, case)] == []
         assert watch.nbytes <= max(_READ_AGAIN * size_of(case), _READ_AT_LEAST)
 
     assert outcome(answers["json"]) == EXPECTED[id_]
-    assert answers["text"].code == answers["json"].code
+    assert len({answer.code for answer in answers.values()}) == 1
     for answer in answers.values():
         printed = answer.out + answer.err
         assert not unsafe_characters(printed)

@@ -260,7 +260,7 @@ def test_the_page_shows_a_preset_as_it_is():
 
 @pytest.mark.export
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(CONFIGS))
+@pytest.mark.parametrize("name", sorted({*CONFIGS} - {"bert-untied"}))
 def test_a_real_export_is_grouped_whole(name, exported):
     ledger = audit_model(exported(name).files.artifact)
 

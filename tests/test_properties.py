@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import external, manifest_of, parameter, save
 from onnx import helper, numpy_helper
+from samples import drawn
 
 from analyzer.account.audit import audit_model
 from analyzer.account.group import group_by
@@ -48,7 +49,7 @@ DTYPES = [
 OPS = ["MatMul", "Gemm", "Add", "Mul", "Relu", "Gather", "Reshape", "Clip", "DequantizeLinear", "Concat"]
 PATTERNS = ["enc=^enc", "weights=weight$", "zero=0", "all=."]
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=100)
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=drawn(100))
 
 
 # random models

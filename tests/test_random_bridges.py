@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from models import Values as AtHand
 from models import audit, manifest_of, noise, packed, parameter, quantized, without_values
 from onnx import helper, numpy_helper
+from samples import drawn
 
 from analyzer.manifest import Manifest
 from analyzer.model.content import Array
@@ -24,7 +25,7 @@ from analyzer.reconciliation import ContentMode, Line, Reconciliation, reconcile
 
 pytestmark = pytest.mark.slow  # models drawn at random
 
-steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
+steady = settings(derandomize=True, deadline=None, database=None, max_examples=drawn(60))
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 

@@ -62,7 +62,7 @@ def test_an_export_reconciles_to_zero(exported: Exports, name: str, dtype: str) 
         ],
         [
             *((name, "torchscript") for name in ("bert", "gpt2", "t5", "factory")),
-            *((name, "dynamo") for name in ("bert", "resnet")),
+            ("resnet", "dynamo"),
         ],
     ),
 )
@@ -85,16 +85,16 @@ def test_the_file_alone_says_pytorchs_count(exported: Exports, name: str) -> Non
 
 @pytest.mark.parametrize("name", sorted(UNREAD))
 def test_what_nothing_reads_is_not_in_the_file_and_has_its_line(exported: Exports, name: str) -> None:
-    files = exported(name).files
+    files = exported(name, via="torchscript").files
 
     result = reconcile_ledger(audit_model(files.model), load_manifest(files.manifest_path))
 
     unused = elements(result)[Line.UNUSED]
     assert unused == CONFIGS[name]["vocab_size"]
-    assert audit_model(files.model).parameters == pytorch_count(exported, name) - unused
+    assert audit_model(files.model).parameters == pytorch_count(exported, name, via="torchscript") - unused
 
 
-@pytest.mark.parametrize("name", ["bert", "resnet", "vit"])
+@pytest.mark.parametrize("name", sampled(["bert", "resnet", "vit"], ["bert", "resnet"]))
 def test_a_fresh_initialisation_reconciles_to_zero(exported: Exports, name: str) -> None:
     files = exported(name, fresh=True).files
 
@@ -106,12 +106,15 @@ def test_a_fresh_initialisation_reconciles_to_zero(exported: Exports, name: str)
 
 @pytest.mark.parametrize(
     ("name", "line"),
-    [
-        ("bert", Line.SLICED),
-        ("gpt2", Line.SLICED),
-        ("vit", Line.BROADCAST),
-        ("whisper", Line.GATHERED),
-    ],
+    sampled(
+        [
+            ("bert", Line.SLICED),
+            ("gpt2", Line.SLICED),
+            ("vit", Line.BROADCAST),
+            ("whisper", Line.GATHERED),
+        ],
+        [("bert", Line.SLICED), ("vit", Line.BROADCAST), ("whisper", Line.GATHERED)],
+    ),
 )
 def test_a_static_export_reconciles_to_zero(exported: Exports, name: str, line: Line) -> None:
     files = exported(name, static=True).files

@@ -25,9 +25,9 @@ from tools.subgraphs.truth import Truth, find_truth, from_source, load_truth, sa
 NEEDED = ("torch", "transformers", "onnxscript", "onnxruntime")  # each in another process
 EXPORTED, LEGACY = ("exported", "legacy", "ort", "int8"), ("legacy", "legacy-ort", "legacy-int8")
 HELD = {  # tracing anew what TorchScript exports in a second takes ten
-    "bert": EXPORTED,
+    "bert": EXPORTED if WHOLE else LEGACY,
     "t5": EXPORTED if WHOLE else LEGACY,
-    "resnet": EXPORTED if WHOLE else LEGACY,
+    "resnet": EXPORTED,
     "albert": LEGACY,
     "gpt2": LEGACY,
     **({"llama": LEGACY} if WHOLE else {}),

@@ -13,6 +13,7 @@ import pages
 import reports
 import timings
 from onnx import numpy_helper
+from samples import sampled
 
 from analyzer.account.group import group_by
 from analyzer.account.ledger import Finding, Severity
@@ -26,13 +27,22 @@ from analyzer.timing.side_by_side import compare_timings
 from analyzer.verify.record import Agreement, Executed, First, Pairing, VerifyReport
 from analyzer.verify.record import Verdict as Verified
 
-__all__ = ["KINDS", "make_page"]
+__all__ = ["PAGES", "TOGETHER", "make_page", "make_report"]
 
 
 def make_page(folder: Path, kind: str) -> Path:
-    """The page of a kind of report."""
-    report, beside = KINDS[kind](folder)
+    """One of `PAGES`."""
+    report, beside = make_report(folder, kind)
     return pages.write(folder, report, *beside, name=f"{kind}.html")
+
+
+def make_report(folder: Path, kind: str) -> _Made:
+    """The report of one of `PAGES`, and the documents beside it."""
+    if kind != TOGETHER:
+        return KINDS[kind](folder)
+    (report, beside), *others = (KINDS[each](folder) for each in KINDS if each not in ALONE)
+    documents = [document for other, more in others for document in (to_document(other), *more)]
+    return report, (*beside, *documents)
 
 
 _Made = tuple[Report, tuple[dict[str, object], ...]]
@@ -159,3 +169,10 @@ KINDS: Mapping[str, Callable[[Path], _Made]] = {
     "verify": _verified,
     "same": _the_same,
 }
+
+ALONE = ("beside", "formula")
+"""What changes the sections of others: a formula gives them a table more, or a column."""
+TOGETHER = "together"
+"""All others on one page, a section each: what holds of the page holds of each, and it is opened once."""
+PAGES = sampled([*KINDS, TOGETHER], [*ALONE, TOGETHER])
+"""Every kind stands on one of these; `make whole` opens each by itself, too."""

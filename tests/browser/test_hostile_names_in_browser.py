@@ -100,11 +100,11 @@ def globals_of(page: Page) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("kind", kinds.KINDS)
+@pytest.mark.parametrize("kind", kinds.PAGES)
 def test_hostile_names_make_no_element_more_than_harmless_ones(
     visit: chromium.Visitor, tmp_path: Path, kind: str
 ) -> None:
-    report, beside = kinds.KINDS[kind](tmp_path)
+    report, beside = kinds.make_report(tmp_path, kind)
     documents = [to_document(report), *beside]
     hostile = write(tmp_path, "hostile.html", *(rename(document, vile) for document in documents))
     harmless = write(tmp_path, "harmless.html", *(rename(document, mild) for document in documents))
@@ -123,11 +123,12 @@ def test_hostile_names_make_no_element_more_than_harmless_ones(
         assert found.title().endswith(" \N{MIDDLE DOT} onnxledger")
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a file with such names, whose own name is one too."""
-    report = pages.inspect(tmp_path, pages.hostile(), "<img src=x onerror=alert(1)>{{7*7}}.onnx")
-    return pages.write(tmp_path, report)
+    folder = tmp_path_factory.mktemp("hostile")
+    report = pages.inspect(folder, pages.hostile(), "<img src=x onerror=alert(1)>{{7*7}}.onnx")
+    return pages.write(folder, report)
 
 
 def test_a_file_of_hostile_names_shows_each_as_it_is_or_escaped(

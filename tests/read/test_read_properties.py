@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from memory import MemoryFile, opened, read_memory
 from models import save
+from samples import drawn
 
 from analyzer.account.audit import audit_model
 from analyzer.errors import ModelReadError
@@ -37,7 +38,7 @@ steady = settings(
     derandomize=True,
     deadline=None,
     database=None,
-    max_examples=100,
+    max_examples=drawn(100),
     suppress_health_check=[HealthCheck.data_too_large, HealthCheck.too_slow],
 )
 steps = st.sampled_from([1, 7, 64, 4096, 1 << 14])

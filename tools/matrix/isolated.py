@@ -116,6 +116,9 @@ def _death(code: int | None) -> str:
 
 def _answer(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
     gc.freeze()  # what is imported is no garbage
+    gc.set_threshold(
+        100_000, 20, 100
+    )  # nor is most of what tracing makes, and to walk it takes a fifth of an export
     _silence()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # some libraries leave what they could not finish where they are
