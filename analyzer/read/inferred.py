@@ -23,7 +23,7 @@ from analyzer.read.described import (
     Sizes,
 )
 from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_input, with_made
-from analyzer.read.sized import Sizer
+from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
 """Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
@@ -95,11 +95,8 @@ def describe(model: onnx.ModelProto, halves: Collection[str] | None = None) -> D
     graph = model.graph
     named = frozenset(_named(graph))
     looked = model if halves is None else with_made(model)
-    inferred, why = _infer(looked, data_prop=False)
+    inferred, why = _infer(looked)
     values = _values(inferred.graph, named)
-    propagated, _ = _infer(looked, data_prop=True)
-    for name, better in _values(propagated.graph, named).items():
-        values[name] = _with_sizes(values.get(name), better)
     for name, (dtype, dims) in Sizer(looked).types(None).items():
         known = values.get(name) or DescribedValue(dtype, None)
         joined = _better(known.dims, _own(dims, named))
@@ -132,9 +129,9 @@ def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, 
     )
 
 
-def _infer(model: onnx.ModelProto, *, data_prop: bool) -> tuple[onnx.ModelProto, str]:
+def _infer(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     try:
-        return shape_inference.infer_shapes(model, data_prop=data_prop), ""
+        return shape_inference.infer_shapes(model), ""
     except (shape_inference.InferenceError, ValueError, RuntimeError) as error:
         return model, str(error)
 
@@ -173,16 +170,6 @@ def _own(dims: tuple[Dim, ...] | None, named: frozenset[str]) -> tuple[Dim, ...]
     return tuple(dim if isinstance(dim, int) or dim in named else None for dim in dims)
 
 
-def _with_sizes(known: DescribedValue | None, better: DescribedValue) -> DescribedValue:
-    """What is known, with the sizes that follow from the values of shapes, as onnxruntime makes them follow."""
-    if better.dims is None:
-        return known or better
-    sizes = tuple(dim if isinstance(dim, int) else None for dim in better.dims)
-    if known is None or known.dims is None:
-        return DescribedValue(better.dtype, sizes, better.is_tensor)
-    return DescribedValue(known.dtype, _better(known.dims, sizes), known.is_tensor)
-
-
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
     fed = {value.name for value in graph.input}
     for tensor in graph.initializer:
@@ -200,7 +187,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
         yield sparse.values.name, DescribedTensor(sparse.values.data_type, tuple(sparse.dims))
     for node in graph.node:
         if _is_constant(node):
-            held = next((each.t for each in node.attribute if each.name == "value"), None)
+            held = constant_of(node)
             yield (
                 node.output[0],
                 DescribedTensor(0, ()) if held is None else DescribedTensor(held.data_type, tuple(held.dims)),
