@@ -22,7 +22,7 @@ from analyzer.read.described import (
     Dim,
     Sizes,
 )
-from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_input, with_made
+from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_places, with_made
 from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
@@ -234,7 +234,7 @@ def _node(node: onnx.NodeProto, opset: int) -> DescribedNode:
         nested=sum(len(each.node) for graph in nested for each in _graphs(graph)),
         integers={each.name: each.i for each in node.attribute if each.type == onnx.AttributeProto.INT},
         kernel=kernel_name("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset),
-        variadic=variadic_input(node, opset),
+        variadic=variadic_places(node, opset),
     )
 
 

@@ -473,7 +473,7 @@ class _Run:
         return all(kind and all(isinstance(dim, int) for dim in dims) for kind, dims in types)
 
     def _restate(self, name: str) -> None:
-        """What the file says of a value, where inference says nothing."""
+        """What the file says of a value, where inference says no number: onnxruntime keeps the file's names of axes."""
         stated = self.of.stated.get(name)
         if stated is None:
             return
@@ -482,7 +482,7 @@ class _Run:
         if len(dims) == len(known):
             self.typed[name] = (
                 kind,
-                tuple(a if a is not None else b for a, b in zip(dims, known, strict=True)),
+                tuple(a if isinstance(a, int) or b is None else b for a, b in zip(dims, known, strict=True)),
             )
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, Typed]:
