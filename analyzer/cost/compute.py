@@ -468,9 +468,8 @@ _FAR = 1 << 20
 def _scale(step: Step) -> float | None:
     """The one scale of a node; None where there are more, or it is none in FLOAT."""
     scale = step.value(1)
-    number = scale.constant if scale.data and len(scale.data) == 1 else None
-    is_scale = isinstance(number, float) and math.isfinite(number) and number > 0
-    return number if is_scale and scale.dtype is DType.FLOAT else None
+    number = scale.data[0] if scale.data and len(scale.data) == 1 and scale.dtype is DType.FLOAT else None
+    return number if isinstance(number, float) and math.isfinite(number) and number > 0 else None
 
 
 def _point(step: Step) -> int | None:
