@@ -150,8 +150,8 @@ def _values(graph: onnx.GraphProto, named: frozenset[str]) -> dict[str, Describe
 def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
     """An axis that inference has made up is one that onnxruntime knows nothing of."""
     kind = value.type.WhichOneof("value")
-    if kind not in _TENSORS:
-        return DescribedValue(0, None, is_tensor=False)
+    if kind not in _TENSORS:  # without a kind, the file has a name and says nothing of it
+        return DescribedValue(0, None, is_tensor=kind is None)
     typed = getattr(value.type, kind)
     if not typed.HasField("shape"):
         return DescribedValue(typed.elem_type, None)
