@@ -51,3 +51,23 @@ def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, body: str, co
     assert sum(step.name.endswith("/duplicated") for step in planned) == copies
     assert needed.peak is not None
     assert needed.peak.lives == tuple(node.live for node in ran)
+
+
+def test_of_a_copy_no_more_is_known_than_of_what_it_reads(tmp_path: Path) -> None:
+    """An output of the graph, whose axes the file names, is read by a node too."""
+    text = """
+    <ir_version: 8, opset_import: ["": 18]>
+    g (float[n, 4] x, int64[2] t) => (float[a, b] d, float[k, m] y) <float s = {0.5}, uint8 z = {0}>
+    {
+        h = Reshape(x, t) q = QuantizeLinear(h, s, z) d = DequantizeLinear(q, s, z)
+        e = Relu(d) f = Exp(e) i = Exp(f) y = Exp(i)
+    }
+    """
+    path = save(tmp_path, text_model(text, {}))
+    ran = run(path, {"x": np.ones((3, 4), np.float32), "t": np.array([3, 4])}, "none").nodes
+
+    for level in (None, "none"):
+        with open_account(path, level=level) as account:
+            (copy,) = (step for step in account.program.steps if step.name.endswith("/duplicated"))
+            assert account.program.values[copy.outputs[0]].shape == (None, None)
+    assert [node.op_type for node in ran].count("DequantizeLinear") == 2

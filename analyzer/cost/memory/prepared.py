@@ -182,6 +182,7 @@ def _with_own_dequantizers(program: Program) -> Program:
             reader = changed[index]
             inputs = (*reader.inputs[:place], own, *reader.inputs[place + 1 :])
             changed[index] = replace(reader, inputs=inputs)
-            if name in program.values:
-                values[own] = program.values[name]
+            if name in program.values:  # of a copy no more is known than follows from what it reads
+                source = program.values.get(step.inputs[0])
+                values[own] = replace(program.values[name], shape=None if source is None else source.shape)
     return replace(program, steps=tuple(changed), values={**program.values, **values})
