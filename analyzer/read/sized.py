@@ -290,8 +290,7 @@ def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed
     proto = made.get(node.output[0])
     if proto is None or not proto.tensor_type.HasField("shape"):
         return []
-    dims = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in proto.tensor_type.shape.dim)
-    return [(proto.tensor_type.elem_type, dims)]
+    return [_typed(proto)]
 
 
 def _reorder(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:

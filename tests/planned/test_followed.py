@@ -95,3 +95,16 @@ def test_an_axis_that_the_file_names_is_no_number_that_follows_from_a_stored_one
 
     assert needed.peak is not None
     assert needed.peak.lives == tuple(node.live for node in ran)
+
+
+def test_an_axis_keeps_its_name_through_a_convolution_of_onnxruntime_s_own(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[n, 3, 8, 8] x) => (float[n, 5, 6, 6] y)
+    { h = com.microsoft.FusedConv<activation = "Relu", kernel_shape = [3, 3]>(x, k) y = Exp(h) }
+    """
+    path = save(tmp_path, text_model(text, {"k": np.ones((5, 3, 3, 3), np.float32)}))
+
+    for level in (None, "none"):
+        with open_account(path, level=level) as account:
+            assert account.program.values["h"].shape == ("n", 5, 6, 6), level
