@@ -110,9 +110,15 @@ def row(title: str, runs: dict[str, list[Used]]) -> str:
 
     pairs = list(zip(runs["inspect"], runs["cost"], strict=False))
     ratio = f"{statistics.median(b.cpu / a.cpu for a, b in pairs):.2f}" if pairs else "-"
-    peak = max(each.peak for found in runs.values() for each in found)
+    peak = max((each.peak for found in runs.values() for each in found), default=0)
     cells = [title, middle("inspect"), middle("cost"), more("cost"), ratio]
-    cells += [middle("shape"), more("shape"), middle("memory"), more("memory"), f"{peak:,.0f} MiB"]
+    cells += [
+        middle("shape"),
+        more("shape"),
+        middle("memory"),
+        more("memory"),
+        f"{peak:,.0f} MiB" if peak else "-",
+    ]
     return "| " + " | ".join(cells) + " |"
 
 

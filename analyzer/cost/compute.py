@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -417,11 +417,77 @@ def _dynamic_quantize(step: Step) -> list[Value]:
 
 def _quantize(step: Step) -> list[Value]:
     dtype = step.inputs[2].dtype if step.has(2) else DType.from_onnx(step.number("output_dtype", 0) or 2)
-    return [Value(dtype, step.value(0).shape, None, step.value(0).why)]
+    return [Value(dtype, step.value(0).shape, _quantized(step, dtype), step.value(0).why)]
 
 
 def _dequantize(step: Step) -> list[Value]:
-    return [Value(step.value(1).dtype, step.value(0).shape, None, step.value(0).why)]
+    value, zero = step.value(0), _point(step)
+    scale = _scale(step)
+    data = None
+    if value.data and scale is not None and zero is not None:
+        whole = [each for each in value.data if isinstance(each, int)]
+        if len(whole) == len(value.data):
+            data = tuple(_single((each - zero) * scale) for each in whole)
+    return [Value(step.value(1).dtype, value.shape, data, value.why)]
+
+
+_RANGES: Mapping[DType, tuple[int, int]] = {
+    DType.UINT8: (0, 255),
+    DType.INT8: (-128, 127),
+    DType.UINT16: (0, 65535),
+    DType.INT16: (-32768, 32767),
+}
+"""Types of codes, and the least and the most of them."""
+
+
+def _quantized(step: Step, dtype: DType) -> tuple[Element, ...] | None:
+    """The codes of numbers, as FLOAT computes them: those that a shape is made of are quantized with the others."""
+    value, scale, zero = step.value(0), _scale(step), _point(step)
+    if (
+        not value.data
+        or scale is None
+        or zero is None
+        or dtype not in _RANGES
+        or value.dtype is not DType.FLOAT
+    ):
+        return None
+    numbers = [each for each in value.data if isinstance(each, float) and math.isfinite(each)]
+    if len(numbers) < len(value.data):
+        return None
+    least, most = _RANGES[dtype]
+    steps = (
+        min(max(_single(_single(each) / scale), -_FAR), _FAR) for each in numbers
+    )  # else what cannot be rounded
+    return tuple(min(max(round(each) + zero, least), most) for each in steps)
+
+
+_FAR = 1 << 20
+"""Steps beyond the codes of any type."""
+
+
+def _scale(step: Step) -> float | None:
+    """The one scale of a node; None where there are more, or it is none in FLOAT."""
+    scale = step.value(1)
+    number = scale.data[0] if scale.data and len(scale.data) == 1 and scale.dtype is DType.FLOAT else None
+    return number if isinstance(number, float) and math.isfinite(number) and number > 0 else None
+
+
+def _point(step: Step) -> int | None:
+    """The code of 0."""
+    if not step.has(2):
+        return 0
+    zero = step.value(2).data
+    return zero[0] if zero and len(zero) == 1 and isinstance(zero[0], int) else None
+
+
+def _single(value: float) -> float:
+    """The closest number of FLOAT; infinite where there is none.
+
+    >>> _single(0.1)
+    0.10000000149011612
+    """
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
 
 
 def _scatter(step: Step) -> list[Value]:

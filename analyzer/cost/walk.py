@@ -169,25 +169,31 @@ class Walk:
         self._fresh += 1
         return symbol(Hidden(f"unknown_{self._fresh}", reason))
 
-    def _stored(self, tensor: StoredTensor) -> Value:
+    def _stored(self, tensor: StoredTensor, *, is_added: bool = False) -> Value:
         data = _small(tensor)
+        fill = _alike(tensor) if data is None and is_added else None
         stored = (
             tensor.nbytes or tensor.logical_nbytes
         )  # what is not there, or has no file beside it, is read too
         bits = stored * 8 // tensor.numel if tensor.numel else None
         if len(tensor.shape) > MOST_AXES:
             return Value(tensor.dtype, None, None, _many_axes(tensor.name, len(tensor.shape)), True, bits)
-        return Value(tensor.dtype, tensor.shape, data, is_stored=True, bits=bits)
+        return Value(tensor.dtype, tensor.shape, data, is_stored=True, bits=bits, fill=fill)
 
     # graphs
 
     def _graph(self, graph: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
         attached: dict[int, dict[str, Value]] = {}
         self.values[graph.path] = {} if where.is_body else scope
+        added = {
+            node.inputs[2]
+            for node in graph.nodes
+            if node.op_type == "ScatterElements" and len(node.inputs) > 2
+        }
         for tensor in graph.tensors:
             if tensor.carrier in NAMED:
                 if tensor.name not in scope or not graph.overridable:
-                    scope[tensor.name] = self._stored(tensor)
+                    scope[tensor.name] = self._stored(tensor, is_added=tensor.name in added)
             else:
                 name = tensor.name.rpartition(".")[2]
                 attached.setdefault(-1 if tensor.node is None else tensor.node, {})[name] = self._stored(
@@ -415,6 +421,21 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
 
 def _many_axes(name: str, count: int) -> str:
     return f"{name} has {count:,} axes, of which at most {MOST_AXES:,} are followed"
+
+
+_MOST_ADDED = 1 << 16
+"""Elements of a tensor of which one looks whether all are the same number, as the ones are that count tokens."""
+
+
+def _alike(tensor: StoredTensor) -> Element | None:
+    """The number that each element is; None where they differ, or are many."""
+    if tensor.numel > _MOST_ADDED or tensor.dtype not in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
+        return None
+    array = tensor.payload.array()
+    if array is None or not array.size or array.size != tensor.numel:
+        return None
+    first = array.reshape(-1)[0]
+    return float(first) if (array == first).all() else None
 
 
 def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:

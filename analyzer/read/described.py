@@ -76,8 +76,8 @@ class DescribedNode(msgspec.Struct, frozen=True):
     kernel: str = ""
     """What tables of kernels call it; "" where that is not asked for."""
 
-    variadic: int | None = None
-    """The input from which on any number may follow."""
+    variadic: tuple[int | None, int | None] = (None, None)
+    """The input and the output from which on any number may follow."""
 
 
 class Described(msgspec.Struct, frozen=True):

@@ -35,16 +35,20 @@ def kernel_name(domain: str, op_type: str, opset: int) -> str:
     return f"{domain}::{op_type}@1"
 
 
-def variadic_input(node: onnx.NodeProto, opset: int) -> int | None:
-    """Return the input of an operator of ONNX from which on any number may follow; None where it has none."""
+def variadic_places(node: onnx.NodeProto, opset: int) -> tuple[int | None, int | None]:
+    """Return the input and the output of an operator of ONNX from which on any number may follow; None for none."""
     if node.domain not in ("", "ai.onnx"):
-        return None
+        return None, None
     try:
-        inputs = defs.get_schema(node.op_type, opset, "").inputs
+        schema = defs.get_schema(node.op_type, opset, "")
     except defs.SchemaError:
-        return None
-    is_many = inputs and inputs[-1].option == defs.OpSchema.FormalParameterOption.Variadic
-    return len(inputs) - 1 if is_many else None
+        return None, None
+    many = defs.OpSchema.FormalParameterOption.Variadic
+    first, second = (
+        len(formal) - 1 if formal and formal[-1].option == many else None
+        for formal in (schema.inputs, schema.outputs)
+    )
+    return first, second
 
 
 def expand_own(model: onnx.ModelProto) -> int:

@@ -22,8 +22,8 @@ from analyzer.read.described import (
     Dim,
     Sizes,
 )
-from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_input, with_made
-from analyzer.read.sized import Sizer
+from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_places, with_made
+from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
 """Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
@@ -95,11 +95,8 @@ def describe(model: onnx.ModelProto, halves: Collection[str] | None = None) -> D
     graph = model.graph
     named = frozenset(_named(graph))
     looked = model if halves is None else with_made(model)
-    inferred, why = _infer(looked, data_prop=False)
+    inferred, why = _infer(looked)
     values = _values(inferred.graph, named)
-    propagated, _ = _infer(looked, data_prop=True)
-    for name, better in _values(propagated.graph, named).items():
-        values[name] = _with_sizes(values.get(name), better)
     for name, (dtype, dims) in Sizer(looked).types(None).items():
         known = values.get(name) or DescribedValue(dtype, None)
         joined = _better(known.dims, _own(dims, named))
@@ -132,9 +129,9 @@ def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, 
     )
 
 
-def _infer(model: onnx.ModelProto, *, data_prop: bool) -> tuple[onnx.ModelProto, str]:
+def _infer(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     try:
-        return shape_inference.infer_shapes(model, data_prop=data_prop), ""
+        return shape_inference.infer_shapes(model), ""
     except (shape_inference.InferenceError, ValueError, RuntimeError) as error:
         return model, str(error)
 
@@ -153,8 +150,8 @@ def _values(graph: onnx.GraphProto, named: frozenset[str]) -> dict[str, Describe
 def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
     """An axis that inference has made up is one that onnxruntime knows nothing of."""
     kind = value.type.WhichOneof("value")
-    if kind not in _TENSORS:
-        return DescribedValue(0, None, is_tensor=False)
+    if kind not in _TENSORS:  # without a kind, the file has a name and says nothing of it
+        return DescribedValue(0, None, is_tensor=kind is None)
     typed = getattr(value.type, kind)
     if not typed.HasField("shape"):
         return DescribedValue(typed.elem_type, None)
@@ -171,16 +168,6 @@ def _own(dims: tuple[Dim, ...] | None, named: frozenset[str]) -> tuple[Dim, ...]
     if dims is None:
         return None
     return tuple(dim if isinstance(dim, int) or dim in named else None for dim in dims)
-
-
-def _with_sizes(known: DescribedValue | None, better: DescribedValue) -> DescribedValue:
-    """What is known, with the sizes that follow from the values of shapes, as onnxruntime makes them follow."""
-    if better.dims is None:
-        return known or better
-    sizes = tuple(dim if isinstance(dim, int) else None for dim in better.dims)
-    if known is None or known.dims is None:
-        return DescribedValue(better.dtype, sizes, better.is_tensor)
-    return DescribedValue(known.dtype, _better(known.dims, sizes), known.is_tensor)
 
 
 def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
@@ -200,7 +187,7 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, DescribedTensor]]:
         yield sparse.values.name, DescribedTensor(sparse.values.data_type, tuple(sparse.dims))
     for node in graph.node:
         if _is_constant(node):
-            held = next((each.t for each in node.attribute if each.name == "value"), None)
+            held = constant_of(node)
             yield (
                 node.output[0],
                 DescribedTensor(0, ()) if held is None else DescribedTensor(held.data_type, tuple(held.dims)),
@@ -247,7 +234,7 @@ def _node(node: onnx.NodeProto, opset: int) -> DescribedNode:
         nested=sum(len(each.node) for graph in nested for each in _graphs(graph)),
         integers={each.name: each.i for each in node.attribute if each.type == onnx.AttributeProto.INT},
         kernel=kernel_name("" if node.domain == "ai.onnx" else node.domain, node.op_type, opset),
-        variadic=variadic_input(node, opset),
+        variadic=variadic_places(node, opset),
     )
 
 

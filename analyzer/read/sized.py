@@ -18,6 +18,7 @@ import onnx
 from onnx import defs, numpy_helper, shape_inference
 
 from analyzer.read.described import Dim
+from analyzer.read.followed import follow
 
 # operators of onnxruntime
 
@@ -289,8 +290,7 @@ def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed
     proto = made.get(node.output[0])
     if proto is None or not proto.tensor_type.HasField("shape"):
         return []
-    dims = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in proto.tensor_type.shape.dim)
-    return [(proto.tensor_type.elem_type, dims)]
+    return [_typed(proto)]
 
 
 def _reorder(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
@@ -329,6 +329,33 @@ _SPECIAL = {
 
 # node by node
 
+
+def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """Return the tensor that a Constant holds; None of other nodes, and of what is sparse."""
+    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
+        return None
+    for attribute in node.attribute:
+        if attribute.name == "value":
+            return attribute.t
+        if attribute.name in _PLAIN:
+            kind, field_name, is_list = _PLAIN[attribute.name]
+            numbers = getattr(attribute, field_name)
+            return onnx.helper.make_tensor(
+                node.output[0], kind, [len(numbers)] if is_list else [], numbers if is_list else [numbers]
+            )
+    return None
+
+
+_PLAIN: Mapping[str, tuple[int, str, bool]] = {
+    "value_float": (onnx.TensorProto.FLOAT, "f", False),
+    "value_floats": (onnx.TensorProto.FLOAT, "floats", True),
+    "value_int": (onnx.TensorProto.INT64, "i", False),
+    "value_ints": (onnx.TensorProto.INT64, "ints", True),
+    "value_string": (onnx.TensorProto.STRING, "s", False),
+    "value_strings": (onnx.TensorProto.STRING, "strings", True),
+}
+"""Attributes of Constant that are no tensor: what they stand for, where it is, and whether there are any number."""
+
 _SMALL = 1 << 14
 """Elements up to which a value is computed."""
 
@@ -351,24 +378,6 @@ _NEVER = frozenset(
 _BROADCAST = frozenset({"Add", "And", "Div", "Equal", "Gemm", "MatMul", "Mul", "Or", "Pow", "Sub", "Where"})
 """Operators whose inputs have to fit each other."""
 
-_FOLLOWED = frozenset(
-    {
-        "Add",
-        "Cast",
-        "Concat",
-        "Div",
-        "Gather",
-        "Identity",
-        "Mul",
-        "Size",
-        "Slice",
-        "Squeeze",
-        "Sub",
-        "Unsqueeze",
-    }
-)
-"""Operators through which onnxruntime follows the values of shapes."""
-
 
 @dataclass(slots=True)
 class Sizer:
@@ -386,13 +395,7 @@ class Sizer:
         graph = self.model.graph
         self.stored, self.typed = {}, {}
         self.opsets = {each.domain.replace("ai.onnx", ""): each.version for each in self.model.opset_import}
-        held = [
-            (node.output[0], attribute.t)
-            for node in graph.node
-            if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1
-            for attribute in node.attribute
-            if attribute.name == "value"
-        ]
+        held = [(node.output[0], tensor) for node in graph.node if (tensor := constant_of(node)) is not None]
         for name, tensor in (*((tensor.name, tensor) for tensor in graph.initializer), *held):
             self.typed[name] = (tensor.data_type, tuple(tensor.dims))
             if math.prod(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
@@ -407,8 +410,8 @@ class Sizer:
     def types(self, sizes: Mapping[str, int] | None) -> dict[str, Typed]:
         """Return the type of every value where the axes have these sizes, with 0 for an element that is not known.
 
-        Without sizes, as onnxruntime knows it before it runs: axes keep their names, and of values only those that it
-        follows through operators on shapes are known.
+        Without sizes, as onnxruntime knows it before it runs: axes keep their names, and of what is computed of shapes
+        only that is known which it follows.
         """
         self.refused = ""
         run = _Run(self, sizes, dict(self.stored), dict(self.typed))
@@ -433,6 +436,8 @@ class _Run:
     typed: dict[str, Typed]
     pieces: dict[str, Typed] = field(default_factory=dict)
     """What sequences hold, if all of it is alike."""
+    followed: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    """What onnxruntime follows from sizes; empty where sizes are asked for."""
 
     @cached_property
     def imports(self) -> list[onnx.OperatorSetIdProto]:
@@ -454,7 +459,10 @@ class _Run:
             return
         for name in filter(None, node.output):
             self._restate(name)
-        self._compute(node)
+        if self.sizes is None:
+            self._follow(node)
+        else:
+            self._compute(node)
 
     def _is_refused(self, node: onnx.NodeProto) -> bool:
         """Whether nothing follows from inputs of which all is known: their shapes contradict each other."""
@@ -464,7 +472,7 @@ class _Run:
         return all(kind and all(isinstance(dim, int) for dim in dims) for kind, dims in types)
 
     def _restate(self, name: str) -> None:
-        """What the file says of a value, where inference says nothing."""
+        """What the file says of a value, where inference says no number: onnxruntime keeps the file's names of axes."""
         stated = self.of.stated.get(name)
         if stated is None:
             return
@@ -473,7 +481,7 @@ class _Run:
         if len(dims) == len(known):
             self.typed[name] = (
                 kind,
-                tuple(a if a is not None else b for a, b in zip(dims, known, strict=True)),
+                tuple(a if isinstance(a, int) or b is None else b for a, b in zip(dims, known, strict=True)),
             )
 
     def _infer(self, node: onnx.NodeProto) -> dict[str, Typed]:
@@ -526,6 +534,16 @@ class _Run:
         start, end = (next((a.i for a in node.attribute if a.name == key), None) for key in ("start", "end"))
         return len(range(rank)[slice(start, end)])
 
+    def _follow(self, node: onnx.NodeProto) -> None:
+        """Its numbers, where onnxruntime keeps them."""
+        if node.domain not in ("", "ai.onnx") or not node.input or not node.output:
+            return
+        source = self.typed.get(node.input[0])
+        dims = None if source is None else source[1]
+        numbers = follow(node, self.of.opsets.get("", 1), dims, self.followed, self.of.stored)
+        if numbers is not None:
+            self.followed[node.output[0]] = self.values[node.output[0]] = numbers
+
     def _compute(self, node: onnx.NodeProto) -> None:
         """Its values, where all that it reads is known and what it makes is small."""
         first = node.output[0] if node.output else ""
@@ -543,8 +561,6 @@ class _Run:
                     self.values[first] = np.array(part, np.int64)
             return
         if any(name and name not in self.values for name in node.input) or node.op_type in _NEVER:
-            return
-        if self.sizes is None and node.op_type not in _FOLLOWED:
             return
         if (
             not all(isinstance(dim, int) for dim in typed[1])

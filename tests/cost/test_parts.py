@@ -58,6 +58,15 @@ def test_all_experts_together_take_each_token_as_often_as_it_is_sent(tmp_path: o
     assert evaluate(report.total.flops, {"b": 4}) is not None
 
 
+def test_the_ones_may_be_stored_where_all_sizes_are_fixed(tmp_path: object) -> None:
+    text = EXPERTS.replace("[b, ", "[30, ").replace("ones = Expand(one, size)", "")
+    stored = np.ones(60, np.float32)
+
+    assert str(measured(tmp_path, text, ones=stored).total.macs) == str(60 * 8 * 16)
+    stored[7] = 2
+    assert not measured(tmp_path, text, ones=stored).is_complete
+
+
 @pytest.mark.parametrize(
     ("text", "weights"),
     [

@@ -325,3 +325,34 @@ def test_a_quotient_is_python_s_at_any_size_and_has_no_factor_that_cancels(
     for n, m in itertools.product((0, 1, 7, 30), repeat=2):
         assert at(quotient, n=n, m=m) == (one * n + other * m + number) // by
     assert text_of(floor_div(multiply(N, 48), 432)) == "((n)//9)"
+
+
+@given(
+    st.floats(-40, 40, width=32),
+    st.floats(2**-10, 2, width=32),
+    st.sampled_from([(DType.UINT8, np.uint8), (DType.INT8, np.int8), (DType.UINT16, np.uint16)]),
+    st.integers(0, 100),
+)
+def test_a_number_that_a_shape_is_made_of_is_quantized_as_in_float(
+    number: float, scale: float, kind: tuple[DType, type], zero: int
+) -> None:
+    given = Value(DType.FLOAT, (), (number,))
+    by, point = Value(DType.FLOAT, (), (scale,)), Value(kind[0], (), (zero,))
+    (code,) = made_of(step_of("QuantizeLinear", given, by, point))
+    (back,) = made_of(step_of("DequantizeLinear", code, by, point))
+
+    limits = np.iinfo(kind[1])
+    wanted = np.clip(np.rint(np.float32(number) / np.float32(scale)) + zero, limits.min, limits.max)
+    assert code.data == (int(wanted),)
+    assert back.data == (float(np.float32(wanted - zero) * np.float32(scale)),)
+
+
+def test_numbers_are_not_quantized_by_what_is_no_one_scale() -> None:
+    given, point = Value(DType.FLOAT, (2,), (1.0, 2.0)), Value(DType.UINT8, (), (0,))
+    for scale in (
+        Value(DType.FLOAT, (2,), (0.5, 0.25)),
+        Value(DType.FLOAT, (), (0.0,)),
+        Value(DType.FLOAT, ()),
+    ):
+        (code,) = made_of(step_of("QuantizeLinear", given, scale, point))
+        assert code.data is None

@@ -246,6 +246,19 @@ def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Pa
     assert str(answer.needed.peak.polynomial) == f"{answer.needed.peak.nbytes // 7}*batch"
 
 
+@pytest.mark.child
+def test_a_value_of_which_the_file_has_no_more_than_a_name_is_a_tensor_too(tmp_path: Path) -> None:
+    """As quantizers leave them behind operators of onnxruntime's own."""
+    text = "agraph (float[batch, 8] x) => (float[batch, 8] y) { a = com.microsoft.Gelu(x) y = Relu(a) }"
+    proto = text_model(text, {})
+    proto.graph.value_info.append(onnx.ValueInfoProto(name="a"))
+
+    answer = answer_memory(audit_model(save(tmp_path, proto)), Asked(parse_shapes(["batch=7"])))
+
+    assert answer.needed.peak is not None
+    assert answer.needed.peak.nbytes == 2 * 7 * 8 * 4  # a and y
+
+
 def test_functions_that_double_are_refused_before_they_are_expanded(tmp_path: Path) -> None:
     names = ["Relu", *(f"F{at}" for at in range(30))]
     opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]

@@ -81,15 +81,19 @@ class _Caster:
     def _is_between(self, node: DescribedNode) -> bool:
         """Whether a node that could compute in FLOAT16 stands alone among those that cannot.
 
-        All its FLOAT16 comes from such nodes and goes to such; of inputs of any number the first alone is looked at.
+        All its FLOAT16 comes from such nodes and goes to such; of inputs, and of outputs, of any number the first alone
+        is looked at.
         """
-        outputs = frozenset(self.described.outputs)
+        kept = frozenset(self.described.outputs)
         made = [self.makers[name] for name in (*node.inputs, *node.implicit) if name in self.makers]
-        if not made or node.nested or node.kernel not in self.kernels.own or outputs & set(node.outputs):
+        if not made or node.nested or node.kernel not in self.kernels.own or kept & set(node.outputs):
             return False
-        looked = node.inputs if node.variadic is None else node.inputs[: node.variadic + 1]
-        given = [name for name in looked if self._is_half(name)]
-        taken = [name for name in node.outputs if self._is_half(name)]
+        inputs, outputs = (
+            names if many is None else names[: many + 1]
+            for names, many in zip((node.inputs, node.outputs), node.variadic, strict=True)
+        )
+        given = [name for name in inputs if self._is_half(name)]
+        taken = [name for name in outputs if self._is_half(name)]
         sources = [self.makers[name] for name in given if name in self.makers]
         readers = [reader for name in taken for reader in self.readers[name]]
         return bool(given and taken) and self.widened.issuperset([*sources, *readers])

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from analyzer.cost.memory.halves import INSERTED
+from analyzer.cost.memory.order import default_order
 from analyzer.cost.memory.steps import Program, Step, Value
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedNode, DescribedValue
@@ -32,12 +33,9 @@ def as_it_stands(described: Described) -> Program:
 
 def as_loaded(described: Described) -> Program:
     """Return the program that a session with optimizations off makes of a graph."""
-    program = as_it_stands(described)
-    steps = list(program.steps)
-    steps = _with_casts(steps)
-    steps = _without_round_trips(steps, program)
-    steps, values = _with_own_dequantizers(steps, program)
-    return replace(program, steps=tuple(steps), values={**program.values, **values})
+    program = _with_own_dequantizers(as_it_stands(described))
+    steps = _without_round_trips(_with_casts(program.steps), program)
+    return replace(program, steps=tuple(steps))
 
 
 def _step(node: DescribedNode) -> Step:
@@ -159,8 +157,12 @@ def _is_safe(before: int, after: int, step: Step) -> bool:
     return bits <= others
 
 
-def _with_own_dequantizers(steps: Sequence[Step], program: Program) -> tuple[list[Step], Mapping[str, Value]]:
-    """Of each DequantizeLinear a copy for every reader but the first, or for all where it is an output as well."""
+def _with_own_dequantizers(program: Program) -> Program:
+    """Of each DequantizeLinear a copy for every reader but the first, or for all where it is an output as well.
+
+    `EnsureUniqueDQForNodeUnit` (ensure_unique_dq_for_node_unit.cc), which goes through the nodes as they run.
+    """
+    steps = program.steps
     readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for index, step in enumerate(steps):
         for place, name in enumerate(step.inputs):
@@ -168,17 +170,19 @@ def _with_own_dequantizers(steps: Sequence[Step], program: Program) -> tuple[lis
     held = Counter(name for step in steps for name in step.implicit)
     changed = list(steps)
     values: dict[str, Value] = {}
-    for step in steps:
+    for at in default_order(steps):
+        step = steps[at]
         if step.op_type != "DequantizeLinear" or any(x not in program.initializers for x in step.inputs[1:]):
             continue
         name = step.outputs[0]
         is_kept = name in program.outputs or held[name] > 0
         for number, (index, place) in enumerate(readers[name] if is_kept else readers[name][1:]):
             own = f"{name}\0{number}"
-            changed.append(replace(step, outputs=(own,), name=f"{step.name}/duplicated"))
+            changed.append(replace(changed[at], outputs=(own,), name=f"{step.name}/duplicated"))
             reader = changed[index]
             inputs = (*reader.inputs[:place], own, *reader.inputs[place + 1 :])
             changed[index] = replace(reader, inputs=inputs)
-            if name in program.values:
-                values[own] = program.values[name]
-    return changed, values
+            if name in program.values:  # of a copy no more is known than follows from what it reads
+                source = program.values.get(step.inputs[0])
+                values[own] = replace(program.values[name], shape=None if source is None else source.shape)
+    return replace(program, steps=tuple(changed), values={**program.values, **values})
