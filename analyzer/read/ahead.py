@@ -189,7 +189,12 @@ def _period(jumps: list[int]) -> int:
     What the longest run of alike jumps speaks for; of several, the longest period, as many matrices of one size follow
     each other within a layer too.
 
-    >>> _period([9, 2, 2, 2]), _period([9, 2, 2, 5, 2]), _period([9, 2, 2])
+    >>> large, mid, small = 9000, 5000, 2000
+    >>> (
+    ...     _period([large, *[small] * 3]),
+    ...     _period([large, small, small, mid, small]),
+    ...     _period([large, small, small]),
+    ... )
     (1, 3, 1)
     """
     best = most = 0
