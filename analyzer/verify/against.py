@@ -993,8 +993,10 @@ class Bench:
         passed = self._record(feeds)
         settle(passed, self.finder, through_choices=False)
         known = self.finder.known
-        unread = [*find_unread(passed, [known[each.operand] for each in choices])]
-        odd = [each for each in choices if not is_explained(known[each.operand], passed)]
+        kernels = self.finder.kernels
+        by = {each: (known[each.operand], kernels.get(each.operand, 0.0)) for each in choices}
+        unread = [*find_unread(passed, [*by.values()])]
+        odd = [each for each, (value, off) in by.items() if not is_explained(value, passed, off)]
         for seen, choice in unread if odd else ():
             found = self._another(seen, odd, feeds)
             if found is None:

@@ -173,28 +173,34 @@ def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) ->
     return found
 
 
-def is_explained(value: Print, passed: Pass) -> bool:
-    """Whether a value is what some call of the other side gives, or that times one number."""
-    return any(_gives(seen, value) for seen in passed.seen)
+def is_explained(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
+    """Whether a value is what some call of the other side gives, or that times one number.
+
+    Args:
+        value: of the file.
+        passed: the other side's pass.
+        kernels: what it may be off by beside rounding (root mean square).
+    """
+    return any(_gives(seen, value, kernels) for seen in passed.seen)
 
 
-def _gives(seen: Seen, value: Print) -> bool:
+def _gives(seen: Seen, value: Print, kernels: float) -> bool:
     for print_, noise in zip(seen.prints, seen.noises, strict=True):
         if print_.numel != value.numel or not print_.is_float:
             continue
-        if is_like(print_, value, noise) is not None:
+        if is_like(print_, value, noise, kernels=kernels) is not None:
             return True
         if print_.is_telling and scale_between(print_, value) is not None:
             return True
     return False
 
 
-def find_unread(passed: Pass, operands: Sequence[Print]) -> Iterator[tuple[Seen, Seen]]:
+def find_unread(passed: Pass, operands: Sequence[tuple[Print, float]]) -> Iterator[tuple[Seen, Seen]]:
     """The calls of the other side that a choice is made of there, and none in the file, each with that choice.
 
     Args:
         passed: the other side's pass.
-        operands: what the file chooses by.
+        operands: what the file chooses by, with what that may be off by beside rounding.
     """
     live = live_calls(passed)
     behind: dict[int, Seen] = {}
@@ -202,7 +208,7 @@ def find_unread(passed: Pass, operands: Sequence[Print]) -> Iterator[tuple[Seen,
         number = each.call.number
         choice = behind.pop(number, None)
         if choice is not None and each.is_telling:
-            if not any(_gives(each, value) for value in operands):
+            if not any(_gives(each, *operand) for operand in operands):
                 yield each, choice
             choice = None
         if number in live and chooses(each):

@@ -69,6 +69,24 @@ class Labels(nn.Module):
         return self.head(torch.relu(self.body(x))).argmax(-1)
 
 
+class Detector(nn.Module):
+    '''The best of many scores, nearly all of which are next to nothing.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.scores, self.boxes = nn.Linear(6, 1), nn.Linear(6, 4)
+        self.scores.bias.data -= 11
+
+    def forward(self, x):
+        best = torch.sigmoid(self.scores(x)).squeeze(-1).topk(5)
+        return best.values, self.boxes(x).gather(1, best.indices[..., None].expand(-1, -1, 4))
+
+
+def detector():
+    return Detector().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
+
+
 def codebook():
     return Codebook().eval(), (torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(1)),)
 
@@ -177,6 +195,19 @@ def test_what_is_chosen_by_is_compared_though_no_output_shows_it(
         )
         assert document["first"]["node"] == "moves"
         assert document["first"]["reason"].endswith("chooses the same on these inputs")
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_scores_next_to_nothing_are_chosen_by_as_they_are(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(exported)
+
+    code, document = verify(export(exported, "detector", "dynamo"), "--against", "choosing_nets:detector")
+
+    assert (code, document["same"]) == (0, True)
+    assert not [line for line in document["uncovered"] if "other results" in line]
 
 
 @pytest.mark.time
