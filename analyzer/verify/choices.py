@@ -22,10 +22,11 @@ _STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Hardmax"})
 """Operators that give floats, and one number for many."""
 _CHOOSING = _STEPS | frozenset(
     {
-        *("ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "Cast", "IsInf", "IsNaN"),
+        *("ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "Cast"),
         *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
     }
 )
+"""Operators that may give less than they are given. Not IsNaN and IsInf: what is no number is not chosen by."""
 _SIZES = frozenset({"Shape", "Size"})
 """Operators of which the result does not depend on the numbers that they are given."""
 _ROOM = 1e-5
