@@ -43,6 +43,15 @@ def turned(x):
     return F.grid_sample(x, grid, align_corners=False)
 
 
+def fixed(x):
+    turn = torch.tensor([[[0.8, 0.1, 0], [0, 0.9, 0.1]]]).expand(x.shape[0], 2, 3)
+    return F.grid_sample(x, F.affine_grid(turn, (x.shape[0], 4, 6, 6), align_corners=True), align_corners=True)
+
+
+def turned_once():
+    return Net(fixed).eval(), (torch.randn(1, 2, 8, 8),)
+
+
 def pooled():
     return Net(lambda x: F.adaptive_avg_pool2d(x, 3)).eval(), (torch.randn(1, 2, 8, 8),)
 
@@ -63,13 +72,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", ["pooled", "sampled", "idle"])
+@pytest.mark.parametrize(
+    ("name", "exporter"),
+    [("pooled", "dynamo"), ("sampled", "dynamo"), ("idle", "dynamo"), ("turned_once", "torchscript")],
+)
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, exporter: str
 ) -> None:
     monkeypatch.chdir(folder)
 
-    exported = run_here("export", f"opened_nets:{name}", "-o", name, "--via", "dynamo")
+    exported = run_here("export", f"opened_nets:{name}", "-o", name, "--via", exporter)
     beside = run_here("reconcile", f"{name}/model.onnx", "--against", f"opened_nets:{name}")
 
     assert exported.returncode == 0, exported.stdout
