@@ -53,7 +53,12 @@ def integer(number: int, value: int) -> bytes:
 def block(number: int, *content: bytes | str) -> bytes:
     """A length-delimited field: a message, a text, a packed list."""
     joined = b"".join(part.encode() if isinstance(part, str) else part for part in content)
-    return key(number, LENGTH) + varint(len(joined)) + joined
+    return head(number, len(joined)) + joined
+
+
+def head(number: int, length: int) -> bytes:
+    """What stands in front of a length-delimited field."""
+    return key(number, LENGTH) + varint(length)
 
 
 def group(number: int, *content: bytes) -> bytes:

@@ -13,6 +13,7 @@ import jsonschema
 import numpy as np
 import pytest
 from commands import run_here
+from encoding import head, varint
 from models import external, finding_ids, ramp, save, text_model
 from onnx import TensorProto, numpy_helper
 from servers import CountingServer, serving
@@ -39,18 +40,6 @@ def server(folder: Path) -> Iterator[CountingServer]:
         yield server
 
 
-def varint(number: int) -> bytes:
-    digits = []
-    while number >= 0x80:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])
-
-
-def key(number: int, length: int) -> bytes:
-    return varint(number << 3 | 2) + varint(length)
-
-
 def write_bert(path: Path) -> None:
     """A file of BERT's parameters, 437,928,960 bytes of them in one piece; on disk it is mostly a hole."""
     heads = []
@@ -58,16 +47,16 @@ def write_bert(path: Path) -> None:
     for index, shape in enumerate(BERT):
         name = f"encoder.layer.{index}.weight".encode()
         dims = b"".join(b"\x08" + varint(dim) for dim in shape)
-        head = dims + b"\x10\x01" + key(8, len(name)) + name + key(9, 4 * int(np.prod(shape)))
-        heads.append((key(5, len(head) + 4 * int(np.prod(shape))) + head, 4 * int(np.prod(shape))))
-        node = key(1, len(name)) + name + key(2, 3) + b"y%02x" % (index % 256) + key(4, 8) + b"Identity"
-        nodes += key(1, len(node)) + node
-    size = len(nodes) + sum(len(head) + hole for head, hole in heads)
+        front = dims + b"\x10\x01" + head(8, len(name)) + name + head(9, 4 * int(np.prod(shape)))
+        heads.append((head(5, len(front) + 4 * int(np.prod(shape))) + front, 4 * int(np.prod(shape))))
+        node = head(1, len(name)) + name + head(2, 3) + b"y%02x" % (index % 256) + head(4, 8) + b"Identity"
+        nodes += head(1, len(node)) + node
+    size = len(nodes) + sum(len(front) + hole for front, hole in heads)
     opset = b"\x42\x02\x10\x14"
     with path.open("wb") as file:
-        file.write(b"\x08\x0a" + opset + key(7, size) + nodes)
-        for head, hole in heads:
-            file.write(head)
+        file.write(b"\x08\x0a" + opset + head(7, size) + nodes)
+        for front, hole in heads:
+            file.write(front)
             file.seek(hole, os.SEEK_CUR)
         file.truncate()
 

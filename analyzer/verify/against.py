@@ -19,7 +19,7 @@ from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
-from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
+from analyzer.verify.agreement import Tolerance, compare_values, decibel, difference_of, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
@@ -415,7 +415,7 @@ class Bench:
             found = compare_values(mine, yours, other, depth, self.tolerance)
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
-                kernels = _size(coarse[name], theirs[name]) if name in coarse else 0.0
+                kernels = difference_of(coarse[name], theirs[name]) if name in coarse else 0.0
                 found = compare_values(mine, yours, other, depth, self.tolerance, kernels)
             if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
                 found = Agreement(
@@ -1035,8 +1035,7 @@ class Bench:
                 way.append((inputs, outputs, op_type))
         inputs, outputs, op_type = way[-1]
         stored = next((self.tainted[name] for name in inputs if name in self.tainted), None)
-        node = self.makers.get(outputs[0])
-        called = outputs[0] if node is None else name_node(node)
+        called = self._maker_of(outputs[0])
         held = f"{op_type}{'' if stored is None else f' with {stored}'} in front of {found.operator}"
         module = _path(choice.call.module)
         told = Difference(module, stored, called, "planted", "no such node", held)
@@ -1103,8 +1102,12 @@ class Bench:
         return axis if isinstance(axis, int) else None
 
     def _call_choice(self, choice: Choice) -> str:
-        node = self.makers.get(choice.outputs[0])
-        return f"{choice.operator} {printable(choice.outputs[0] if node is None else name_node(node))}"
+        return f"{choice.operator} {printable(self._maker_of(choice.outputs[0]))}"
+
+    def _maker_of(self, name: str) -> str:
+        """The node that makes a value, as messages call it; the value itself where it is the twin's own."""
+        node = self.makers.get(name)
+        return name if node is None else name_node(node)
 
     def _behind(self, names: Collection[str]) -> set[str]:
         """All values that are computed of some."""
@@ -1159,10 +1162,7 @@ class Bench:
         if not wrong:
             return outputs, None, ()
         told = []
-        reached = set(wrong)
-        for inputs, made, _ in self.twin.edges:
-            if reached.intersection(inputs):
-                reached.update(made)
+        reached = self._behind(wrong)
         for bad in wrong.values():
             module = self.module_of(bad.quantizer.value)
             told.append(Difference(module, None, bad.quantizer.node, "quantizer", bad.expected, bad.found))
@@ -1328,13 +1328,6 @@ _HANDING = frozenset(
     {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"}
 )
 _COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
-
-
-def _size(one: Array, other: Array) -> float:
-    """Root mean square of a difference, where both are finite."""
-    off = one.astype(np.float64) - other.astype(np.float64)
-    off = off[np.isfinite(off)]
-    return float(np.sqrt(np.mean(off * off))) if off.size else 0.0
 
 
 def _sizes(feeds: Mapping[str, Array]) -> str:

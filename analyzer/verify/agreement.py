@@ -87,10 +87,15 @@ def _noise(ours: Array, others: Array | None, least: float) -> float:
     """Root mean square of rounding: what was measured, and no less than this."""
     if others is None or others.shape != ours.shape:
         return least
+    return max(least, difference_of(ours, others))
+
+
+def difference_of(one: Array, other: Array) -> float:
+    """Root mean square of what two arrays of one shape are apart, where both are finite."""
     with np.errstate(invalid="ignore"):
-        difference = ours.astype(np.float64) - others.astype(np.float64)
+        difference = one.astype(np.float64) - other.astype(np.float64)
     difference = difference[np.isfinite(difference)]
-    return max(least, float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0)
+    return float(np.sqrt(np.mean(difference**2))) if difference.size else 0.0
 
 
 def decibel(scale: float, off: float) -> float | None:

@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.content import Array
-from analyzer.verify.parting import Pass, Seen, chooses, live_calls
+from analyzer.verify.parting import STEPS, Pass, Seen, chooses, live_calls
 from analyzer.verify.prints import ROOM, Print, is_like, scale_between
 
-_STEPS = frozenset({"Floor", "Ceil", "Round", "Sign", "Hardmax"})
-"""Operators that give floats, and one number for many."""
-_CHOOSING = _STEPS | frozenset(
+_CHOOSING = STEPS | frozenset(
     {
         *("ArgMax", "ArgMin", "TopK", "NonZero", "Unique", "Cast"),
         *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
@@ -41,49 +39,16 @@ Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
 
 _BENDING = frozenset(
     {
-        *(
-            "Relu",
-            "LeakyRelu",
-            "PRelu",
-            "ThresholdedRelu",
-            "Clip",
-            "Max",
-            "Min",
-            "Abs",
-            "Elu",
-            "Selu",
-            "Celu",
-        ),
-        *("HardSigmoid", "Shrink"),
+        *("Relu", "LeakyRelu", "PRelu", "ThresholdedRelu", "Clip", "Max", "Min", "Abs"),
+        *("Elu", "Selu", "Celu", "HardSigmoid", "Shrink"),
     }
 )
 _BENT = frozenset(
     {
-        *(
-            "relu",
-            "relu6",
-            "leaky_relu",
-            "prelu",
-            "rrelu",
-            "threshold",
-            "hardtanh",
-            "hardsigmoid",
-            "hardshrink",
-        ),
-        *(
-            "clamp",
-            "clamp_min",
-            "clamp_max",
-            "clip",
-            "maximum",
-            "minimum",
-            "max",
-            "min",
-            "fmax",
-            "fmin",
-            "abs",
-        ),
-        *("absolute", "elu", "selu", "celu", "softshrink", "softplus", "hardswish", "where"),
+        *("relu", "relu6", "leaky_relu", "prelu", "rrelu", "threshold", "hardtanh"),
+        *("hardsigmoid", "hardshrink", "hardswish", "softshrink", "softplus", "elu", "selu", "celu"),
+        *("clamp", "clamp_min", "clamp_max", "clip", "maximum", "minimum", "max", "min"),
+        *("fmax", "fmin", "abs", "absolute", "where"),
         *_BENDING,
     }
 )
@@ -151,7 +116,7 @@ class Choice:
         """Whether it chooses by floats, and gives what is less than these."""
         given = prints.get(self.operand)
         made = [prints[name] for name in self.outputs if name in prints]
-        is_less = self.operator in _STEPS or any(not each.is_float for each in made)
+        is_less = self.operator in STEPS or any(not each.is_float for each in made)
         return given is not None and given.is_float and is_less
 
 

@@ -40,7 +40,7 @@ _MOVING = frozenset(
     }
 )
 """Calls that compute nothing: what they give is what they are given, or a part of it, or no activation."""
-_STEPS = frozenset(
+STEPS = frozenset(
     {
         *("floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "hardmax"),
         *("Floor", "Ceil", "Round", "Sign", "Hardmax"),
@@ -182,7 +182,7 @@ def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> Non
 
 def chooses(seen: Seen) -> bool:
     """Whether a call gives places, truth values or whole numbers: many values that it is given lead to the same."""
-    return seen.call.operator in _STEPS or any(not each.is_float for each in seen.prints)
+    return seen.call.operator in STEPS or any(not each.is_float for each in seen.prints)
 
 
 def live_calls(passed: Pass) -> set[int]:

@@ -11,6 +11,7 @@ from random import Random
 import fsspec
 import numpy as np
 import pytest
+from encoding import head, varint
 from servers import CountingServer, serving
 
 from analyzer.errors import ModelReadError
@@ -64,36 +65,24 @@ def unlike() -> Tensors:
     return [(f"w{index}", (random.randrange(1 << 14, 1 << 20), 4)) for index in range(120)]
 
 
-def varint(number: int) -> bytes:
-    digits = []
-    while number >= 0x80:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])
-
-
-def key(number: int, length: int) -> bytes:
-    return varint(number << 3 | 2) + varint(length)
-
-
 def write(path: Path, tensors: Tensors, nodes: int = 500, note: int = 2200) -> None:
     """A file of these tensors, all of it holes; its nodes have notes as long as stack traces."""
     graph = []
     for index in range(nodes):
         name = b"node_%d" % index
-        node = key(4, 8) + b"Identity" + key(2, len(name)) + name + key(6, note) + b"." * note
-        graph.append((key(1, len(node)) + node, 0))
+        node = head(4, 8) + b"Identity" + head(2, len(name)) + name + head(6, note) + b"." * note
+        graph.append((head(1, len(node)) + node, 0))
     for name, shape in tensors:
         dims = b"".join(b"\x08" + varint(dim) for dim in shape)
         hole = 4 * math.prod(shape)
-        head = dims + b"\x10\x01" + key(8, len(name)) + name.encode() + key(9, hole)
-        graph.append((key(5, len(head) + hole) + head, hole))
-    graph += [(key(13, 102) + key(1, 100) + b"v" * 100, 0)] * 800
-    size = sum(len(head) + hole for head, hole in graph)
+        front = dims + b"\x10\x01" + head(8, len(name)) + name.encode() + head(9, hole)
+        graph.append((head(5, len(front) + hole) + front, hole))
+    graph += [(head(13, 102) + head(1, 100) + b"v" * 100, 0)] * 800
+    size = sum(len(front) + hole for front, hole in graph)
     with path.open("wb") as file:
-        file.write(b"\x08\x0a" + key(7, size))
-        for head, hole in graph:
-            file.write(head)
+        file.write(b"\x08\x0a" + head(7, size))
+        for front, hole in graph:
+            file.write(front)
             file.seek(hole, os.SEEK_CUR)
         file.write(b"\x42\x02\x10\x14")
 
