@@ -1288,7 +1288,8 @@ class Bench:
             yield f"branches of {branches} If that these inputs do not take"
         inside = sum(node.op_type in _ALONG for graph in self.ledger.model.graphs[1:] for node in graph.nodes)
         if inside:
-            yield f"what {format_many(inside, 'node')} in bodies {'chooses' if inside == 1 else 'choose'} by"
+            chooses = "chooses" if inside == 1 else "choose"
+            yield f"what {format_many(inside, 'node')} in bodies of If, Loop, Scan or functions {chooses} by"
         for path, rows, reached in self.side.rows():
             if reached < rows:
                 yield f"{rows - reached:,} of {rows:,} rows of {path}, which no id here looks up"
