@@ -181,7 +181,7 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
         yield f"the median of {runs} may be off by {far}: leave --runs out, or wait until nothing else is running"
     match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
         case "slower":
-            yield f"profiled runs {_SLOWER}"
+            yield f"profiled runs {_slower(document)}"
         case "faster":
             yield f"profiled runs {_FASTER}"
 
@@ -189,7 +189,20 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
 _FAR = 0.25
 """How far off a median of as many runs as were asked for may be before that is worth a warning."""
 
-_SLOWER = "take over twice as long: kernels are very short, or something else was running at the time"
+
+def _slower(document: Timed) -> str:
+    told = "take over twice as long:"
+    if document.environment.kernel_clock == "host" and document.provider in _WAITED_FOR:
+        return (
+            f"{told} the host waits for each kernel, and the launch is in its time; with cupti-python "
+            "(the extra time-gpu) the device's own clock is read"
+        )
+    return f"{told} kernels are very short, or something else was running at the time"
+
+
+_WAITED_FOR = frozenset({"cuda", "tensorrt"})
+"""Providers whose kernels CUPTI can time."""
+
 _FASTER = "were faster than plain ones: something else was running at the time, and times mean little"
 
 
@@ -201,22 +214,50 @@ def _unsettled(document: Timed) -> str:
     )
 
 
-def _elsewhere(document: Timed, measured: Measured) -> Iterator[str]:
-    """What did not run where it was asked to, and the copies between devices."""
-    yield from _counted(measured.fallback, f"ran on another provider than {document.provider}")
-    yield from _counted(measured.copies, "copied values between devices")
+def _elsewhere(document: Timed, *measured: Measured) -> Iterator[str]:
+    """What did not run where it was asked to, and the copies between devices: at lengths that are alike in it."""
+    yield from _counted(
+        [each.fallback for each in measured], f"ran on another provider than {document.provider}"
+    )
+    yield from _counted([each.copies for each in measured], "copied values between devices")
 
 
-def _counted(found: Sequence[Elsewhere], what: str) -> Iterator[str]:
-    if not found:
+def _counted(measured: Sequence[Sequence[Elsewhere]], what: str) -> Iterator[str]:
+    if not measured[0]:
         return
-    count, ms = sum(row.kernels for row in found), sum(row.ms for row in found)
-    listed = [
-        f"{format_count(row.kernels)} {row.op_type} ({row.provider}, {format_ms(row.ms)} ms)"
-        for row in found[:_FEW]
-    ]
-    more = f", {format_others(len(found) - _FEW)}" if len(found) > _FEW else ""
-    yield f"{format_many(count, 'kernel')} {what}, {format_ms(ms)} ms: {', '.join(listed)}{more}"
+    count = sum(row.kernels for row in measured[0])
+    ms = _range_of([sum(row.ms for row in found) for found in measured])
+    listed = []
+    for row in measured[0][:_FEW]:
+        same = [other.ms for found in measured for other in found if _is_alike(other, row)]
+        listed.append(f"{format_count(row.kernels)} {row.op_type} ({row.provider}, {_range_of(same)} ms)")
+    more = f", {format_others(len(measured[0]) - _FEW)}" if len(measured[0]) > _FEW else ""
+    yield f"{format_many(count, 'kernel')} {what}, {ms} ms: {', '.join(listed)}{more}"
+
+
+def _is_alike(one: Elsewhere, other: Elsewhere) -> bool:
+    return (one.op_type, one.provider) == (other.op_type, other.provider)
+
+
+def _range_of(ms: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(map(format_ms, (min(ms), max(ms)))))
+
+
+def _elsewhere_at(document: SweepDocument) -> Iterator[str]:
+    """The same, of a sweep: once for all lengths at which the same operators ran there as often."""
+    alike: dict[frozenset[tuple[str, str, int]], list[Point]] = {}
+    for point in document.points:
+        rows = (*point.fallback, *point.copies)
+        alike.setdefault(frozenset((row.op_type, row.provider, row.kernels) for row in rows), []).append(
+            point
+        )
+    for points in alike.values():
+        if len(alike) == 1:
+            at = "at every length: "
+        else:
+            at = f"at {_axis(document)} = {', '.join(format_count(point.value) for point in points)}: "
+        for told in _elsewhere(document, *points):
+            yield f"{at}{told}"
 
 
 _FEW = 5
@@ -566,9 +607,7 @@ def _grown(document: SweepDocument) -> Iterator[Figure]:
 def _sweep_blocks(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
     last = document.points[-1]
     told = [*_lengths_in_doubt(document, timing)]
-    for point in document.points:
-        at = f"at {_axis(document)} = {format_count(point.value)}: "
-        told += [f"{at}{each}" for each in _elsewhere(document, point)]
+    told += _elsewhere_at(document)
     yield Notes((*told, *document.environment.messages), detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes(tuple(_axes(last)), detail=Detail.FIRST)
     yield _lengths(document)
@@ -608,7 +647,7 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
             unsettled if document.settings.runs is None else [],
             f"the median is not sure: {_unsettled(document)}",
         ),
-        (slower, f"profiled runs {_SLOWER}"),
+        (slower, f"profiled runs {_slower(document)}"),
         (faster, f"profiled runs {_FASTER}"),
     ):
         if found:

@@ -43,8 +43,8 @@ def _sides(document: VerifyDocument) -> Iterator[Fact]:
     ways = document.executions
     for said, each in (("run", ways.model), ("against", ways.against)):
         many = "" if each.nodes is None else f": {format_many(each.nodes, 'node')}"
-        yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{many}")
-
+        exact = ", TF32 off" if each.provider == "cuda" else ""
+        yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{exact}{many}")
 
 def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]

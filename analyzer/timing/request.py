@@ -124,7 +124,7 @@ class Run:
     """Each run without profiling, by the clock around the call."""
     profiled_ns: tuple[int, ...]
     """Each run with profiling, by the same clock."""
-    kernels_us: tuple[tuple[int, ...], ...]
+    kernels_us: tuple[tuple[float, ...], ...]
     """For each profiled run, the time of each of `Reply.kernels` (0 for one that did not run), in microseconds."""
     held_nbytes: int | None = None
     """The most bytes that the device's memory arena had in use in a run, by the profile; None where it does not say."""
@@ -182,6 +182,8 @@ class Job:
     """The device to which inputs and outputs are bound before the clock starts; None leaves them to the host."""
     nbytes: int | None = None
     """What the process may have of memory."""
+    traced: bool = False
+    """With profiling, CUPTI tells too when the device worked, and for which call."""
     in_turns: bool = False
     """Both kinds of runs in turns, by two sessions, if there turns out to be memory for them."""
 

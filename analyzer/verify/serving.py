@@ -18,7 +18,7 @@ from analyzer.model.operators import MOVES, OPERATORS, Slot
 from analyzer.process.child import read_frame, write_frame
 from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import Feed
-from analyzer.timing.running.providers import chain, check_installed, saves_graph
+from analyzer.timing.running.providers import binding_device, check_installed, saves_graph, whole_chain
 from analyzer.timing.running.session import check_registered, level_of
 from analyzer.verify.asked import (
     BEFORE,
@@ -115,6 +115,8 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
     options = _options(asked)
     provider, available = asked.execution.provider, onnxruntime.get_available_providers()
     check_installed(provider, available)
+    if binding_device(provider) is not None:
+        onnxruntime.preload_dlls()  # CUDA's libraries that pip installed, where no loader would look for them
     options.graph_optimization_level = level_of(asked.execution.optimization)
     if asked.optimized:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -133,7 +135,7 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
             proto.graph.node.extend(nodes)
     # Without its fallback: it would run on the processor instead, and say so on stdout.
     session = onnxruntime.InferenceSession(
-        payload, options, providers=chain(provider, available), enable_fallback=0
+        payload, options, providers=whole_chain(provider, available), enable_fallback=0
     )
     check_registered(provider, session.get_providers(), "")
     return session

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 
@@ -205,3 +206,32 @@ def test_a_model_is_not_timed_on_another_provider_than_was_asked_for(path: Path)
 
     with pytest.raises(TimingError, match=r"cannot run on cuda, only on .*onnxledger\[time-gpu\]"):
         run(path, "cuda")
+
+
+@pytest.mark.gpu
+def test_the_clock_of_kernels_is_the_device_s_where_it_can_be_read(timing: Timing) -> None:
+    (point,) = timing.points
+    if importlib.util.find_spec("cupti") is None:
+        pytest.skip("cupti-python is not installed: install onnxledger[time-gpu]")
+
+    assert timing.environment.kernel_clock == "device"
+    assert not [
+        message for message in timing.environment.messages if "CUPTI" in message or "[overhead]" in message
+    ]
+    times = {kernel.name: kernel.ms for kernel in point.kernels}
+    assert all(times[name] > 0 for name in ("lookup", "mean", "up", "down", "volume"))
+    assert point.overhead_ms > 0
+
+
+@pytest.mark.gpu
+def test_without_bindings_of_cupti_the_host_waits_for_each_kernel(
+    timing: Timing, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apart, "has_cupti", lambda: False)
+
+    waited = run(path, "cuda")
+
+    assert waited.environment.kernel_clock == "host"
+    assert [part.group.name for part in waited.points[0].parts] == [
+        part.group.name for part in timing.points[0].parts
+    ]

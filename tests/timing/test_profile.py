@@ -10,7 +10,8 @@ import pytest
 
 from analyzer.errors import TimingError
 from analyzer.timing.request import Kernel
-from analyzer.timing.running.session import Profile, read_profile
+from analyzer.timing.running.cupti import Deed
+from analyzer.timing.running.profile import Profile, read_profile
 
 CPU = "CPUExecutionProvider"
 
@@ -167,3 +168,110 @@ def test_what_is_no_profile_is_said_so(tmp_path: Path, text: str) -> None:
 
     with pytest.raises(TimingError, match="cannot be read"):
         read_profile(path)
+
+
+# what CUPTI says of the device
+
+
+CUDA = {"provider": "CUDAExecutionProvider"}
+
+
+def traced(folder: Path, deeds: list[Deed], *events: dict[str, Any]) -> Profile:
+    path = folder / "profile.json"
+    path.write_text("[\n" + ",\n".join(map(json.dumps, events)) + "\n]\n", encoding="utf-8")
+    return read_profile(path, sorted(deeds))
+
+
+def times(found: Profile, run: int = 0) -> dict[str, float]:
+    return {kernel.name: time for kernel, time in zip(found.kernels, found.runs[run], strict=True)}
+
+
+def test_what_a_call_asked_for_is_its_time_when_the_device_does_it(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(12, 15, 16, 40), Deed(22, 25, 41, 45), Deed(112, 115, 120, 140), Deed(122, 125, 141, 149)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        node("b", "Relu", 20, 8, **CUDA),
+        end_run(9, 45),
+        node("a", "MatMul", 110, 8, **CUDA),
+        node("b", "Relu", 120, 8, **CUDA),
+        end_run(109, 45),
+    )
+
+    assert found.clock == "device"
+    assert (times(found), times(found, 1)) == ({"a": 24, "b": 4}, {"a": 20, "b": 8})
+    assert found.strays == 0
+
+
+def test_the_processor_has_the_time_in_which_the_device_rests(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(12, 15, 16, 30), Deed(42, 44, 45, 50)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        node("host", "Shape", 20, 20),
+        node("b", "Relu", 41, 5, **CUDA),
+        end_run(9, 45),
+    )
+
+    assert times(found) == {"a": 14, "host": 10, "b": 5}
+
+
+def test_what_runs_side_by_side_is_not_counted_twice(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(12, 15, 16, 30), Deed(22, 24, 20, 36)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        node("b", "MatMul", 20, 8, **CUDA),
+        end_run(9, 45),
+    )
+
+    assert times(found) == {"a": 14, "b": 6}
+
+
+def test_a_call_that_begins_in_the_microsecond_in_which_another_ends_has_its_own(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(16.5, 18.2, 20, 25), Deed(18.9, 20.6, 25, 32)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        node("b", "MatMul", 18, 8, **CUDA),
+        end_run(9, 45),
+    )
+
+    assert times(found) == {"a": 5, "b": 7}
+
+
+def test_a_nested_graph_has_what_its_nodes_asked_for(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(22, 24, 25, 29), Deed(35, 37, 38, 40)],
+        node("inner", "Relu", 21, 6, **CUDA),
+        node("counter", "Add", 30, 3),
+        node("loop", "Loop", 20, 30, **CUDA),
+        end_run(9, 50),
+    )
+
+    assert times(found) == {"loop": 4 + 3 + 2}
+
+
+def test_what_no_kernel_asked_for_is_told_of_and_nobody_s(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(12, 15, 16, 24), Deed(40, 42, 43, 45), Deed(90, 92, 93, 99)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        end_run(9, 45),
+    )
+
+    assert times(found) == {"a": 8}
+    assert found.strays == pytest.approx(2 / 10)
+
+
+def test_times_sum_up_to_no_more_than_the_run(tmp_path: Path) -> None:
+    found = traced(
+        tmp_path,
+        [Deed(12, 15, 5, 300)],
+        node("a", "MatMul", 10, 8, **CUDA),
+        node("host", "Shape", 20, 20),
+        end_run(9, 45),
+    )
+
+    assert sum(times(found).values()) <= 45 + 2

@@ -13,7 +13,7 @@ from analyzer.errors import TimingError
 from analyzer.process.memory import own_nbytes
 from analyzer.timing.request import Feed, Fill, Job, Request, Schedule
 from analyzer.timing.running import child
-from analyzer.timing.running.session import read_profile
+from analyzer.timing.running.profile import read_profile
 
 pytestmark = pytest.mark.time
 
@@ -105,7 +105,7 @@ def test_a_profile_that_has_lost_nearly_all_is_made_again_by_one_session(
 def test_each_point_has_the_runs_that_are_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     profiles = []
     monkeypatch.setattr(
-        child, "read_profile", lambda path: profiles.append(read_profile(path)) or profiles[-1]
+        child, "read_profile", lambda path, _: profiles.append(read_profile(path)) or profiles[-1]
     )
     reply, stages = answered(job(tmp_path, 1, 700, 2), tmp_path)
     (profile,) = profiles
@@ -143,7 +143,7 @@ class Crowded:
     def __init__(self, *room: int) -> None:
         self.room = list(room)
 
-    def read(self, path: Path) -> Any:
+    def read(self, path: Path, _: object) -> Any:
         profile, room = read_profile(path), self.room.pop(0)
         return replace(profile, runs=profile.runs[:room], held_nbytes=profile.held_nbytes[:room])
 

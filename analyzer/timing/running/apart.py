@@ -30,6 +30,8 @@ from analyzer.timing.request import (
     dump_job,
     load_answer,
 )
+from analyzer.timing.running.cupti import TraceError
+from analyzer.timing.running.cupti import is_installed as has_cupti
 from analyzer.timing.running.providers import binding_device, blocking_environment, missing, short_name
 
 _LONGEST = 400
@@ -335,10 +337,19 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     tell = progress or (lambda stage: None)
     if not blocking:
         return _warned(_run(job, limits, deadline, tell, {}), unwatched)
-    # On a GPU kernels run on after their calls have returned. Waiting for each makes their times their own, but
-    # stops the host from working ahead, so that whole runs are timed in a process that does not wait.
+    # On a GPU kernels run on after their calls have returned. The device's own clock knows when; without it, each
+    # call has to wait for its kernel, which stops the host from working ahead. Either takes time, so that whole runs
+    # are timed in a process of their own.
     plain = _run(replace(job, profiled=False), limits, deadline, tell, {})
-    profiled = _run(replace(job, plain=False), limits, deadline, tell, blocking)
+    profiling = replace(job, plain=False)
+    if job.device == "cuda" and has_cupti():
+        try:
+            profiled = _run(replace(profiling, traced=True), limits, deadline, tell, {})
+            return _warned(_join(plain, profiled), unwatched)
+        except TraceError as error:
+            why = (f"kernels are timed by the host, as CUPTI does not trace this device: {error}",)
+            plain = replace(plain, messages=(*plain.messages, *why))
+    profiled = _run(profiling, limits, deadline, tell, blocking)
     return _warned(_join(plain, profiled), unwatched)
 
 
@@ -414,6 +425,8 @@ def _reply(folder: Path, child: _Measuring) -> Reply:
         raise TimingError(answer)
     if answer.type == "ModuleNotFoundError" and "onnxruntime" in answer.text:
         raise missing(request.provider)
+    if answer.type == TraceError.__name__:
+        raise TraceError(answer.text)
     raise TimingError(refusal(request, answer, child.stage, child.job.nbytes))
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,18 +35,18 @@ from analyzer.timing.request import (
     dump_answer,
     load_job,
 )
+from analyzer.timing.running.cupti import Trace
 from analyzer.timing.running.devices import clocks_now, device_name, software
 from analyzer.timing.running.measure import measure, measure_in_turns, profiled_schedule
+from analyzer.timing.running.profile import Profile, read_profile
 from analyzer.timing.running.providers import CPU
 from analyzer.timing.running.session import (
-    Profile,
     Session,
     assigned_nodes,
     check_used,
     open_session,
     placement_messages,
     read_log,
-    read_profile,
 )
 
 
@@ -91,6 +91,8 @@ class Work:
     folder: Path
     tell: Callable[[str], None]
     opened: Session | None = None
+    trace: Trace | None = None
+    """What the device does while the session profiles, where that is asked for."""
     load_ns: int = 0
     """What making the session took that ran the plain runs."""
     peak_nbytes: int | None = None
@@ -120,6 +122,8 @@ class Work:
             self.opened = self._open(profiled=self.job.profiled)
             self.load_ns = self.opened.load_ns
             self._note_peak()
+            if self.job.traced:
+                self.trace = Trace()
         return self.opened
 
     def _open(self, *, profiled: bool) -> Session:
@@ -233,10 +237,12 @@ class Work:
 
     def _end_profiling(self) -> Profile:
         """Raise TimingError where the provider did not run the model."""
-        path = Path(self.session().inference.end_profiling())
+        inference = self.session().inference
+        deeds = None if self.trace is None else self.trace.end(inference.get_profiling_start_time_ns())
+        path = Path(inference.end_profiling())
         self.tell("reading the profile")
         try:
-            profile = read_profile(path)
+            profile = read_profile(path, deeds)
         finally:
             path.unlink()
             forget_peak()  # until it was written the profile took three kilobytes for each call of a kernel
@@ -350,13 +356,22 @@ def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
         optimized=None if session.optimized is None else str(session.optimized),
         load_ms=work.load_ns / 1e6,
         peak_rss_nbytes=work.peak_nbytes,
-        messages=placement_messages(read_log(folder / LOG)),
+        messages=(*placement_messages(read_log(folder / LOG)), *_strays(profile)),
         device=device_name(*where),
         versions=software(sys.modules["onnxruntime"], *where),
         clocks=clocks,
         assigned=assigned_nodes(session, job.request.provider),
         order=measured.order,
     )
+
+
+def _strays(profile: Profile | None) -> Iterator[str]:
+    """What makes a device's clock doubtful: it worked for more than a little that no kernel had asked for."""
+    if profile is not None and profile.strays > _FEW_STRAYS:
+        yield f"{profile.strays:.1%} of what the device did belongs to no kernel of the profile: it is in [overhead]"
+
+
+_FEW_STRAYS = 0.01
 
 
 def _check_version() -> None:

@@ -160,6 +160,16 @@ def chain(
     return [(name, dict(options)), *((other, dict(device)) for other in sorted(kin)), (CPU, {})]
 
 
+def whole_chain(name: str, available: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
+    """The same, computing all that a file's types hold: TF32 is off, which CUDA takes by default for FLOAT products.
+
+    >>> whole_chain("CUDAExecutionProvider", [])[0]
+    ('CUDAExecutionProvider', {'use_tf32': '0'})
+    """
+    exact = {f"CUDA{_SUFFIX}": {"use_tf32": "0"}}
+    return [(each, {**options, **exact.get(each, {})}) for each, options in chain(name, available)]
+
+
 def binding_device(name: str) -> str | None:
     """The device, as I/O binding names it, where inputs lie before the clock starts; None for the host's memory."""
     return "cuda" if name in _NAMED and _NAMED[name].cuda else None

@@ -1,0 +1,129 @@
+"""What CUPTI tells of a GPU, with bindings that stand in for its own: no GPU is needed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from analyzer.timing.running.cupti import Deed, Trace, TraceError, ahead_of, deeds, is_installed
+
+KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER = 10, 1, 2, 5, 4
+
+
+class Cupti:
+    """Bindings that hand out the given records when they are flushed."""
+
+    def __init__(self, *records: tuple[int, int, int, int]) -> None:
+        self.ActivityKind = SimpleNamespace(
+            CONCURRENT_KERNEL=KERNEL, MEMCPY=MEMCPY, MEMSET=MEMSET, RUNTIME=RUNTIME, DRIVER=DRIVER
+        )
+        self.records = records
+        self.enabled: set[int] = set()
+        self.complete: Callable[[list[Any]], None] = lambda _: None
+
+    def activity_register_callbacks(self, wanted: object, complete: Callable[[list[Any]], None]) -> None:
+        self.complete = complete
+
+    def activity_enable(self, kind: int) -> None:
+        self.enabled.add(kind)
+
+    def activity_disable(self, kind: int) -> None:
+        self.enabled.remove(kind)
+
+    def activity_flush_all(self, _: int) -> None:
+        self.complete(
+            [
+                SimpleNamespace(kind=kind, correlation_id=correlation, start=start, end=end)
+                for kind, correlation, start, end in self.records
+            ]
+        )
+
+    def get_timestamp(self) -> int:
+        return time.time_ns() + 5_000_000
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cupti], None]:
+    def install(cupti: Cupti) -> None:
+        module = ModuleType("cupti")
+        module.cupti = cupti  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "cupti", module)
+
+    return install
+
+
+def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[Cupti], None]) -> None:
+    origin = time.time_ns()
+    at = origin + 5_000_000  # by the clock of CUPTI
+    cupti = Cupti(
+        (RUNTIME, 7, at + 10_000, at + 14_000),
+        (DRIVER, 7, at + 11_000, at + 13_000),
+        (RUNTIME, 8, at + 20_000, at + 23_000),
+        (KERNEL, 7, at + 30_000, at + 32_500),
+        (MEMCPY, 8, at + 33_000, at + 34_000),
+        (RUNTIME, 9, at + 40_000, at + 41_000),  # asks for nothing
+        (KERNEL, 8, at + 50_000, 0),  # has not ended
+    )
+    installed(cupti)
+    trace = Trace()
+
+    assert cupti.enabled == {KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER}
+    found = trace.end(origin)
+    assert not cupti.enabled
+    assert [tuple(round(moment) for moment in deed) for deed in found] == [
+        (10, 14, 30, 32),
+        (20, 23, 33, 34),
+    ]
+
+
+def test_a_device_that_cannot_be_traced_is_told_of(
+    monkeypatch: pytest.MonkeyPatch, installed: Callable[[Cupti], None]
+) -> None:
+    cupti = Cupti()
+    monkeypatch.setattr(cupti, "activity_enable", lambda _: 1 // 0)
+    installed(cupti)
+
+    with pytest.raises(TraceError, match="ZeroDivisionError"):
+        Trace()
+
+
+def test_records_that_are_missing_make_no_times() -> None:
+    with pytest.raises(TraceError, match="lost"):
+        deeds([(1, 10, 20), (2, 30, 40)], {1: (5, 6)}, 0)
+
+
+def test_deeds_are_in_the_order_in_which_they_were_asked_for() -> None:
+    calls = {1: (5_000, 6_000), 2: (7_000, 8_000)}
+
+    assert deeds([(2, 9_000, 9_500), (1, 9_600, 9_700)], calls, 1_000) == [
+        Deed(4, 5, 8.6, 8.7),
+        Deed(6, 7, 8, 8.5),
+    ]
+
+
+@pytest.mark.parametrize("host", [time.time_ns, time.monotonic_ns])
+def test_a_clock_is_held_against_that_by_which_something_began(host: Callable[[], int]) -> None:
+    assert abs(ahead_of(lambda: host() + 10**9, host()) - 10**9) < 10**7
+
+
+def test_a_beginning_that_no_clock_knows_is_refused() -> None:
+    with pytest.raises(TraceError, match="clock"):
+        ahead_of(time.time_ns, time.time_ns() + 10**15)
+
+
+def test_bindings_that_are_not_there_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "cupti", raising=False)
+
+    assert not is_installed()
+    (tmp_path / "cupti").mkdir()
+    (tmp_path / "cupti" / "__init__.py").touch()
+    assert is_installed()
