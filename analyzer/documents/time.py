@@ -68,7 +68,10 @@ class TimeDocument(Stamped, frozen=True, kw_only=True):
     profiling_ms: SignedMilliseconds
     """What profiling adds to the mean run."""
     scale: Positive
-    """`latency_ms.mean` / `profiled_latency_ms.mean`: what makes `ms` `scaled_ms`."""
+    """What makes `ms` `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; by a device's clock, which profiling
+    does not slow down, 1, or less where kernels would not fit into the run."""
+    device_ms: Milliseconds | UnsetType = UNSET
+    """How long the device worked in the mean profiled run; only by its own clock."""
     groups: list[TimeGroup]
     """The groups, in natural order or in the user's; then lines of kernels that were fused across groups."""
     overlap_ms: Milliseconds
@@ -231,7 +234,7 @@ class TimeGroup(Record, frozen=True, kw_only=True):
     share: Annotated[float, Meta(extra={"unit": "fraction of 1"})] | None
     """`ms` as a fraction of `profiled_latency_ms.mean`."""
     scaled_ms: SignedMilliseconds
-    """`ms` times `scale`: its part of the mean run without profiling, if profiling slows all alike."""
+    """`ms` times `scale`: its part of the mean run without profiling, if that slows all kernels alike, or none."""
     error_ms: Milliseconds
     """Half the width of the 95 % confidence interval of `ms`."""
     kernels: Annotated[int, Meta(ge=0, extra={"unit": "kernels"})]
@@ -351,7 +354,10 @@ class Point(Record, frozen=True, kw_only=True):
     profiling_ms: SignedMilliseconds
     """What profiling adds to the mean run."""
     scale: Positive
-    """`latency_ms.mean` / `profiled_latency_ms.mean`: what makes `ms` `scaled_ms`."""
+    """What makes `ms` `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; by a device's clock, which profiling
+    does not slow down, 1, or less where kernels would not fit into the run."""
+    device_ms: Milliseconds | UnsetType = UNSET
+    """How long the device worked in the mean profiled run; only by its own clock."""
     groups: list[TimeGroup]
     """The groups, in natural order or in the user's; then lines of kernels that were fused across groups."""
     overlap_ms: Milliseconds

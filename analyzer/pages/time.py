@@ -93,11 +93,26 @@ _NOTHING = 5e-5
 def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
     told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {_provider(document)}"
     outer = [row for row in rows if not row.level and not row.is_fused and row.ms[0] > 0]
-    whole = document.profiled_latency_ms.mean
+    whole = _whole(document)
     if not outer or not whole:
         return told
     first = max(outer, key=lambda row: row.ms[0])
-    return f"{told}; {short_share(first.ms[0] / whole)} in {shorten(first.group.name or '[root]', _NAME)}"
+    share = short_share(first.ms[0] * _stretch(document) / whole)
+    return f"{told}; {share} in {shorten(first.group.name or '[root]', _NAME)}"
+
+
+def _whole(document: TimeDocument) -> float:
+    """What shares are of: the profiled run; by a device's own clock, which profiling does not slow, the plain one."""
+    return (document.latency_ms if _is_device(document) else document.profiled_latency_ms).mean
+
+
+def _stretch(document: TimeDocument) -> float:
+    return document.scale if _is_device(document) else 1.0
+
+
+def _is_device(document: Timed) -> bool:
+    """Whether a device's own clock timed the kernels."""
+    return document.environment.kernel_clock == "device"
 
 
 _NAME = 40
@@ -180,7 +195,7 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
         far = format_percent(latency.precision)
         yield f"the median of {runs} may be off by {far}: leave --runs out, or wait until nothing else is running"
     match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
-        case "slower":
+        case "slower" if not _is_device(document):
             yield f"profiled runs {_slower(document)}"
         case "faster":
             yield f"profiled runs {_FASTER}"
@@ -192,7 +207,7 @@ _FAR = 0.25
 
 def _slower(document: Timed) -> str:
     told = "take over twice as long:"
-    if document.environment.kernel_clock == "host" and document.provider in _WAITED_FOR:
+    if document.provider in _WAITED_FOR:
         return (
             f"{told} the host waits for each kernel, and the launch is in its time; with cupti-python "
             "(the extra time-gpu) the device's own clock is read"
@@ -272,6 +287,12 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
         f"profiled runs, those of the table, take {short_ms(abs(added))} ms {more}, {share}; "
         f"median ±{format_percent(document.profiled_latency_ms.precision)}"
     )
+    if isinstance(document.device_ms, float):
+        works = document.device_ms * document.scale
+        yield (
+            f"the device works {short_ms(works)} ms of a run, {short_share(works / plain if plain else None)}, by its "
+            "own clock; [overhead] is when it waits to be told what to do"
+        )
 
 
 def _axes(measured: Measured) -> Iterator[str]:
@@ -291,12 +312,16 @@ def _axes(measured: Measured) -> Iterator[str]:
 
 def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Table:
     """Of each group its time beside what it holds; rows of level 0 sum to the profiled run."""
-    whole = document.profiled_latency_ms.mean
-    total = total_group(timing)
+    profiled, plain, total = document.profiled_latency_ms.mean, document.latency_ms.mean, total_group(timing)
+    kernels = profiled - document.overhead_ms
+    is_device, whole = _is_device(document), _whole(document)
 
-    def row(name: str, ms: float, *held: Cell, level: int = 0, stays: bool = False) -> Row:
-        share = ms / whole if whole else None
-        cells = (name, ms, share, ms * document.scale, *(held or (Said(None, ""),) * 5))
+    def row(
+        name: str, ms: float, *held: Cell, level: int = 0, stays: bool = False, rest: bool = False
+    ) -> Row:
+        scaled = plain - kernels * document.scale if rest else ms * document.scale
+        share = (scaled if is_device else ms) / whole if whole else None
+        cells = (name, ms, share, scaled, *(held or (Said(None, ""),) * 5))
         return Row(cells, level, stays=stays)
 
     def held(parameters: int, nbytes: int, error: float | None, kernels: int | None) -> tuple[Cell, ...]:
@@ -321,7 +346,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
         for part, sign in ((balance.ungrouped, 1), (balance.overlap, -1)):
             counts = held(sign * part.parameters, sign * part.bytes, None, None)
             made.append(row(part.group, sign * part.ms, *counts, stays=True))
-    made += [row(name, ms, stays=True) for name, ms in _outside(document)]
+    made += [row(name, ms, stays=True, rest=name == _OVERHEAD) for name, ms in _outside(document)]
     title = title_groups(document.by, document.depth)
     columns = (
         Column(title, Kind.NAME),
@@ -337,14 +362,14 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     sums = held(total.parameters, total.nbytes, None, sum(part.kernels for part in document.groups))
     notes = (
         *_spread(rows),
-        f"ms sum to the mean profiled run, {format_ms(whole)}; scaled ms to the plain one, "
-        f"{format_ms(document.latency_ms.mean)}",
+        f"ms sum to the mean profiled run, {format_ms(profiled)}; scaled ms to the plain one, {format_ms(plain)}"
+        f"{', of which the shares are' if is_device else ''}",
     )
     return Table(
         columns,
         tuple(made),
         title=title,
-        total=("total", whole, 1.0 if whole else None, document.latency_ms.mean, *sums),
+        total=("total", profiled, 1.0 if whole else None, plain, *sums),
         notes=notes,
         is_whole=document.by == "group",
         order=1,
@@ -354,7 +379,10 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
 
 def _outside(measured: Measured) -> tuple[tuple[str, float], ...]:
     """The times that no group has."""
-    return (("[unattributed]", measured.unattributed_ms), ("[overhead]", measured.overhead_ms))
+    return (("[unattributed]", measured.unattributed_ms), (_OVERHEAD, measured.overhead_ms))
+
+
+_OVERHEAD = "[overhead]"
 
 
 def _spread(rows: Sequence[TimeRow]) -> Iterator[str]:
@@ -370,13 +398,14 @@ _SPREADS = 2
 
 def _each(document: TimeDocument) -> Table:
     """The groups one by one, as they were measured."""
+    whole = _whole(document)
     rows = tuple(
         Row(
             (
                 part.group or "[root]",
                 part.ms,
                 part.error_ms,
-                part.share,
+                part.scaled_ms / whole if _is_device(document) and whole else part.share,
                 part.scaled_ms,
                 part.kernels,
                 part.nodes,
@@ -647,7 +676,7 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
             unsettled if document.settings.runs is None else [],
             f"the median is not sure: {_unsettled(document)}",
         ),
-        (slower, f"profiled runs {_slower(document)}"),
+        ([] if _is_device(document) else slower, f"profiled runs {_slower(document)}"),
         (faster, f"profiled runs {_FASTER}"),
     ):
         if found:
@@ -674,7 +703,7 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
     if len(set(lengths(timing))) < FEWEST:
         return Notes((f"growth: unclear, as none is fitted to less than {FEWEST} lengths",))
     longest = format_count(max(lengths(timing)))
-    last = timing.points[-1].profiled.mean
+    last = timing.points[-1].latency.mean if _is_device(document) else timing.points[-1].profiled.mean
     made = [_growth(_row_name(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
     latency = [point.latency.mean for point in timing.points]
     total = _growth("plain run", grow_latency(timing), timing, latency, 0, 0.0)

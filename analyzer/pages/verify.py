@@ -46,6 +46,7 @@ def _sides(document: VerifyDocument) -> Iterator[Fact]:
         exact = ", TF32 off" if each.provider == "cuda" else ""
         yield Fact(said, f"optimization {each.optimization.value} on {each.provider}{exact}{many}")
 
+
 def _answer(document: VerifyDocument) -> str:
     lost = [each for each in document.outputs if each.verdict == "not-compared"]
     if document.same:

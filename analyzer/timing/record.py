@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from analyzer.account.ledger import Group, Grouping, Ledger
-from analyzer.timing.request import Clock, Feed, MeasuringOrder, Optimization, Schedule
+from analyzer.timing.request import CPU, Clock, Feed, MeasuringOrder, Optimization, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,27 @@ class Point:
     """Of the inputs, and why each is as long as it is."""
     macs: int | None = None
     """Multiply-accumulates of a run; None where the work of a node is not known."""
+    clock: Clock = "host"
+    """By which the times of kernels are."""
 
     @property
     def scale(self) -> float:
-        """What a profiled time is multiplied with to be one of a run without profiling."""
+        """What a kernel's time is multiplied with to be one of a run without profiling.
+
+        By the host's clock profiling slows all alike. A device works as fast as without, and waits longer, so that by
+        its own clock times stay what they are; they only have to fit into the run.
+        """
+        kernels = self.profiled.mean - self.overhead_ms
+        if self.clock == "device":
+            return min(1.0, self.latency.mean / kernels) if kernels > 0 else 1.0
         return self.latency.mean / self.profiled.mean if self.profiled.mean else 0.0
+
+    @property
+    def device_ms(self) -> float | None:
+        """How long the device works in a profiled run, by its own clock; None where that was not read."""
+        if self.clock == "host":
+            return None
+        return math.fsum(kernel.ms for kernel in self.kernels if kernel.provider != CPU)
 
 
 @dataclass(frozen=True, slots=True)

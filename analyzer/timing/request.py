@@ -35,6 +35,9 @@ class Optimization(enum.StrEnum):
     ALL = "all"
 
 
+CPU = "CPUExecutionProvider"
+"""The execution provider of the processor, as onnxruntime calls it."""
+
 Clock = Literal["host", "device"]
 """Whose clock a kernel's time is by: the host's, around the call, which waits for a device; or the device's own."""
 

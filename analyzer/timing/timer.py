@@ -145,6 +145,7 @@ class _Task:
             overlap_ms=split.overlap_ms,
             ungrouped=split.ungrouped,
             held_nbytes=run.held_nbytes,
+            clock=reply.kernel_clock,
         )
         _check_sum(point)
         return point

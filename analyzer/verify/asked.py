@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from analyzer.timing.request import Optimization
-from analyzer.timing.running.providers import CPU, short_name
+from analyzer.timing.request import CPU, Optimization
+from analyzer.timing.running.providers import short_name
 from analyzer.verify.prints import Print
 
 

@@ -15,7 +15,8 @@ from analyzer.model.content import Array
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable
 from analyzer.timing.inputs.sizes import Shapes
-from analyzer.timing.running.providers import CPU, short_name
+from analyzer.timing.request import CPU
+from analyzer.timing.running.providers import short_name
 from analyzer.verify.against import Bench, Known, Reading, half_of, is_coded
 from analyzer.verify.agreement import Tolerance, decibel
 from analyzer.verify.asked import PLAIN, Apart, Execution, OptimizedAnswer

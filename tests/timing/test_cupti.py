@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
+from enum import IntEnum
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -16,6 +18,12 @@ from analyzer.timing.running.cupti import Deed, Trace, TraceError, ahead_of, dee
 KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER = 10, 1, 2, 5, 4
 
 
+RUNTIME_CALLS = IntEnum(
+    "Runtime", {"cudaMalloc_v3020": 22, "cudaMemcpyAsync_v3020": 41, "cudaLaunchKernel_v7000": 211}
+)
+DRIVER_CALLS = IntEnum("Driver", {"cuCtxGetCurrent": 304, "cuLaunchKernelEx": 652})
+
+
 class Cupti:
     """Bindings that hand out the given records when they are flushed."""
 
@@ -23,6 +31,8 @@ class Cupti:
         self.ActivityKind = SimpleNamespace(
             CONCURRENT_KERNEL=KERNEL, MEMCPY=MEMCPY, MEMSET=MEMSET, RUNTIME=RUNTIME, DRIVER=DRIVER
         )
+        self.runtime_api_trace_cbid, self.driver_api_trace_cbid = RUNTIME_CALLS, DRIVER_CALLS
+        self.followed: set[int] = set()
         self.records = records
         self.enabled: set[int] = set()
         self.complete: Callable[[list[Any]], None] = lambda _: None
@@ -35,6 +45,11 @@ class Cupti:
 
     def activity_disable(self, kind: int) -> None:
         self.enabled.remove(kind)
+
+    def activity_enable_runtime_api(self, number: int, on: int) -> None:
+        (self.followed.add if on else self.followed.remove)(number)
+
+    activity_enable_driver_api = activity_enable_runtime_api
 
     def activity_flush_all(self, _: int) -> None:
         self.complete(
@@ -73,9 +88,11 @@ def test_what_a_device_did_has_the_call_that_asked_for_it(installed: Callable[[C
     installed(cupti)
     trace = Trace()
 
-    assert cupti.enabled == {KERNEL, MEMCPY, MEMSET, RUNTIME, DRIVER}
+    assert cupti.enabled == {KERNEL, MEMCPY, MEMSET}
+    assert cupti.followed == {41, 211, 652}
     found = trace.end(origin)
     assert not cupti.enabled
+    assert not cupti.followed
     assert [tuple(round(moment) for moment in deed) for deed in found] == [
         (10, 14, 30, 32),
         (20, 23, 33, 34),
@@ -93,9 +110,11 @@ def test_a_device_that_cannot_be_traced_is_told_of(
         Trace()
 
 
-def test_records_that_are_missing_make_no_times() -> None:
-    with pytest.raises(TraceError, match="lost"):
-        deeds([(1, 10, 20), (2, 30, 40)], {1: (5, 6)}, 0)
+def test_what_nobody_asked_for_was_asked_for_in_no_call() -> None:
+    assert deeds([(1, 10_000, 20_000), (2, 30_000, 40_000)], {1: (5_000, 6_000)}, 0) == [
+        Deed(5, 6, 10, 20),
+        Deed(30, math.inf, 30, 40),
+    ]
 
 
 def test_deeds_are_in_the_order_in_which_they_were_asked_for() -> None:

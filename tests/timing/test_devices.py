@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from analyzer.timing.record import TimingSettings
-from analyzer.timing.request import Reply
+from analyzer.timing.request import CPU, Reply
 from analyzer.timing.running import devices
 from analyzer.timing.running.devices import (
     Gpu,
@@ -22,7 +22,6 @@ from analyzer.timing.running.devices import (
     processor_name,
     software,
 )
-from analyzer.timing.running.providers import CPU
 
 CUDA = "CUDAExecutionProvider"
 XEON = """processor\t: 0

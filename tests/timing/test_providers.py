@@ -7,9 +7,9 @@ import re
 import pytest
 
 from analyzer.errors import MissingExtraError, TimingError, UsageError
+from analyzer.timing.request import CPU
 from analyzer.timing.running import providers
 from analyzer.timing.running.providers import (
-    CPU,
     binding_device,
     blocking_environment,
     chain,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -62,8 +63,10 @@ def load_timing(path: Path | str) -> Timing:
 def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
     """The timing that a document describes; its ledger is None."""
     rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
-    points = tuple(_point(row, is_own=told.by == "group") for row in rows)
     environment = told.environment
+    points = tuple(
+        replace(_point(row, is_own=told.by == "group"), clock=environment.kernel_clock) for row in rows
+    )
     return Timing(
         ledger=None,
         path=told.model.path,

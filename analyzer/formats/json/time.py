@@ -106,6 +106,7 @@ def _point(timing: Timing, point: Point) -> Fields:
         "profiled_latency_ms": _latency(point.profiled),
         "profiling_ms": point.profiled.mean - point.latency.mean,
         "scale": point.scale,
+        "device_ms": UNSET if point.device_ms is None else point.device_ms,
         "groups": [_part(part, point, whole) for part in point.parts],
         "overlap_ms": point.overlap_ms,
         "ungrouped_ms": ungrouped.ms,

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from analyzer.process.child import write_frame
 from analyzer.process.memory import forget_peak, limit_growth, own_nbytes, peak_rss
 from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import (
+    CPU,
     JOB,
     LOG,
     REPLY,
@@ -35,11 +36,10 @@ from analyzer.timing.request import (
     dump_answer,
     load_job,
 )
-from analyzer.timing.running.cupti import Trace
+from analyzer.timing.running.cupti import Trace, TraceError
 from analyzer.timing.running.devices import clocks_now, device_name, software
 from analyzer.timing.running.measure import measure, measure_in_turns, profiled_schedule
 from analyzer.timing.running.profile import Profile, read_profile
-from analyzer.timing.running.providers import CPU
 from analyzer.timing.running.session import (
     Session,
     assigned_nodes,
@@ -236,7 +236,12 @@ class Work:
         self.tell(stage if count == 1 else f"{stage} point {number} of {count}")
 
     def _end_profiling(self) -> Profile:
-        """Raise TimingError where the provider did not run the model."""
+        """The profile, with what the device did.
+
+        Raises:
+            TimingError: the provider did not run the model.
+            TraceError: what the device did cannot be told apart.
+        """
         inference = self.session().inference
         deeds = None if self.trace is None else self.trace.end(inference.get_profiling_start_time_ns())
         path = Path(inference.end_profiling())
@@ -247,7 +252,13 @@ class Work:
             path.unlink()
             forget_peak()  # until it was written the profile took three kilobytes for each call of a kernel
         check_used(self.job.request.provider, profile.kernels)
+        if profile.strays > _FEW_STRAYS:
+            raise TraceError(f"{profile.strays:.1%} of what the device did belongs to no kernel")
         return profile
+
+
+_FEW_STRAYS = 0.02
+"""The share of a device's time that may belong to no kernel; with more, its clock does not tell what kernels take."""
 
 
 def _places(times: Sequence[Sequence[int]], warmup: int) -> list[range]:
@@ -356,22 +367,13 @@ def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
         optimized=None if session.optimized is None else str(session.optimized),
         load_ms=work.load_ns / 1e6,
         peak_rss_nbytes=work.peak_nbytes,
-        messages=(*placement_messages(read_log(folder / LOG)), *_strays(profile)),
+        messages=placement_messages(read_log(folder / LOG)),
         device=device_name(*where),
         versions=software(sys.modules["onnxruntime"], *where),
         clocks=clocks,
         assigned=assigned_nodes(session, job.request.provider),
         order=measured.order,
     )
-
-
-def _strays(profile: Profile | None) -> Iterator[str]:
-    """What makes a device's clock doubtful: it worked for more than a little that no kernel had asked for."""
-    if profile is not None and profile.strays > _FEW_STRAYS:
-        yield f"{profile.strays:.1%} of what the device did belongs to no kernel of the profile: it is in [overhead]"
-
-
-_FEW_STRAYS = 0.01
 
 
 def _check_version() -> None:

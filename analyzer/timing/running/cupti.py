@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import math
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -31,6 +33,9 @@ def is_installed() -> bool:
     """Whether there are bindings of CUPTI (`cupti-python`)."""
     return importlib.util.find_spec("cupti") is not None
 
+
+_ASKS = re.compile(r"(?:cuda|cu|cu64)(?:Launch|Memcpy|Memset|GraphLaunch)")
+"""Functions of CUDA's runtime and driver after which a device does something."""
 
 _BUFFER = 32 << 20
 """Bytes of a buffer of records: CUPTI asks for the next one in the course of a run."""
@@ -62,10 +67,25 @@ class Trace:
             kinds = cupti.ActivityKind
             self._on_device = {int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)}
             cupti.activity_register_callbacks(lambda: (_BUFFER, 0), self._take)
-            for kind in (*self._on_device, int(kinds.RUNTIME), int(kinds.DRIVER)):
+            for kind in self._on_device:
                 cupti.activity_enable(kind)
+            self._follow_calls(on=True)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
+
+    def _follow_calls(self, *, on: bool) -> None:
+        """Have calls noted that ask a device for something, and no others, or not any more.
+
+        There are twenty calls for each that does, and to note one takes as long as to make it.
+        """
+        cupti = self._cupti
+        for names, switch in (
+            (cupti.runtime_api_trace_cbid, cupti.activity_enable_runtime_api),
+            (cupti.driver_api_trace_cbid, cupti.activity_enable_driver_api),
+        ):
+            for name, number in names.__members__.items():
+                if _ASKS.match(name):
+                    switch(int(number), int(on))
 
     def _take(self, activities: Iterable[Any]) -> None:
         """Note records, which last for as long as this is called; a thread of CUPTI's does."""
@@ -85,14 +105,15 @@ class Trace:
             origin_ns: when it did, by the clock that onnxruntime has (`InferenceSession.get_profiling_start_time_ns`).
 
         Raises:
-            TraceError: records are missing, or there is no telling how the two clocks go.
+            TraceError: there is no telling how the two clocks go.
         """
         cupti = self._cupti
         try:
             cupti.activity_flush_all(1)
             ahead = ahead_of(cupti.get_timestamp, origin_ns)
-            for kind in (*self._on_device, int(cupti.ActivityKind.RUNTIME), int(cupti.ActivityKind.DRIVER)):
+            for kind in self._on_device:
                 cupti.activity_disable(kind)
+            self._follow_calls(on=False)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
         return deeds(self._works, self._calls, origin_ns + ahead)
@@ -103,15 +124,12 @@ def deeds(
 ) -> list[Deed]:
     """What the device did, each with the call that asked for it; all by one clock, on which a profile began.
 
-    Raises:
-        TraceError: nobody asked for some of it, as records of calls were lost.
+    What nobody is known to have asked for was asked for in no time that a call could have been made in.
     """
     found = []
     for correlation, start, end in works:
-        call = calls.get(correlation)
-        if call is None:
-            raise TraceError("CUPTI lost records")
-        found.append(Deed(*((moment - origin_ns) / 1e3 for moment in (*call, start, end))))
+        asked, told = calls.get(correlation, (start, math.inf))
+        found.append(Deed(*((moment - origin_ns) / 1e3 for moment in (asked, told, start, end))))
     return sorted(found)
 
 

@@ -17,8 +17,8 @@ from types import ModuleType
 
 from analyzer.process.workers import usable_processors
 from analyzer.timing.record import Environment, TimingSettings
-from analyzer.timing.request import Reply
-from analyzer.timing.running.providers import CPU, binding_device
+from analyzer.timing.request import CPU, Reply
+from analyzer.timing.running.providers import binding_device
 
 # All of it is asked by commands that may be absent, fail or never return; what cannot be known is left out.
 

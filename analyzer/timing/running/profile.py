@@ -11,9 +11,8 @@ from typing import Any
 
 from analyzer.errors import TimingError
 from analyzer.model.operators import Kind, named
-from analyzer.timing.request import Clock, Kernel
+from analyzer.timing.request import CPU, Clock, Kernel
 from analyzer.timing.running.cupti import Deed
-from analyzer.timing.running.providers import CPU
 
 # The format is that of Chrome's trace viewer, an event on each line, in the order in which events end. (onnxruntime,
 # core/common/profiler.cc, core/framework/sequential_executor.cc, core/common/gpu_profiler_common.h)

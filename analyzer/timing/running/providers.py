@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import MissingExtraError, TimingError, UsageError
-
-CPU = "CPUExecutionProvider"
+from analyzer.timing.request import CPU
 
 _SUFFIX = "ExecutionProvider"
 _CUDA = (
