@@ -92,6 +92,7 @@ OPTIONAL = frozenset(
         "first_node",
         "macs",
         "nodes_without_macs",
+        "device_ms",
         "macs_per_second",
         "sequence",
     }

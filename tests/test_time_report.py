@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import timings
 
+from analyzer.documents.saved.timing import load_timing
 from analyzer.formats import render_report
 from analyzer.formats.json import render_json, to_document
 from analyzer.formats.options import RenderOptions
@@ -323,3 +324,61 @@ def test_without_a_clear_difference_the_comparison_says_so(tmp_path: Path) -> No
     timing = timings.make_timing(tmp_path)
 
     assert "as fast: 8.00 ms a run; no group differs clearly" in render_text(compare_timings(timing, timing))
+
+
+# a device's own clock
+
+
+def by_device(timing: Timing, *, plain: float = 8.0) -> Timing:
+    """The same, of kernels that a GPU timed, which profiling did not slow down."""
+    point = timing.points[0]
+    kernels = (
+        KernelTime("embed", "Gather", "CUDAExecutionProvider", 7.0, ("embeddings",), "name:same", 1),
+        KernelTime("shape", "Shape", "CPUExecutionProvider", 0.5, ("embeddings",), "name:same", 1),
+    )
+    overhead = 20.0 - (point.profiled.mean - point.overhead_ms)
+    point = replace(
+        point,
+        latency=timings.latency(plain),
+        profiled=timings.latency(20.0),
+        overhead_ms=overhead,
+        kernels=kernels,
+        clock="device",
+    )
+    environment = replace(timing.environment, kernel_clock="device", device="A GPU")
+    return replace(timing, points=(point,), environment=environment)
+
+
+@pytest.mark.parametrize(("plain", "scale"), [(9.0, 1.0), (4.0, 4.0 / 8.225)])
+def test_times_by_a_device_s_clock_stay_as_they_are_where_they_fit_into_a_plain_run(
+    tmp_path: Path, plain: float, scale: float
+) -> None:
+    document = to_document(by_device(timings.make_timing(tmp_path), plain=plain))
+
+    assert document["scale"] == pytest.approx(scale)
+    assert document["device_ms"] == 7.0
+    assert summed(document) == pytest.approx(20.0)
+    assert [group["scaled_ms"] for group in document["groups"]] == pytest.approx(
+        [group["ms"] * scale for group in document["groups"]]
+    )
+
+
+def test_shares_by_a_device_s_clock_are_those_of_a_plain_run(tmp_path: Path) -> None:
+    timing = by_device(timings.make_timing(tmp_path), plain=10.0)
+
+    text = render_text(timing)
+
+    assert "the device works 7.00 ms of a run, 70.0 %, by its own clock" in text
+    assert "over twice as long" not in text
+    table = text[text.index("scope, depth") : text.index("\ntotal")].splitlines()[1:]
+    shares = {line.split("  ")[0]: float(line.partition(" %")[0].split()[-1]) for line in table}
+    assert math.fsum(shares.values()) == pytest.approx(100, abs=0.6)
+    assert shares["[overhead]"] == pytest.approx(100 - 82.25, abs=0.1)
+
+
+def test_a_report_by_a_device_s_clock_is_read_back_as_it_was(tmp_path: Path) -> None:
+    timing = by_device(timings.make_timing(tmp_path))
+    path = tmp_path / "report.json"
+    path.write_text(render_json(timing), encoding="utf-8")
+
+    assert to_document(load_timing(path)) == to_document(timing)

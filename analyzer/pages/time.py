@@ -703,7 +703,8 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
     if len(set(lengths(timing))) < FEWEST:
         return Notes((f"growth: unclear, as none is fitted to less than {FEWEST} lengths",))
     longest = format_count(max(lengths(timing)))
-    last = timing.points[-1].latency.mean if _is_device(document) else timing.points[-1].profiled.mean
+    point = timing.points[-1]
+    last = point.latency.mean / point.scale if _is_device(document) else point.profiled.mean
     made = [_growth(_row_name(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
     latency = [point.latency.mean for point in timing.points]
     total = _growth("plain run", grow_latency(timing), timing, latency, 0, 0.0)

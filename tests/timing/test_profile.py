@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,23 @@ def test_times_sum_up_to_no_more_than_the_run(tmp_path: Path) -> None:
     )
 
     assert sum(times(found).values()) <= 45 + 2
+
+
+def test_a_run_of_resnet_50_on_an_h200_has_the_device_s_time_in_its_nodes() -> None:
+    """A profile of onnxruntime-gpu 1.31.1 and what CUPTI 13.0 told of the same run: 229 deeds for 118 nodes."""
+    place = Path(__file__).parent
+    deeds = [Deed(*row) for row in json.loads((place / "cuda_deeds.json").read_text(encoding="utf-8"))]
+    found = read_profile(place / "cuda_traced.json", deeds)
+    ((*took,),) = found.runs
+
+    assert found.strays == 0
+    assert len(deeds) == 229
+    assert math.fsum(took) == pytest.approx(math.fsum(deed.end - deed.start for deed in deeds), abs=0.01)
+    assert math.fsum(took) == pytest.approx(804.8, abs=0.1)
+    assert all(
+        time > 0
+        for time, kernel in zip(took, found.kernels, strict=True)
+        if kernel.op_type in {"Conv", "Gemm"}
+    )
+    slowest = max(zip(took, found.kernels, strict=True), key=lambda row: row[0])[1]
+    assert slowest.op_type == "Conv"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -33,9 +32,6 @@ def is_installed() -> bool:
     """Whether there are bindings of CUPTI (`cupti-python`)."""
     return importlib.util.find_spec("cupti") is not None
 
-
-_ASKS = re.compile(r"(?:cuda|cu|cu64)(?:Launch|Memcpy|Memset|GraphLaunch)")
-"""Functions of CUDA's runtime and driver after which a device does something."""
 
 _BUFFER = 32 << 20
 """Bytes of a buffer of records: CUPTI asks for the next one in the course of a run."""
@@ -67,25 +63,13 @@ class Trace:
             kinds = cupti.ActivityKind
             self._on_device = {int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)}
             cupti.activity_register_callbacks(lambda: (_BUFFER, 0), self._take)
-            for kind in self._on_device:
+            # Calls of all kinds: the records of those alone that ask a device for something would do, but CUPTI 13.0
+            # gave none where only these were enabled, and runs became no faster.
+            self._followed = (*self._on_device, int(kinds.RUNTIME), int(kinds.DRIVER))
+            for kind in self._followed:
                 cupti.activity_enable(kind)
-            self._follow_calls(on=True)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
-
-    def _follow_calls(self, *, on: bool) -> None:
-        """Have calls noted that ask a device for something, and no others, or not any more.
-
-        There are twenty calls for each that does, and to note one takes as long as to make it.
-        """
-        cupti = self._cupti
-        for names, switch in (
-            (cupti.runtime_api_trace_cbid, cupti.activity_enable_runtime_api),
-            (cupti.driver_api_trace_cbid, cupti.activity_enable_driver_api),
-        ):
-            for name, number in names.__members__.items():
-                if _ASKS.match(name):
-                    switch(int(number), int(on))
 
     def _take(self, activities: Iterable[Any]) -> None:
         """Note records, which last for as long as this is called; a thread of CUPTI's does."""
@@ -111,9 +95,8 @@ class Trace:
         try:
             cupti.activity_flush_all(1)
             ahead = ahead_of(cupti.get_timestamp, origin_ns)
-            for kind in self._on_device:
+            for kind in self._followed:
                 cupti.activity_disable(kind)
-            self._follow_calls(on=False)
         except Exception as error:
             raise TraceError(f"{type(error).__name__}: {error}") from error
         return deeds(self._works, self._calls, origin_ns + ahead)
