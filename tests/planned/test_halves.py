@@ -100,3 +100,19 @@ def test_a_cast_that_a_converter_has_put_behind_all_other_nodes(tmp_path: Path) 
 
     assert needed.peak is not None
     assert needed.peak.lives == tuple(node.live for node in ran)
+
+
+def test_a_gpu_computes_in_float16_and_packs_nothing(tmp_path: Path) -> None:
+    text = TEXT.replace("OPSET", "17").replace("BODY", "a = MatMul(x, w) c = Add(a, b) y = Relu(c)")
+    path = save(tmp_path, text_model(text, WEIGHTS))
+
+    with open_account(path, on_gpu=True) as account:
+        planned = [account.program.steps[index].op_type for index in account.plan.order]
+        needed = account.needed({"n": 3})
+
+    assert planned == ["MatMul", "Add", "Relu"]
+    lines = {line.line: line.value for line in needed.lines}
+    assert "prepacked weights" not in lines
+    assert lines["weights, copied"] == sum(array.nbytes for array in WEIGHTS.values())
+    assert needed.peak is not None
+    assert needed.peak.nbytes == 2 * 3 * 4 * 2

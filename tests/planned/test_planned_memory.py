@@ -64,7 +64,12 @@ def test_the_lines_of_a_small_model(model: Path) -> None:
 def test_what_is_not_modelled_has_a_line_and_no_number(model: Path) -> None:
     answer = answer_memory(audit_model(model), Asked(is_gpu=True))
     unknown = {line.line: line for line in answer.needed.lines if line.value is None}
-    assert set(unknown) == {"scratch of kernels", "growth of the arena", "context and workspaces of the GPU"}
+    assert set(unknown) == {
+        "scratch of kernels",
+        "growth of the arena",
+        "prepacked weights",
+        "context and workspaces of the GPU",
+    }
     assert all(
         line.note.startswith("not modelled") and line.basis is Basis.MODELLED for line in unknown.values()
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from analyzer.cost.memory.inference import Inference
-from analyzer.cost.memory.packing import Packed, pack
+from analyzer.cost.memory.packing import NOT_PACKED, Packed, pack
 from analyzer.cost.memory.planner import Buffer, Plan, live_nbytes, peak_at
 from analyzer.cost.memory.polynomials import Polynomial, fit_size, sample_points
 from analyzer.cost.memory.steps import Program, Step
@@ -113,11 +113,13 @@ class Account:
     """What tells sizes that inference does not; None of a graph that onnxruntime made."""
     untold: int = 0
     """Nodes that read FLOAT16 of which nobody knows whether they have a kernel for it."""
+    on_gpu: bool = False
+    """Whether kernels are a GPU's, of which nobody knows what they pack."""
     packed: Packed = field(init=False)
     makers: Mapping[str, Step] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.packed = pack(self.described)
+        self.packed = NOT_PACKED if self.on_gpu else pack(self.described)
         self.makers = {name: step for step in reversed(self.program.steps) for name in step.outputs}
 
     @property
@@ -185,7 +187,8 @@ class Account:
         for is_external, line in WEIGHTS:
             if stored[is_external]:
                 yield _constant(line, stored[is_external], Basis.EXACT)
-        yield _constant("prepacked weights", self.packed.exact, Basis.EXACT)
+        if not self.on_gpu:
+            yield _constant("prepacked weights", self.packed.exact, Basis.EXACT)
         if self.packed.modelled:
             note = "as measured on a processor with VNNI instructions"
             yield _constant(

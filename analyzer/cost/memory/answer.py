@@ -39,7 +39,7 @@ class Asked:
     """Of optimizations, one of `LEVELS`, for the graph that onnxruntime makes; None: the file as it stands."""
 
     is_gpu: bool = False
-    """Whether the memory is a GPU's, whose provider takes more than is modelled."""
+    """Whether the memory is a GPU's: kernels are its own then, and its provider takes more than is modelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     if larger := _too_large(ledger.model):
         return _unplanned(ledger.model, axes, asked, larger)
     walked = walk_values(ledger.model, axes) if asked.level is None else None
-    with open_account(path, level=asked.level, walked=walked) as account:
+    with open_account(path, level=asked.level, walked=walked, on_gpu=asked.is_gpu) as account:
         needed = account.needed(sizes, formulas=True)
         needed = replace(needed, lines=(*needed.lines, *_of_provider(asked)))
         fits: tuple[Fit, ...] = ()
@@ -113,6 +113,8 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
 
 def _of_provider(asked: Asked) -> Iterator[Item]:
     if asked.is_gpu:
+        note = "not modelled: copies that a GPU's kernels make of their weights, in another order or type"
+        yield Item("prepacked weights", None, Basis.MODELLED, note=note)
         note = "not modelled: what the provider of a GPU takes for its context, its libraries and their workspaces"
         yield Item("context and workspaces of the GPU", None, Basis.MODELLED, note=note)
 

@@ -33,6 +33,7 @@ def open_account(
     version: str = NEWEST,
     by_priority: bool = False,
     walked: Walked | None = None,
+    on_gpu: bool = False,
 ) -> Iterator[Account]:
     """Plan the memory of a file, of which any number of sizes may be asked for as long as the context lasts.
 
@@ -43,6 +44,8 @@ def open_account(
         version: of onnxruntime, whose kernels' table is taken.
         by_priority: whether it runs what is ready by priority, which is not its default.
         walked: what tells sizes of the file as it stands that inference does not; not for a graph of a level.
+        on_gpu: kernels are a GPU's, which compute in FLOAT16 what is stored in it, and pack no weights as the
+            processor's do.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
@@ -52,7 +55,13 @@ def open_account(
     if level is not None:
         with open_optimized(path, LEVELS[level]) as inference:
             program = as_it_stands(inference.described)
-            yield Account(inference, program, plan_buffers(program, order(program.steps), reuses))
+            yield Account(inference, program, plan_buffers(program, order(program.steps), reuses), on_gpu=on_gpu)
+        return
+    if on_gpu:
+        with open_inference(path) as inference:
+            program = as_loaded(inference.described)
+            plan = plan_buffers(program, order(program.steps), reuses)
+            yield Account(inference, program, plan, walked, on_gpu=True)
         return
     halves = halves_of(version)
     with open_inference(path, halves=halves.own) as inference:

@@ -46,6 +46,9 @@ class Packed:
     """Operators that read stored weights and may copy them, of which nothing is known."""
 
 
+NOT_PACKED = Packed(0, 0, frozenset(), ())
+
+
 def pack(described: Described) -> Packed:
     """Return what the kernels of a graph's nodes copy."""
     exact = modelled = 0
