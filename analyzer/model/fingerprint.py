@@ -8,6 +8,7 @@ carried change nothing, and what any node does, or reads, changes all that comes
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import heapq
 from collections import defaultdict
@@ -75,12 +76,23 @@ def take_fingerprint(
 
 
 def _digest(*parts: object) -> bytes:
-    hasher = hashlib.blake2b(digest_size=_SIZE)
-    for part in parts:
-        content = part if isinstance(part, bytes) else str(part).encode("utf-8", "backslashreplace")
-        hasher.update(len(content).to_bytes(8, "little"))
-        hasher.update(content)
-    return hasher.digest()
+    return hashlib.blake2b(b"".join(map(_framed, parts)), digest_size=_SIZE).digest()
+
+
+def _framed(part: object) -> bytes:
+    """With its length before it, so that no two lists of parts are the same bytes."""
+    content = part if isinstance(part, bytes) else str(part).encode("utf-8", "backslashreplace")
+    return len(content).to_bytes(8, "little") + content
+
+
+_FIRST = _framed(0)
+"""Behind a node's digest, that of its first output."""
+
+
+@functools.cache
+def _beginning(domain: str, op_type: str) -> bytes:
+    """How the parts of a node begin that has no attributes."""
+    return b"".join(map(_framed, ("" if domain == "ai.onnx" else domain, op_type, "reads")))
 
 
 def _join(digests: Iterable[bytes]) -> str:
@@ -150,7 +162,10 @@ class _Walk:
             outputs = [operands[0]]
         else:
             digest = self._compute(node, operands, settings, depth)
-            outputs = [_digest(digest, index) for index in range(len(node.outputs))]
+            if len(node.outputs) == 1:
+                outputs = [hashlib.blake2b(_framed(digest) + _FIRST, digest_size=_SIZE).digest()]
+            else:
+                outputs = [_digest(digest, index) for index in range(len(node.outputs))]
             scope = self.scopes.get(node.place)
             if scope is not None:
                 self.found.setdefault(scope, set()).add(digest)
@@ -175,15 +190,20 @@ class _Walk:
     def _compute(
         self, node: Node, operands: Sequence[bytes], settings: Mapping[str, object], depth: int
     ) -> bytes:
+        place = node.place
+        carried, nested = self.wiring.carried.get(place, ()), self.wiring.nested.get(place, ())
+        if not (node.integers or node.settings or carried or nested):
+            parts = b"".join((_beginning(node.domain, node.op_type), *map(_framed, operands)))
+            return hashlib.blake2b(parts, digest_size=_SIZE).digest()
         domain = "" if node.domain == "ai.onnx" else node.domain
         told = {
             name: _resolve(value, settings)
             for name, value in (*node.integers.items(), *node.settings.items())
         }
         words: list[object] = [domain, node.op_type, *(f"{name}={told[name]!r}" for name in sorted(told))]
-        for tensor in self.wiring.carried.get(node.place, ()):
+        for tensor in carried:
             words += [tensor.name.rpartition(".")[2], self._of(tensor)]
-        for body in self.wiring.nested.get(node.place, ()):
+        for body in nested:
             if depth >= _DEEPEST:
                 self.is_lost = True
                 break
