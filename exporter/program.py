@@ -250,7 +250,7 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
 
 
 def _holds_tables(target: Any) -> bool:
-    return _operator(target).startswith(_WITH_TABLES)
+    return operator_name(target).startswith(_WITH_TABLES)
 
 
 @dataclass(slots=True)
@@ -317,6 +317,11 @@ _FILLED: Mapping[str, Any] = {
     "new_full": lambda args: args[2] if len(args) > 2 else None,
 }
 """Operators that take of their first input its shape and type alone, and what they fill it with."""
+
+SHAPED = frozenset(
+    {*_FILLED, "empty_like", "new_empty", "rand_like", "randn_like", "sym_numel", "sym_size", "sym_stride"}
+)
+"""Operators that take of their first input its shape and type alone."""
 
 
 class _Walk:
@@ -413,7 +418,7 @@ class _Walk:
             return None
         if schema is None and not is_item:
             return None  # bodies of loops and conditions: nothing is known of them
-        name = _operator(target)
+        name = operator_name(target)
         if name in _CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
             return None
         written = _written(node, schema) if schema is not None and schema.is_mutable else []
@@ -439,7 +444,7 @@ class _Walk:
 
     def _fill(self, node: fx.Node) -> _Known | None:
         """What has an input's shape and nothing else of it: zeros, ones or one number, where the shape is fixed."""
-        name, shaped = _operator(node.target), node.meta.get("val")
+        name, shaped = operator_name(node.target), node.meta.get("val")
         filled = _FILLED.get(name)
         if filled is None or not isinstance(shaped, torch.Tensor):
             return None
@@ -531,7 +536,7 @@ class _Walk:
         """Note for what a node reads that it does."""
         if node.op not in ("call_function", "output"):
             return
-        name = "output" if node.op == "output" else _operator(node.target)
+        name = "output" if node.op == "output" else operator_name(node.target)
         if name in _CHECKS:
             return
         found = self.known.get(node)
@@ -589,7 +594,8 @@ def _module(node: fx.Node) -> str:
     return _AGAIN.sub("", next(reversed(stack.values()))[0]) if stack else ""
 
 
-def _operator(target: Any) -> str:
+def operator_name(target: Any) -> str:
+    """What PyTorch calls the operator of a node, without its namespace and overload."""
     schema = getattr(target, "_schema", None)
     name = getattr(target, "__name__", str(target)) if schema is None else schema.name.rpartition("::")[2]
     return str(name)

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from analyzer.manifest import Manifest, Unreached
 from exporter.inputs import ExampleInputs, forward_names
-from exporter.program import Program, evaluate_program, merge_programs
+from exporter.program import SHAPED, Program, evaluate_program, merge_programs, operator_name
 from exporter.quiet import quiet
 
 # what is read
@@ -71,11 +71,20 @@ def _reached_placeholders(graph: fx.Graph) -> set[str]:
     written = _writers(graph)
     while pending:
         node = pending.pop()
-        for source in (*node.all_input_nodes, *written.get(node, ())):
+        for source in (*_sources(node), *written.get(node, ())):
             if source not in seen:
                 seen.add(source)
                 pending.append(source)
     return {node.name for node in seen if node.op == "placeholder"}
+
+
+def _sources(node: fx.Node) -> Sequence[fx.Node]:
+    """What the values of a node depend on: not what it only takes a shape and a type of, as `zeros_like` does."""
+    sources = node.all_input_nodes
+    if operator_name(node.target) not in SHAPED or not node.args:
+        return sources
+    rest = (*node.args[1:], *node.kwargs.values())
+    return [source for source in sources if source is not node.args[0] or source in rest]
 
 
 def _writers(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:

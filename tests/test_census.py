@@ -331,6 +331,40 @@ def test_exported_program_shows_what_is_written_into_what_it_returns():
     assert [p.name for p in manifest.parameters if not p.read] == ["idle.weight", "idle.bias"]
 
 
+class Shaped(torch.nn.Module):
+    """Of some values only the shape is read, also where others are written into what has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = torch.nn.Linear(3, 5)
+        self.key = torch.nn.Linear(3, 5)
+        self.value = torch.nn.Linear(3, 5)
+        self.fill = torch.nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        context = torch.zeros_like(self.query(x))
+        written = torch.ones_like(self.key(x))
+        written[:, 0] = self.value(x)[:, 0]
+        return context + written + torch.ones_like(x[:, :1]) * self.fill
+
+
+def test_a_parameter_of_which_only_a_shape_comes_is_not_read():
+    batch = torch.export.Dim("batch")
+    program = torch.export.export(Shaped().eval(), (torch.randn(2, 3),), dynamic_shapes=({0: batch},))
+
+    manifest = with_reads(take_census(Shaped()), reads_of_program(program))
+
+    assert {parameter.name: parameter.read for parameter in manifest.parameters} == {
+        "query.weight": False,
+        "query.bias": False,
+        "key.weight": False,
+        "key.bias": False,
+        "value.weight": True,
+        "value.bias": True,
+        "fill": True,
+    }
+
+
 def test_function_calls_show_the_same_parameters_and_buffers(corners):
     reads = reads_of_calls(corners, (torch.ones(2, 3, dtype=torch.long),), {})
 
