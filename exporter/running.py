@@ -597,6 +597,7 @@ class RunningModule:
         is_pieces = precision == "double" and self._is_large
         dtype = torch.float64 if is_pieces else dtype
         widened = Widened(model) if is_pieces else contextlib.nullcontext()
+        shaken = _ShakenChoices() if precision == "double" else contextlib.nullcontext()
         args, kwargs = list(self._made.args), dict(self._made.kwargs)
         for at, leaf in enumerate(self._leaves):
             name = self._names.get(at)
@@ -610,12 +611,42 @@ class RunningModule:
             elif leaf.position is None:
                 del kwargs[leaf.name]  # the file does without it, so it is left to forward
         try:
-            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened:
+            with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened, shaken:
                 return model(*args, **kwargs)
         except StoppedError:
             raise
         except Exception as error:
             raise ExportError(f"{type(model).__name__}: forward fails: {first_line(error)}") from error
+
+
+class _ShakenChoices(TorchFunctionMode):
+    """Moves what is chosen by, such as scores, by what rounding in single precision may move it by.
+
+    Which of several values is the largest is rounding where they are as good as equal, and which of equal ones is taken
+    is left to each library: PyTorch says nothing of it, ONNX takes the first. So what depends on such a choice differs
+    between single and double precision, which tells what rounding leaves.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in _CHOOSING and args and isinstance(args[0], torch.Tensor):
+            with torch._C.DisableTorchFunction():
+                args = (_shake(args[0]), *args[1:])
+        return func(*args, **(kwargs or {}))
+
+
+_CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "max", "min", "mode", "sort", "topk"})
+"""Functions that tell places of values, by their order."""
+
+_SHAKEN = 4 * torch.finfo(torch.float32).eps
+"""By how much scores are moved, beside their root mean square."""
+
+
+def _shake(scores: torch.Tensor) -> torch.Tensor:
+    if not scores.is_floating_point() or scores.numel() < 2:
+        return scores
+    finite = torch.where(scores.isfinite(), scores, 0)
+    noise = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
+    return scores + (_SHAKEN * finite.square().mean().sqrt() * noise).to(scores.dtype)
 
 
 class _RoundedValues(TorchFunctionMode):

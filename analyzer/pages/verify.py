@@ -65,6 +65,12 @@ def _answer(document: VerifyDocument) -> str:
         return (
             f"NOT COMPARED: {format_many(len(lost), 'output')} by other operators; run them, without --static"
         )
+    if lost and all(each.noise_db is not None for each in lost):
+        many = format_many(len(lost), "output")
+        return (
+            f"NOT COMPARED: {many} of which rounding alone makes anything, as where what is chosen by is nearly "
+            "equal; give other inputs with --input"
+        )
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
 
 

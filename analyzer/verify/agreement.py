@@ -66,15 +66,16 @@ def compare_values(
     a, b = a[finite], b[finite]
     error = float(np.abs(a - b).max(initial=0.0))
     scale = float(np.sqrt(np.mean(a * a))) if a.size else 0.0
-    noise = _noise(ours, others, tolerance.noise(scale, depth, ours.dtype.itemsize))
+    least = tolerance.noise(scale, depth, ours.dtype.itemsize)
+    noise = _noise(ours, others, least)
     off = float(np.sqrt(np.mean((a - b) ** 2))) if a.size else 0.0
-    is_same = off <= tolerance.margin * noise + 2 * kernels
-    return Agreement(
-        error,
-        decibel(scale, off),
-        decibel(scale, max(noise, kernels)),
-        Verdict.SAME if is_same else Verdict.DIFFERS,
-    )
+    if off > tolerance.margin * noise + 2 * kernels:
+        verdict = Verdict.DIFFERS
+    elif off > tolerance.margin * least + 2 * kernels and tolerance.margin * noise >= scale:
+        verdict = Verdict.NOT_COMPARED  # rounding alone may make anything of it, so that it tells nothing
+    else:
+        verdict = Verdict.SAME
+    return Agreement(error, decibel(scale, off), decibel(scale, max(noise, kernels)), verdict)
 
 
 def _whole(ours: Array, theirs: Array) -> Agreement:

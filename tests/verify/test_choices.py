@@ -83,6 +83,24 @@ class Detector(nn.Module):
         return best.values, self.boxes(x).gather(1, best.indices[..., None].expand(-1, -1, 4))
 
 
+class Tied(nn.Module):
+    '''The best of many scores, which are equal but for rounding.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(8)
+        self.scores, self.boxes = nn.Linear(6, 1), nn.Linear(6, 4)
+        self.scores.weight.data *= 1e-8
+
+    def forward(self, x):
+        best = self.scores(x).squeeze(-1).topk(5).indices
+        return self.boxes(x).gather(1, best[..., None].expand(-1, -1, 4))
+
+
+def tied():
+    return Tied().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
+
+
 def detector():
     return Detector().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
 
@@ -208,6 +226,28 @@ def test_scores_next_to_nothing_are_chosen_by_as_they_are(
 
     assert (code, document["same"]) == (0, True)
     assert not [line for line in document["uncovered"] if "other results" in line]
+
+
+@pytest.mark.time
+@pytest.mark.export
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_what_is_chosen_among_equals_is_not_judged(
+    exported: Path, monkeypatch: pytest.MonkeyPatch, factor: float
+) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "tied", "dynamo"))
+    weight = next(each for each in model.graph.initializer if sorted(each.dims) == [4, 6])
+    weight.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(weight) * np.float32(factor), weight.name))
+    path = exported / f"tied-{factor}" / "model.onnx"
+    path.parent.mkdir()
+    onnx.save(model, path)
+
+    code, document = verify(path, "--against", "choosing_nets:tied")
+
+    assert (code, document["same"]) == (2, False)
+    assert document["outputs"][0]["verdict"] == "not-compared"
+    said = run_here("verify", path, "--against", "choosing_nets:tied").stdout
+    assert "NOT COMPARED: 1 output of which rounding alone makes anything" in " ".join(said.split())
 
 
 @pytest.mark.time

@@ -55,7 +55,9 @@ def open_account(
     if level is not None:
         with open_optimized(path, LEVELS[level]) as inference:
             program = as_it_stands(inference.described)
-            yield Account(inference, program, plan_buffers(program, order(program.steps), reuses), on_gpu=on_gpu)
+            yield Account(
+                inference, program, plan_buffers(program, order(program.steps), reuses), on_gpu=on_gpu
+            )
         return
     if on_gpu:
         with open_inference(path) as inference:
