@@ -470,6 +470,32 @@ def test_a_gpu_is_timed_by_two_processes(folder: Path, monkeypatch: pytest.Monke
     assert reply.optimized is not None
 
 
+@pytest.mark.parametrize("start", ["raise TraceError('busy')", "import os; os.abort()"])
+def test_kernels_are_timed_by_the_host_where_cupti_does_not_trace(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, start: str
+) -> None:
+    seen = []
+    monkeypatch.setattr(apart, "binding_device", lambda provider: "cpu")
+    monkeypatch.setattr(apart, "blocking_environment", lambda provider: {"CUDA_LAUNCH_BLOCKING": "1"})
+    monkeypatch.setattr(apart, "has_cupti", lambda: True)
+    monkeypatch.setattr(apart, "dump_job", lambda job, dump=apart.dump_job: seen.append(job) or dump(job))
+    refuses = (
+        "from analyzer.timing.running import child; from analyzer.timing.running.cupti import TraceError\n"
+        f"def trace():\n    {start}\n"
+        "child.Trace = trace; child.serve({folder!r})"
+    )
+    monkeypatch.setattr(apart, "_START", refuses)
+    reply = run_apart(request(folder, RELU, X), Limits())
+
+    assert [(job.plain, job.profiled, job.traced) for job in seen] == [
+        (True, False, False),
+        (False, True, True),
+        (False, True, False),
+    ]
+    assert reply.kernel_clock == "host"
+    assert any("CUPTI does not trace this device" in message for message in reply.messages)
+
+
 def test_two_replies_are_joined_measurement_by_measurement() -> None:
     plain = Reply((Run((1,), (), ()),), (), ("CUDA",), None, 5.0, 6, ("a", "b"))
     kernel = Kernel("k", "Add", "CUDA")

@@ -342,11 +342,11 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     # are timed in a process of their own.
     plain = _run(replace(job, profiled=False), limits, deadline, tell, {})
     profiling = replace(job, plain=False)
-    if job.device == "cuda" and has_cupti():
+    if job.device is not None and has_cupti():
         try:
             profiled = _run(replace(profiling, traced=True), limits, deadline, tell, {})
             return _warned(_join(plain, profiled), unwatched)
-        except TraceError as error:
+        except (TraceError, TimingError) as error:  # the model runs, as the other process has shown
             why = (f"kernels are timed by the host, as CUPTI does not trace this device: {error}",)
             plain = replace(plain, messages=(*plain.messages, *why))
     profiled = _run(profiling, limits, deadline, tell, blocking)
