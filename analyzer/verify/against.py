@@ -243,7 +243,11 @@ class Bench:
             inputs=tuple(self.fed),
             costs=costs,
             drift_db=drift,
-            uncovered=(*notes, *self.uncovered(), *(f"a run that failed: {each}" for each in self.failed)),
+            uncovered=(
+                *notes,
+                *self.uncovered(),
+                *(f"a run that failed: {each}" for each in dict.fromkeys(self.failed)),
+            ),
             stamp=stamp,
         )
 
