@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -65,18 +66,25 @@ def render(cells: Sequence[Cell]) -> Iterable[str]:
     yield ""
     yield f"{len({cell.file for cell in ran})} files; onnxruntime does not run {len(lost)}."
     yield ""
+    unknown = Counter(file.partition("/")[0] for file in {cell.file for cell in ran if cell.equal is None})
+    for name, count in sorted(unknown.items()):
+        yield f"Of {name} {count} file{'s' * (count != 1)} have buffers whose sizes nobody knows before the run."
+    if not any(cell.equal is not None and not cell.is_equal for cell in ran):
+        return
+    yield ""
     yield "Where not equal, at the first sizes:"
     yield ""
     yield "| File | Planned | Nodes equal | Peak planned | Peak asked for | First difference |"
     yield "|---|---|---:|---:|---:|---|"
     seen = set()
     for cell in ran:
-        if cell.is_equal or (cell.file, cell.way) in seen:
+        if cell.is_equal or cell.equal is None or (cell.file, cell.way) in seen:
             continue
         seen.add((cell.file, cell.way))
-        equal = "-" if cell.equal is None else f"{cell.equal} of {cell.nodes}"
-        planned = "-" if cell.planned is None else f"{cell.planned:,}"
-        yield f"| {cell.file} | {cell.way} | {equal} | {planned} | {cell.asked or 0:,} | {cell.first} |"
+        yield (
+            f"| {cell.file} | {cell.way} | {cell.equal} of {cell.nodes} | {cell.planned:,} | {cell.asked or 0:,} "
+            f"| {cell.first} |"
+        )
 
 
 if __name__ == "__main__":
