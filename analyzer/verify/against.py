@@ -702,10 +702,9 @@ class Bench:
             if wrong:
                 module = _path(each.module)
                 held = self.known.suspects[wrong[0]]
-                told = Difference(
-                    module, wrong[0], said or module, "weight", f"{wrong[0]} of {self.there}", held
-                )
-                return First(module, said or module, f"{wrong[0]}: {held}"), told
+                reads = self._reader_of(wrong[0]) or said or module
+                told = Difference(module, wrong[0], reads, "weight", f"{wrong[0]} of {self.there}", held)
+                return First(module, reads, f"{wrong[0]}: {held}"), told
         stranger = self._stranger(passed, parted)
         if stranger is not None:
             name, where = stranger
@@ -747,6 +746,11 @@ class Bench:
             told = Difference(module, None, said or module, kind, wanted, held)
             return First(module, said or module, f"{held}, and {wanted} in {self.there}"), told
         return First(module, said or module, reason), None
+
+    def _reader_of(self, parameter: str) -> str:
+        """The first node that reads a tensor that holds a parameter, or has its name; "" where none does."""
+        names = {parameter, *self.known.held.get(parameter, ())}
+        return next((name_node(node) for node in self.graph.nodes if not names.isdisjoint(node.inputs)), "")
 
     def _is_in_place(self, call: Call, node: Node, passed: Pass, parted: Parted) -> bool:
         """Whether a product stands for that of a call: it is given what the call is, and makes as much.
