@@ -59,6 +59,28 @@ def factory():
     return Network().eval(), (torch.randn(2, 3, 14, 14),)
 """
 
+NORMED = """
+import torch
+
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(16) + 0.5)
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-8)
+
+class Network(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.norm, self.head = torch.nn.Linear(16, 16), Norm(), torch.nn.Linear(16, 3)
+    def forward(self, x):
+        return self.head(self.norm(self.body(x) * 1e-4))
+
+def factory():
+    torch.manual_seed(0)
+    return Network().eval(), (torch.randn(4, 16),)
+"""
+
 
 @pytest.mark.parametrize(
     ("name", "source", "module", "reason"),
@@ -70,6 +92,7 @@ def factory():
             "reduction none: the last value stays, and reduction mean in PyTorch",
         ),
         ("pooled", POOLED, "pool", "no divisor_override, and divisor_override 4 in PyTorch"),
+        ("normed", NORMED, "norm", "nothing: it is left out, and Add in PyTorch"),
     ],
 )
 def test_what_the_exporter_writes_wrong_is_told_with_its_module_and_cause(
