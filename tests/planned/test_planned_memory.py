@@ -20,6 +20,7 @@ from analyzer.cost.memory.judged import parse_memory_limit
 from analyzer.cost.memory.kernels import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.errors import CostError, UsageError
+from analyzer.formats.graph import picture
 from analyzer.timing.inputs.sizes import parse_shapes
 
 TEXT = """
@@ -264,7 +265,9 @@ def test_a_value_of_which_the_file_has_no_more_than_a_name_is_a_tensor_too(tmp_p
     assert answer.needed.peak.nbytes == 2 * 7 * 8 * 4  # a and y
 
 
-def test_functions_that_double_are_refused_before_they_are_expanded(tmp_path: Path) -> None:
+def test_functions_that_double_are_refused_before_they_are_expanded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["Relu", *(f"F{at}" for at in range(30))]
     opsets = [onnx.helper.make_opsetid("", 17), onnx.helper.make_opsetid("f", 1)]
     proto = text_model("agraph (float[2] x) => (float[2] y) { y = f.F29(x) }", {})
@@ -277,3 +280,9 @@ def test_functions_that_double_are_refused_before_they_are_expanded(tmp_path: Pa
 
     with pytest.raises(CostError, match=r"function F\d+ alone would have [\d,]+ nodes"):
         answer_memory(ledger, Asked())
+
+    def infer(*_: object, **__: object) -> None:
+        raise AssertionError("shapes are inferred with all calls expanded")
+
+    monkeypatch.setattr(picture, "open_inference", infer)
+    assert picture.draw_groups(ledger, picture.label_picture(ledger))

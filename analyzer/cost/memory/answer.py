@@ -83,7 +83,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         UsageError: sizes contradict each other, or name nothing.
     """
     path = file_of(ledger)
-    _check_calls(ledger)
+    check_calls(ledger)
     axes = plan_feeds(ledger, asked.shapes, asked.past)[0].axes
     sizes = {axis.name: axis.size for axis in axes if axis.name is not None}
     groups = {axis.name: axis.role for axis in axes if axis.name is not None}
@@ -181,8 +181,8 @@ def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) 
     )
 
 
-def _check_calls(ledger: Ledger) -> None:
-    """Refuse functions that call functions until no memory holds what they stand for.
+def check_calls(ledger: Ledger) -> None:
+    """Refuse functions that call functions until no memory holds what they stand for, which inference expands.
 
     Raises:
         CostError: they do.

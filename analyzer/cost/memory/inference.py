@@ -66,7 +66,11 @@ class Inference:
 
 @contextmanager
 def open_inference(
-    path: Path, name: str | None = None, *, halves: Collection[str] | None = None
+    path: Path,
+    name: str | None = None,
+    *,
+    halves: Collection[str] | None = None,
+    seconds: float = _SECONDS,
 ) -> Iterator[Inference]:
     """Infer the shapes of a file's values for as long as the context lasts.
 
@@ -74,6 +78,7 @@ def open_inference(
         path: of the main file.
         name: what messages call it, if not its path.
         halves: kernels that take FLOAT16; an operator without one that is a function is expanded. None: none is.
+        seconds: what reading and inferring may take.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
@@ -84,6 +89,7 @@ def open_inference(
             child,
             msgspec.json.encode(Asked(str(path.absolute()), None if halves is None else tuple(halves))),
             name,
+            seconds=seconds,
         )
         yield Inference(msgspec.json.decode(answer, type=Described), child, name)
 
@@ -135,14 +141,20 @@ def _started(program: str) -> Iterator[Child]:
         child.end()
 
 
-def _ask(child: Child, question: bytes, name: str, what: str = "the inference of shapes") -> bytes:
+def _ask(
+    child: Child,
+    question: bytes,
+    name: str,
+    what: str = "the inference of shapes",
+    seconds: float = _SECONDS,
+) -> bytes:
     left = available()
     most = None if left is None else int(left * (1 - _SPARE))
     child.send(question)
     try:
-        answer = child.receive(time.monotonic() + _SECONDS, most)
+        answer = child.receive(time.monotonic() + seconds, most)
     except OverTimeError:
-        raise CostError(f"{name}: {what} did not finish within {_SECONDS:g} s") from None
+        raise CostError(f"{name}: {what} did not finish within {seconds:g} s") from None
     except OverMemoryError:
         raise CostError(f"{name}: {what} took more memory than there is") from None
     if answer is None:

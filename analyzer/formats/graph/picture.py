@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
 from analyzer.account.ledger import Ledger
+from analyzer.cost.memory.answer import check_calls
 from analyzer.cost.memory.inference import open_inference
 from analyzer.errors import CostError, UsageError
 from analyzer.graph.collapse import collapse_graph
@@ -96,12 +97,17 @@ def label_picture(ledger: Ledger, by: str | None = None, depth: int | None = Non
     return label_members(ledger, by, drawn_depth(ledger, by) if depth is None else depth)
 
 
+_INFERRED_SECONDS = 10.0
+"""How long shapes may take, which a picture does without where they take longer."""
+
+
 def _shapes(ledger: Ledger) -> Mapping[str, str]:
     """The shape of each value of the main graph, as ONNX infers it in a process of its own; none where it cannot."""
     if ledger.model.traffic is not None or ledger.model.components:
         return {}
     try:
-        with open_inference(ledger.model.paths[0]) as found:
+        check_calls(ledger)
+        with open_inference(ledger.model.paths[0], seconds=_INFERRED_SECONDS) as found:
             values = found.described.values
     except CostError:
         return {}
