@@ -81,6 +81,9 @@ def fit_growth(
         needed = _EVIDENCE if len(set(lengths)) > terms else 2 * _EVIDENCE
         if score - fitted >= needed and fit[-1] > _SHARE * fit.sum():
             best, score = tuple(map(float, fit)), fitted
+    if not best:  # what the sure points leave is nothing
+        mean = float(np.average(t, weights=noise**-2))
+        return Growth(Order.CONSTANT, mean, 0.0, 0.0, 1.0, None, len(times))
     return _growth(best, n, t, noise)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from analyzer.timing.rows import Order, fit_growth
@@ -55,6 +55,7 @@ def test_an_exact_parabola_is_found(curve: float, offset: float) -> None:
 @given(
     st.lists(st.floats(0, 1e4), min_size=4, max_size=4), st.lists(st.floats(0, 100), min_size=4, max_size=4)
 )
+@example([0.0, 6e-06, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0])
 def test_whatever_was_measured_no_term_is_negative_and_nothing_overflows(
     times: list[float], errors: list[float]
 ) -> None:
