@@ -628,13 +628,25 @@ class _ShakenChoices(TorchFunctionMode):
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if getattr(func, "__name__", "") in _CHOOSING and args and isinstance(args[0], torch.Tensor):
+        kwargs = kwargs or {}
+        if (
+            args
+            and isinstance(args[0], torch.Tensor)
+            and _chooses(getattr(func, "__name__", ""), args, kwargs)
+        ):
             with torch._C.DisableTorchFunction():
                 args = (_shake(args[0]), *args[1:])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
-_CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "max", "min", "mode", "sort", "topk"})
+def _chooses(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a function tells places; `max` and `min` do along an axis, and give values alone without one."""
+    if name in ("max", "min"):
+        return "dim" in kwargs or (len(args) > 1 and isinstance(args[1], int))
+    return name in _CHOOSING
+
+
+_CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "mode", "sort", "topk"})
 """Functions that tell places of values, by their order."""
 
 _SHAKEN = 4 * torch.finfo(torch.float32).eps

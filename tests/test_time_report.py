@@ -368,7 +368,7 @@ def test_shares_by_a_device_s_clock_are_those_of_a_plain_run(tmp_path: Path) -> 
 
     text = render_text(timing)
 
-    assert "the device works 7.00 ms of a run, 70.0 %, by its own clock" in text
+    assert "the GPU is busy for 7.00 ms of a run, 70.0 %, by its own clock" in text
     assert "over twice as long" not in text
     table = text[text.index("scope, depth") : text.index("\ntotal")].splitlines()[1:]
     shares = {line.split("  ")[0]: float(line.partition(" %")[0].split()[-1]) for line in table}

@@ -210,7 +210,7 @@ def _slower(document: Timed) -> str:
     if document.provider in _WAITED_FOR:
         return (
             f"{told} the host waits for each kernel, and the launch is in its time; with cupti-python "
-            "(the extra time-gpu) the device's own clock is read"
+            "(Linux, the extra time-gpu) the GPU's own clock is read"
         )
     return f"{told} kernels are very short, or something else was running at the time"
 
@@ -290,8 +290,8 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
     if isinstance(document.device_ms, float):
         works = document.device_ms * document.scale
         yield (
-            f"the device works {short_ms(works)} ms of a run, {short_share(works / plain if plain else None)}, by its "
-            "own clock; [overhead] is when it waits to be told what to do"
+            f"the GPU is busy for {short_ms(works)} ms of a run, {short_share(works / plain if plain else None)}, by "
+            "its own clock; in [overhead] it waits for the host"
         )
 
 

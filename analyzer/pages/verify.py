@@ -65,13 +65,16 @@ def _answer(document: VerifyDocument) -> str:
         return (
             f"NOT COMPARED: {format_many(len(lost), 'output')} by other operators; run them, without --static"
         )
-    if lost and all(each.noise_db is not None for each in lost):
-        many = format_many(len(lost), "output")
+    if lost and all(each.noise_db is not None and each.noise_db <= _DROWNED for each in lost):
         return (
-            f"NOT COMPARED: {many} of which rounding alone makes anything, as where what is chosen by is nearly "
-            "equal; give other inputs with --input"
+            f"NOT COMPARED: rounding alone changes {format_many(len(lost), 'output')} beyond recognition, as where "
+            "TopK or ArgMax choose among values that are nearly equal; other inputs (--input) may tell"
         )
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
+
+
+_DROWNED = 30.2
+"""Decibels at which 32 times the noise, which is taken for the same, is as large as the value."""
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:

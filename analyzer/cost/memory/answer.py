@@ -11,6 +11,7 @@ from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.account import WEIGHTS, Account, Basis, Item, Needed
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
+from analyzer.cost.memory.inference import check_calls
 from analyzer.cost.memory.kernels import reuses_of
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.steps import Step
@@ -135,10 +136,6 @@ def file_of(ledger: Ledger) -> Path:
     return path / model.files[0].path if path.is_dir() else path
 
 
-_MOST_CALLED = 250_000
-"""Nodes that bodies of functions may have once every call is expanded, which inference does."""
-
-
 _MOST_NODES = 50_000
 """Nodes that are planned, in all graphs together."""
 
@@ -179,23 +176,6 @@ def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) 
         room=None if asked.memory is None else find_room(lines, None, asked.memory),
         fits=(),
     )
-
-
-def check_calls(ledger: Ledger) -> None:
-    """Refuse functions that call functions until no memory holds what they stand for, which inference expands.
-
-    Raises:
-        CostError: they do.
-    """
-    bodies = {graph.path: len(graph.nodes) for graph in ledger.model.graphs}
-    for call in ledger.calls:
-        nodes = bodies.get(call.function.path, 0)
-        if call.calls is None or call.calls * nodes > _MOST_CALLED:
-            many = "endless" if call.calls is None else f"{call.calls * nodes:,}"
-            raise CostError(
-                f"{printable(str(ledger.model.path))}: memory is planned with all calls expanded, and function "
-                f"{printable(call.function.name)} alone would have {many} nodes"
-            )
 
 
 def _grouper(ledger: Ledger) -> Callable[[Step], str | None]:

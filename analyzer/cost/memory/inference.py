@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzer.account.ledger import Ledger
 from analyzer.errors import CostError
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
@@ -62,6 +63,27 @@ class Inference:
             answer = _ask(self.child, msgspec.json.encode(dict(sizes)), self.name)
             self.known[point] = msgspec.json.decode(answer, type=Sizes)
         return self.known[point]
+
+
+_MOST_CALLED = 250_000
+"""Nodes that bodies of functions may have once every call is expanded, which inference does."""
+
+
+def check_calls(ledger: Ledger) -> None:
+    """Refuse functions that call functions until no memory holds what they stand for, which inference expands.
+
+    Raises:
+        CostError: they do.
+    """
+    bodies = {graph.path: len(graph.nodes) for graph in ledger.model.graphs}
+    for call in ledger.calls:
+        nodes = bodies.get(call.function.path, 0)
+        if call.calls is None or call.calls * nodes > _MOST_CALLED:
+            many = "endless" if call.calls is None else f"{call.calls * nodes:,}"
+            raise CostError(
+                f"{printable(str(ledger.model.path))}: memory is planned with all calls expanded, and function "
+                f"{printable(call.function.name)} alone would have {many} nodes"
+            )
 
 
 @contextmanager

@@ -59,15 +59,11 @@ def open_account(
                 inference, program, plan_buffers(program, order(program.steps), reuses), on_gpu=on_gpu
             )
         return
-    if on_gpu:
-        with open_inference(path) as inference:
-            program = as_loaded(inference.described)
-            plan = plan_buffers(program, order(program.steps), reuses)
-            yield Account(inference, program, plan, walked, on_gpu=True)
-        return
-    halves = halves_of(version)
-    with open_inference(path, halves=halves.own) as inference:
-        described, untold = with_casts_of_halves(inference.described, halves)
+    halves = None if on_gpu else halves_of(version)
+    with open_inference(path, halves=None if halves is None else halves.own) as inference:
+        described, untold = inference.described, 0
+        if halves is not None:
+            described, untold = with_casts_of_halves(described, halves)
         program = as_loaded(described)
         plan = plan_buffers(program, order(program.steps), reuses)
-        yield Account(replace(inference, described=described), program, plan, walked, untold)
+        yield Account(replace(inference, described=described), program, plan, walked, untold, on_gpu)

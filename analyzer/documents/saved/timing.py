@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -33,7 +32,7 @@ from analyzer.timing.record import (
     Timing,
     TimingSettings,
 )
-from analyzer.timing.request import Feed, Schedule
+from analyzer.timing.request import Clock, Feed, Schedule
 
 
 def is_saved_timing(path: Path | str) -> bool:
@@ -64,9 +63,7 @@ def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
     """The timing that a document describes; its ledger is None."""
     rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
     environment = told.environment
-    points = tuple(
-        replace(_point(row, is_own=told.by == "group"), clock=environment.kernel_clock) for row in rows
-    )
+    points = tuple(_point(row, environment.kernel_clock, is_own=told.by == "group") for row in rows)
     return Timing(
         ledger=None,
         path=told.model.path,
@@ -129,7 +126,7 @@ def _settings(told: TimeDocument | SweepDocument) -> TimingSettings:
     )
 
 
-def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
+def _point(row: TimeDocument | PointRow, clock: Clock, *, is_own: bool) -> Point:
     return Point(
         feeds=tuple(map(_feed, row.inputs)),
         latency=_latency(row.latency_ms),
@@ -144,6 +141,7 @@ def _point(row: TimeDocument | PointRow, *, is_own: bool) -> Point:
         held_nbytes=row.held_bytes,
         macs=None if row.macs is UNSET else row.macs,
         axes=tuple(map(_axis, row.axes)),
+        clock=clock,
     )
 
 

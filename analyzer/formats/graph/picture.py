@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
 from analyzer.account.ledger import Ledger
-from analyzer.cost.memory.answer import check_calls
-from analyzer.cost.memory.inference import open_inference
+from analyzer.cost.memory.inference import check_calls, open_inference
 from analyzer.errors import CostError, UsageError
 from analyzer.graph.collapse import collapse_graph
 from analyzer.pages.inspect import say_dims
