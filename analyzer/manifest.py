@@ -170,6 +170,63 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """An input of the traced program, as the example had it."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    numbers: str | None = None
+    """Base64 of whole numbers, where they are few; None of others."""
+    axes: tuple[str, ...] = ()
+    """What each axis is called in the program, if other sizes are as good; "" of one that is fixed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A constant of the traced program that no state dict has."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    numbers: str | None = None
+    """Base64 of its numbers, where they are few."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of one of PyTorch's operators in the traced program.
+
+    An argument is a number, a text, None, a list of arguments, or an object with one key: `value` (of a call, or an
+    input), `tensor` (a parameter or buffer), `constant`, `dtype`, or `number` (one that JSON cannot write).
+    """
+
+    name: str
+    """Of its value; unique in its program."""
+    operator: str
+    """Without namespace and overload: `linear`, `layer_norm`."""
+    module: str
+    """The path of the module that calls it."""
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """What a traced program computes, in order, at the sizes of its example inputs."""
+
+    file: str = ""
+    """The file that was exported of it."""
+    inputs: tuple[Given, ...] = ()
+    calls: tuple[Call, ...] = ()
+    constants: tuple[Held, ...] = ()
+    outputs: tuple[str, ...] = ()
+    """The values that it returns."""
+    note: str = ""
+    """Why there are no calls."""
+
+
+@dataclass(frozen=True, slots=True)
 class Unreached:
     """A module that the example inputs of an export leave unused: its parameters are not in the file."""
 
@@ -224,6 +281,8 @@ class Manifest:
     """What of the traced program depends on no input; None where none was traced."""
     unreached: tuple[Unreached, ...] = ()
     """The modules that the example inputs of the export left unused."""
+    calls: tuple[Calls, ...] = ()
+    """What the traced programs compute, one for each file; none where nothing was traced."""
 
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.parameters), 'tensor')}, {format_many(len(self.buffers), 'buffer')}"
@@ -348,6 +407,7 @@ def load_manifest(path: Path | str) -> Manifest:
             wiring=_wired(document.get("wiring")),
             program=_program(document.get("program")),
             unreached=tuple(map(_unreached, document.get("unreached", ()))),
+            calls=tuple(map(_calls, document.get("calls", ()))),
         )
         _check(manifest)
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -467,7 +527,8 @@ def _check_content(tensor: Parameter | Buffer | Traced, content: Content) -> Non
 def _to_json(manifest: Manifest) -> dict[str, Any]:
     document = dataclasses.asdict(manifest)
     traced = () if document["program"] is None else document["program"]["values"]
-    for tensor in (*document["parameters"], *document["buffers"], *traced):
+    given = [each for calls in document["calls"] for each in (*calls["inputs"], *calls["constants"])]
+    for tensor in (*document["parameters"], *document["buffers"], *traced, *given):
         tensor["dtype"] = tensor["dtype"].name
     return document
 
@@ -537,6 +598,62 @@ def _traced(item: Mapping[str, Any]) -> Traced:
     if fields["content"] is not None:
         fields["content"] = Content(**fields["content"])
     return Traced(**fields)
+
+
+def _calls(item: Mapping[str, Any]) -> Calls:
+    _check_texts([item["file"], item["note"], *item["outputs"]])
+    calls = tuple(map(_call, item["calls"]))
+    inputs = tuple(map(_given, item["inputs"]))
+    constants = tuple(Held(*_example(each)) for each in item["constants"])
+    names = [each.name for each in (*inputs, *constants, *calls)]
+    if len(set(names)) < len(names):
+        raise ValueError("calls: a name stands twice")
+    return Calls(item["file"], inputs, calls, constants, tuple(item["outputs"]), item["note"])
+
+
+def _call(item: Mapping[str, Any]) -> Call:
+    _check_texts([item["name"], item["operator"], item["module"]])
+    for argument in (*item["args"], *item["kwargs"].values()):
+        _check_argument(argument)
+    return Call(item["name"], item["operator"], item["module"], tuple(item["args"]), dict(item["kwargs"]))
+
+
+_ARGUMENTS = frozenset({"value", "tensor", "constant", "dtype", "number"})
+
+
+def _check_argument(argument: Any) -> None:
+    if isinstance(argument, list):
+        for each in argument:
+            _check_argument(each)
+    elif isinstance(argument, dict):
+        ((kind, text),) = argument.items()
+        if kind not in _ARGUMENTS or not isinstance(text, str):
+            raise TypeError(f"argument {argument!r}")
+        if kind == "dtype":
+            DType[text]
+        elif kind == "number":
+            float(text)
+
+
+def _given(item: Mapping[str, Any]) -> Given:
+    name, dtype, shape, numbers = _example(item)
+    _check_texts(item["axes"])
+    if len(item["axes"]) not in (0, len(shape)):
+        raise ValueError(f"{name}: {len(item['axes'])} axes of {len(shape)}")
+    return Given(name, dtype, shape, numbers, tuple(item["axes"]))
+
+
+def _example(item: Mapping[str, Any]) -> tuple[str, DType, tuple[int, ...], str | None]:
+    _check_texts([item["name"]])
+    shape, numbers, dtype = tuple(item["shape"]), item["numbers"], DType[item["dtype"]]
+    if any(type(dim) is not int or dim < 0 for dim in shape):
+        raise ValueError(f"{item['name']}: shape {shape}")
+    element = np.dtype("<f4") if dtype is DType.BFLOAT16 else dtype.to_numpy()
+    if numbers is not None:
+        if element is None:
+            raise ValueError(f"{item['name']}: numbers of {dtype.name}")
+        decode_values(numbers, element).reshape(shape)
+    return item["name"], dtype, shape, numbers
 
 
 def _check_texts(item: Any) -> None:

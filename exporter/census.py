@@ -183,7 +183,9 @@ def with_reads(manifest: Manifest, reads: Reads, salt: str | None = None) -> Man
     buffers = manifest.buffers
     if reads.buffers is not None:
         buffers = tuple(dataclasses.replace(b, read=not reads.buffers.isdisjoint(b.names)) for b in buffers)
-    read = dataclasses.replace(manifest, parameters=parameters, buffers=buffers, trace=reads.trace)
+    read = dataclasses.replace(
+        manifest, parameters=parameters, buffers=buffers, trace=reads.trace, calls=reads.calls
+    )
     return read if reads.program is None else with_program(read, reads.program, salt)
 
 

@@ -142,7 +142,8 @@ def export_components(
         say(f"exporting {component.name} of {kind}")
         try:
             with quiet_descriptors():
-                reads.append(_export(model, component, folder, options))
+                found = _export(model, component, folder, options)
+            reads.append(_of_file(found, f"{component.name}.onnx"))
         except Exception as error:
             raise ExportError(
                 f"{kind}: the export of its component {component.name} failed: {first_line(error)}; "
@@ -204,6 +205,13 @@ def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]
         yield calls
     finally:
         handle.remove()
+
+
+def _of_file(reads: Reads, file: str) -> Reads:
+    """What a file was exported of, with the file's name."""
+    return dataclasses.replace(
+        reads, calls=tuple(dataclasses.replace(calls, file=file) for calls in reads.calls)
+    )
 
 
 def _export(model: nn.Module, component: _Component, folder: Path, options: EngineOptions) -> Reads:
@@ -389,7 +397,8 @@ class _Export:
             return export_components(resolved.model, self.inputs, folder, options, self.say)
         try:
             with quiet_descriptors(), settled_modules():
-                return ENGINES[self.engine](resolved.model, self.inputs, folder, options)
+                reads = ENGINES[self.engine](resolved.model, self.inputs, folder, options)
+            return _of_file(reads, MODEL_FILE)
         except Exception as error:
             able = [name for name in ENGINES if name != "transformers" or resolved.config]
             others = [name for name in able if name != self.engine]

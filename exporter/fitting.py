@@ -229,7 +229,7 @@ def tracer_of(
         except Exception as error:  # noqa: BLE001  an account can do without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
         if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
-            return with_program(manifest, reads.program or Program(), salt)
+            return replace(with_program(manifest, reads.program or Program(), salt), calls=reads.calls)
         return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
     return trace

@@ -301,7 +301,13 @@ _WITH_TABLES = (
 )
 """What the names of operators begin with whose decompositions (torch/_decomp) make numbers of their own."""
 
-_CHECKS = frozenset({"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"})
+CHECKS = frozenset(
+    {
+        *("_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range"),
+        *("sym_constrain_range_for_size", "_functional_assert_async", "_functional_sym_constrain_range"),
+    }
+)
+"""Operators that compute nothing."""
 
 _UNSETTLED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "resize_"})
 """Operators whose result is whatever memory holds."""
@@ -419,7 +425,7 @@ class _Walk:
         if schema is None and not is_item:
             return None  # bodies of loops and conditions: nothing is known of them
         name = operator_name(target)
-        if name in _CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
+        if name in CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
             return None
         written = _written(node, schema) if schema is not None and schema.is_mutable else []
         stored = [_storage(self.known[each].value) for each in written if each in self.known]
@@ -512,7 +518,7 @@ class _Walk:
         name = f"{node.name}.product"
         text = Text(f"linear({given.text}, {weight.text})", "linear(...)")
         kept = _Kept(name, text, product, given.parameters | weight.parameters, own)
-        kept.uses[_module(node), "add"] = None
+        kept.uses[module_of(node), "add"] = None
         self.kept[name] = kept
         return tuple(dict.fromkeys((name, *(o for o in origins if o == bias.identity))))
 
@@ -537,10 +543,10 @@ class _Walk:
         if node.op not in ("call_function", "output"):
             return
         name = "output" if node.op == "output" else operator_name(node.target)
-        if name in _CHECKS:
+        if name in CHECKS:
             return
         found = self.known.get(node)
-        module = _module(node)
+        module = module_of(node)
         for source in node.all_input_nodes:
             known = self.known.get(source)
             if known is None:
@@ -588,7 +594,7 @@ class _Walk:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
 
 
-def _module(node: fx.Node) -> str:
+def module_of(node: fx.Node) -> str:
     """Path of the module that a node belongs to."""
     stack = node.meta.get("nn_module_stack") or {}
     return _AGAIN.sub("", next(reversed(stack.values()))[0]) if stack else ""
@@ -599,6 +605,12 @@ def operator_name(target: Any) -> str:
     schema = getattr(target, "_schema", None)
     name = getattr(target, "__name__", str(target)) if schema is None else schema.name.rpartition("::")[2]
     return str(name)
+
+
+def is_writing(node: fx.Node) -> bool:
+    """Whether an operator writes into one of its inputs."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
 
 
 def _written(node: fx.Node, schema: Any) -> list[fx.Node]:

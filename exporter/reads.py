@@ -13,7 +13,8 @@ import torch
 from torch import fx, nn
 from torch.overrides import TorchFunctionMode
 
-from analyzer.manifest import Manifest, Unreached
+from analyzer.manifest import Calls, Manifest, Unreached
+from exporter.calls import record_calls
 from exporter.inputs import ExampleInputs, forward_names
 from exporter.program import SHAPED, Program, evaluate_program, merge_programs, operator_name
 from exporter.quiet import quiet
@@ -32,6 +33,8 @@ class Reads:
     """`exported-program` or `function-calls`; `analyzer.manifest.OF_CLASS` of a class that was not exported."""
     program: Program | None = None
     """What of the traced program depends on no input; None where nothing was traced."""
+    calls: tuple[Calls, ...] = ()
+    """What the traced programs compute."""
 
 
 def merge_reads(several: Sequence[Reads]) -> Reads:
@@ -47,6 +50,7 @@ def merge_reads(several: Sequence[Reads]) -> Reads:
         buffers=frozenset().union(*seen) if len(seen) == len(several) else None,
         trace=trace,
         program=merge_programs([reads.program for reads in several if reads.program is not None]),
+        calls=tuple(calls for reads in several for calls in reads.calls),
     )
 
 
@@ -61,6 +65,7 @@ def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
         buffers=frozenset(name for node, name in signature.inputs_to_buffers.items() if node in reached),
         trace="exported-program",
         program=evaluate_program(program),
+        calls=(record_calls(program),),
     )
 
 

@@ -34,6 +34,7 @@ _LEVELS = click.Choice([level.value for level in Optimization])
     examples=(
         "onnxledger verify build/model.onnx",
         "onnxledger verify int8.onnx --against fp32.onnx",
+        "onnxledger verify build/model.onnx --static",
         "onnxledger verify model.onnx --against mine:factory -o r.xml -o r.sarif",
     ),
 )
@@ -89,7 +90,7 @@ _LEVELS = click.Choice([level.value for level in Optimization])
     "--static",
     "is_static",
     is_flag=True,
-    help="Run nothing: account for every operator of two files.",
+    help="Run nothing: account for every operator, beside a manifest or another file.",
 )
 @click.option(
     "--timeout",
@@ -145,16 +146,10 @@ def verify(
     wanted, drawn, told = parse_shapes(shapes), seeds or (0, 1, 2), time_stamp() if stamp else None
     run.guard(*list_inputs(model), source, *(text.rpartition("=")[2] for text in inputs))
     if is_static:
-        if not source.endswith(".onnx"):
-            raise UsageError(
-                f"--static: {source} says no operators to account for; name another .onnx file with --against"
-            )
         if shapes or inputs:
             raise UsageError("--static: runs nothing; leave --shape and --input out")
-        ours, theirs = (run.audit(side, content="none") for side in (model, source))
-        from analyzer.verify.accounting import account_files
-
-        report = account_files(ours, theirs, told)
+        weights = Weights(random_weights, weights_seed)
+        report = account(model, source, sourced, weights, run, told)
         run.finish(
             report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
         )
@@ -178,6 +173,49 @@ def verify(
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
     )
+
+
+def account(
+    model: str, source: str, sourced: Sourced, weights: Weights, run: Run, stamp: str | None
+) -> VerifyReport:
+    """Account for every operator without running anything: of two files, or of a file and PyTorch's program.
+
+    A manifest has the program; of any other SOURCE the module is built and traced.
+
+    Raises:
+        SourceError: SOURCE names nothing that can be built.
+        UsageError: there is no program, or it takes other inputs.
+        MissingExtraError: torch is not installed, and SOURCE is no manifest.
+    """
+    if source.endswith(".onnx"):
+        from analyzer.verify.accounting import account_files
+
+        ours, theirs = (run.audit(side, content="none") for side in (model, source))
+        return account_files(ours, theirs, stamp)
+    from analyzer.manifest import MANIFEST_FILE, is_manifest, load_manifest
+    from analyzer.reconciliation import reconcile_ledger
+    from analyzer.verify.algebra.account import account_program
+
+    found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
+    if found.is_file() and is_manifest(found):
+        ledger = run.audit(model)
+        with run.progress("comparing contents") as tick:
+            result = reconcile_ledger(ledger, load_manifest(found), None, progress=tick)
+        return account_program(result, Path(model).name, f"PyTorch's program, {found}", stamp)
+    exporter = import_exporter("tracing PyTorch's side")
+    from analyzer.checkpoints import Original
+    from exporter.fitting import tracer_of
+
+    resolved, is_made_up = _resolve(exporter, source, sourced, weights, run.tell)
+    ledger = run.audit(model)
+    manifest = exporter.take_census(resolved.model, {}, evidence=False)
+    run.tell("tracing PyTorch's program")
+    trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)
+    traced = trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
+    values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
+    original = Original(traced, values)
+    result = reconcile_with(ledger, original, None, run)
+    return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
 
 
 def _read_ways(

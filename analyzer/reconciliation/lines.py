@@ -401,6 +401,8 @@ class EntryLine:
     """Of a buffer: how to get it back, where the tensor is all of it."""
     expression: str | None = None
     """Of what PyTorch's program computes of no input: what that is."""
+    value: str | None = None
+    """The name of that value in the program."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,9 @@ def match_evaluated(books: Books) -> None:
         key = match.entry.tensor.key
         books.release(match.entry)
         books.settle(match.entry, Line.EVALUATED, f"{match.evidence}:evaluated")
-        books.entries[key] = replace(books.entries[key], expression=match.value.expression)
+        books.entries[key] = replace(
+            books.entries[key], expression=match.value.expression, value=match.value.name
+        )
         books.evaluated[key] = match.value
     _hold_parameters(books, program, matches)
 
@@ -555,7 +557,10 @@ def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], count
     settled = books.parameters[parameter.name]
     books.parameters[parameter.name] = replace(settled, entries=keys)
     books.entries[key] = replace(
-        books.entries[key], parameter=before.parameter or parameter.name, expression=before.expression
+        books.entries[key],
+        parameter=before.parameter or parameter.name,
+        expression=before.expression,
+        value=before.value,
     )
 
 

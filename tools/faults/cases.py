@@ -146,6 +146,41 @@ class _Judge:
         return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
 
 
+def run_apart_static(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+    """The same without running a file: each is accounted for by the calls of the manifest."""
+    return answer_apart(
+        run_cases_static,
+        kinds,
+        folder,
+        base,
+        seed,
+        killed=lambda kind, why: Case(base, kind, "failed", why),
+        each=_EACH,
+    )
+
+
+def run_cases_static(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
+    """The same as `run_cases`, by the calls of the manifest."""
+    return run_cases(kinds, folder, base, seed, judge=_StaticJudge)
+
+
+class _StaticJudge:
+    """What the manifest records of PyTorch's program."""
+
+    def __init__(self, folder: Path, base: Base) -> None:
+        from analyzer.manifest import load_manifest
+
+        self.manifest = load_manifest(base.manifest(folder))
+
+    def __call__(self, path: Path) -> Any:
+        from analyzer.account.audit import audit_model
+        from analyzer.reconciliation import reconcile_ledger
+        from analyzer.verify.algebra.account import account_program
+
+        result = reconcile_ledger(audit_model(path), self.manifest)
+        return account_program(result, "model.onnx", "the manifest")
+
+
 class _FileJudge:
     """The export that a file was made of."""
 

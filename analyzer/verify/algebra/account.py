@@ -1,0 +1,240 @@
+"""A file and PyTorch's calls -> an account of every operator, without running anything.
+
+Both are computed over the field, at the sizes of the export and at others. A node whose value is one of the program's
+is that, however it is written. Two operators differ for sure if they give other real numbers for the same operands.
+What cannot be settled so is named, and never the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from analyzer.errors import UsageError
+from analyzer.manifest import Calls
+from analyzer.model import Node
+from analyzer.reconciliation import Reconciliation
+from analyzer.text import format_many
+from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
+from analyzer.verify.algebra.field import Numbers
+from analyzer.verify.algebra.programs import values_of
+from analyzer.verify.algebra.sides import Drawing, State, draw_program
+from analyzer.verify.algebra.values import Factored, Field
+from analyzer.verify.algebra.watched import Print, print_of
+from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
+from analyzer.verify.verify import local_path, name_node
+
+_SEEDS = (0, 1)
+"""Drawings that have to agree."""
+_MOST_TOLD = 8
+_UNJUDGED = "in another form"
+_KINDS = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
+
+
+def account_program(
+    result: Reconciliation, file: str, against: str, stamp: str | None = None
+) -> VerifyReport:
+    """Account for every operator of a file against PyTorch's calls, without running anything.
+
+    Args:
+        result: the file, reconciled with a manifest that has the calls of PyTorch's program.
+        file: the name that it was exported under, where the manifest has several programs.
+        against: what PyTorch's side is called.
+        stamp: as `--stamp` has it.
+
+    Raises:
+        UsageError: the file is not one local file, the program was not recorded, or takes other inputs.
+    """
+    local_path(result.ledger)
+    calls = _calls_of(result, file, against)
+    numbers = Numbers()
+    fixed = [
+        [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
+        for given in result.ledger.model.graphs[0].signature
+    ]
+    drawings = [draw_program(result.manifest, calls, seed, numbers, fixed) for seed in _SEEDS]
+    states = [State(result, calls, drawing) for drawing in drawings]
+    first = next((state for state in states if not state.is_same), states[0])
+    changes, after = find_changes(first)
+    account = _Account(first, after, changes, states)
+    account.count()
+    return account.report(against, stamp)
+
+
+def _calls_of(result: Reconciliation, file: str, against: str) -> Calls:
+    """The calls of the program that a file was exported of."""
+    several = result.manifest.calls
+    named = [calls for calls in several if calls.file == file] or list(several)
+    if len(named) != 1:
+        why = (
+            f"it has the programs of {', '.join(calls.file for calls in several)}"
+            if named
+            else "export again"
+        )
+        raise UsageError(
+            f"--static: {against} has no calls of PyTorch for {file}: {why}; or leave --static out"
+        )
+    if named[0].note or not named[0].calls:
+        raise UsageError(f"--static: {against} has no calls of PyTorch: {named[0].note}; leave --static out")
+    return named[0]
+
+
+@dataclass
+class _Account:
+    before: State
+    """Of the drawing in which something differs."""
+    after: State
+    """With all that could be put right."""
+    changes: list[Change]
+    states: Sequence[State]
+    counts: Counter[str] = field(default_factory=Counter)
+    unjudged: list[str] = field(default_factory=list)
+
+    # every operator
+
+    def count(self) -> None:
+        """Say of every node and every call what became of it."""
+        state = self.after
+        changed = {change.node.position: change for change in self.changes}
+        whole: set[Print] = set()
+        for node in state.graph.nodes:
+            if node.op_type == "Constant":
+                continue
+            key = state.prints.get((node.position, 0))
+            if key is not None:
+                whole.add(key)
+            if node.position in changed:
+                self._count_changed(changed[node.position])
+            elif node.position not in state.settled:
+                why = next((state.file.why[name] for name in node.outputs if name in state.file.why), "")
+                self._leave(f"{name_node(node)} ({why})" if why else name_node(node))
+            else:
+                self.counts[self._kind(node, key)] += 1
+        self._count_calls(state.drawing, whole)
+
+    def _leave(self, name: str) -> None:
+        self.counts[_UNJUDGED] += 1
+        self.unjudged.append(name)
+
+    def _count_changed(self, change: Change) -> None:
+        if change.verdict is Verdict.DIFFERS:
+            self.counts["added" if change.origin is None else "changed"] += 1
+        else:
+            self._leave(name_node(change.node))
+
+    def _kind(self, node: Node, key: Print | None) -> str:
+        state = self.after
+        if key is None:
+            return "same"  # of sizes, masks and positions, which are computed as they are, or of weights
+        origin = state.drawing.origins.get(key)
+        if origin is None or origin.step is not None:
+            return "decomposed"
+        scope = state.ledger.node_scopes.get(node.place)
+        modules = state.drawing.modules[key]
+        is_moved = scope is not None and not any(is_near(scope, module) for module in modules)
+        return "moved" if is_moved else "same"
+
+    def _count_calls(self, drawing: Drawing, whole: set[Print]) -> None:
+        """What became of the program's calls that no node stands for."""
+        state, program = self.after, drawing.program
+        read: dict[str, list[str]] = {}
+        for call in program.calls.calls:
+            for name in values_in(call):
+                read.setdefault(name, []).append(call.name)
+        done: set[str] = set(program.calls.outputs)
+        for call in reversed(program.calls.calls):
+            values = [*values_of(program.values.get(call.name))]
+            prints = [key for value in values if (key := print_of(value)) is not None]
+            if call.name in program.why:
+                self._leave(f"{call.operator} of {call.module or 'the model'} ({program.why[call.name]})")
+            elif not any(isinstance(value, Field) for value in values) or any(key in whole for key in prints):
+                done.add(call.name)
+                self.counts["folded"] += any(isinstance(value, Factored) for value in values)
+            elif any(key in state.found for key in prints) or (
+                call.name in read and all(name in done for name in read[call.name])
+            ):
+                done.add(call.name)
+                self.counts["fused"] += 1
+            elif call.name in read:
+                self.counts["missing"] += 1
+
+    # what is told
+
+    def report(self, against: str, stamp: str | None) -> VerifyReport:
+        """All that was found."""
+        outputs = tuple(self._outputs())
+        is_apart = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
+        sure = next((each.difference for each in self.changes if each.verdict is Verdict.DIFFERS), None)
+        first = None
+        if sure is not None and is_apart:
+            first = First(
+                sure.module, sure.node, f"{sure.node}: {sure.found}, and PyTorch has {sure.expected}"
+            )
+        return VerifyReport(
+            path=str(self.before.ledger.model.path),
+            against=against,
+            outputs=outputs,
+            values=(),
+            first=first,
+            checked=sum(self.counts.values()),
+            differences=tuple(change.difference for change in self.changes),
+            inputs=(),
+            uncovered=tuple(self._tell()),
+            stamp=stamp,
+        )
+
+    def _outputs(self) -> Iterator[Pairing]:
+        for name, theirs in self.before.pairs:
+            verdict = Verdict.NOT_COMPARED
+            if all(name in state.same_outputs for state in self.states):
+                verdict = Verdict.SAME
+            elif name in self.after.same_outputs:
+                leading = [change for change in self.changes if self._leads(change.node, name)]
+                if any(change.verdict is Verdict.DIFFERS for change in leading):
+                    verdict = Verdict.DIFFERS
+            node = self.before.makers.get(name)
+            agreement = Agreement(None, None, None, verdict)
+            if node is None:
+                yield Pairing(name, theirs, "", "", None, agreement)
+            else:
+                scope = self.before.ledger.node_scopes.get(node.place)
+                yield Pairing(name, theirs, name_node(node), node.op_type, scope, agreement)
+        mine, yours = self.before.graph.outputs, self.before.calls.outputs
+        alone = Agreement(None, None, None, Verdict.NOT_COMPARED)
+        for name in mine[len(yours) :]:
+            yield Pairing(name, "", "", "", None, alone)
+        for name in yours[len(mine) :]:
+            yield Pairing("", name, "", "", None, alone)
+
+    def _leads(self, start: Node, output: str) -> bool:
+        """Whether an output is computed of what a node makes."""
+        pending, seen = [output], set[int]()
+        while pending:
+            node = self.before.makers.get(pending.pop())
+            if node is None or node.position in seen:
+                continue
+            if node.position == start.position:
+                return True
+            seen.add(node.position)
+            pending += self.before.node_names(node)
+        return False
+
+    def _tell(self) -> Iterator[str]:
+        told = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in _KINDS)
+        yield f"nothing was run; operators: {told}"
+        if self.unjudged:
+            names = ", ".join(self.unjudged[:_MOST_TOLD])
+            rest = (
+                f", and {len(self.unjudged) - _MOST_TOLD:,} more" if len(self.unjudged) > _MOST_TOLD else ""
+            )
+            many = format_many(len(self.unjudged), "operator")
+            yield f"nobody knows whether PyTorch has {many} in its own way: {names}{rest}"
+        sizes = [
+            ", ".join(
+                f"{name} {'x'.join(map(str, value.shape))}"
+                for name, value in state.drawing.program.inputs.items()
+            )
+            for state in self.states
+        ]
+        yield f"other sizes than {' and '.join(dict.fromkeys(sizes))}"

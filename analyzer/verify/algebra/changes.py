@@ -1,0 +1,262 @@
+"""Where a file leaves the program -> the nodes that are others, one after another, and what each should be.
+
+Where a value is nobody's, and what the file goes on to compute is none of the program's either, the first such node is
+given a value of the program in its place. If what follows is right then, the node is what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.manifest import Call
+from analyzer.model import Node
+from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.verify.algebra.reals import differ
+from analyzer.verify.algebra.sides import Origin, State, elements_in
+from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.watched import print_of
+from analyzer.verify.record import Difference, Verdict
+from analyzer.verify.verify import name_node
+from analyzer.verify.weights import SAID
+
+_MOST_CHANGES = 32
+_MOST_NODES = 48
+"""Nodes that are tried, from the first that is not right on."""
+_MOST_TRIED = 64
+"""Values of the program that are tried in the place of one node's."""
+_NEAR = 10
+"""Nodes of what follows that have to show something right, before all is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A node that is given another value, and what it differs in."""
+
+    node: Node
+    origin: Origin | None
+    """What of the program belongs in its place; None of a node that the program has nothing of."""
+    verdict: Verdict
+    """Whether the two differ for sure, or nobody knows."""
+    difference: Difference
+
+
+def find_changes(state: State) -> tuple[list[Change], State]:
+    """Put values of the program into the place of the file's until both are one, or nobody knows."""
+    found: list[Change] = []
+    while not state.is_same and len(found) < _MOST_CHANGES:
+        change, after = _next_change(state)
+        if change is None or after is None:
+            break
+        found.append(change)
+        state = after
+    return found, state
+
+
+def _next_change(state: State) -> tuple[Change | None, State | None]:
+    for node in _not_right(state):
+        value = state.results.get((node.position, 0))
+        if value is None:
+            continue
+        best: tuple[Origin | None, Value, State] | None = None
+        least = state.rightness
+        for origin, put in _candidates(state, node, value):
+            if not _promises(state, node, put):
+                continue
+            after = State(
+                state.result, state.calls, state.drawing, {**state.given, (node.position, 0): put}, state
+            )
+            if after.rightness > least + (origin is not None):
+                least = after.rightness
+                best = origin, put, after
+                if after.is_same:
+                    break
+        if best is not None:
+            origin, put, after = best
+            verdict = Verdict.DIFFERS if differ(state, node, origin, put) else Verdict.NOT_COMPARED
+            return Change(node, origin, verdict, _describe(state, node, origin)), after
+    return None, None
+
+
+def _not_right(state: State) -> list[Node]:
+    """The nodes that are not settled and near the first of these, in the order of the file."""
+    open_ones: dict[int, int] = {}
+    found = []
+    for node in state.graph.nodes:
+        if node.position in state.settled:
+            continue
+        depths = [
+            open_ones[maker.position]
+            for name in state.node_names(node)
+            if (maker := state.makers.get(name)) is not None and maker.position in open_ones
+        ]
+        open_ones[node.position] = max(depths, default=-1) + 1
+        found.append(node)
+    found.sort(key=lambda node: (open_ones[node.position] > _NEAR, node.position))
+    return found[:_MOST_NODES]
+
+
+def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin | None, Value]]:
+    """Values that may belong in the place of a node's: what it reads, and what of the program is nowhere."""
+    scope = state.ledger.node_scopes.get(node.place) or ""
+    shape = shape_of(value)
+    for name in dict.fromkeys(state.node_names(node)):
+        given = state.file.values.get(name)
+        if isinstance(given, Field) and shape_of(given) == shape:
+            yield None, given
+    size = elements_in(shape)
+    left = [
+        origin
+        for key, origin in state.drawing.origins.items()
+        if key[0] == size and key not in state.found and shape_of(origin.value) == shape
+    ]
+    left.sort(key=lambda origin: (not is_near(scope, origin.call.module), origin.at))
+    for origin in left[:_MOST_TRIED]:
+        yield origin, origin.value
+
+
+def _promises(state: State, node: Node, put: Value) -> bool:
+    """Whether something that follows is right with a value in the place of a node's, and was not before."""
+    theirs = dict(state.pairs)
+    for name in filter(None, node.outputs[:1]):
+        if name in theirs:
+            value = state.drawing.program.value(theirs[name])
+            if value is not None and state.a.same(put, value):
+                return True
+    promised = False
+
+    def see(other: Node, place: int, value: Value) -> Value:
+        nonlocal promised
+        if (other.position, place) == (node.position, 0):
+            return put
+        value = state.given.get((other.position, place), value)
+        keys = [print_of(value), *(print_of(step.value) for step in state.a.taken())]
+        promised = promised or any(
+            key is not None and key in state.drawing.origins and key not in state.found for key in keys
+        )
+        return value
+
+    state.a.taken()
+    state.file.again(state.a, see, {node.position}, _NEAR)
+    return promised
+
+
+def is_near(one: str, other: str) -> bool:
+    """Whether a module is another, or holds it, or is held by it."""
+    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
+
+
+# in words
+
+
+def _describe(state: State, node: Node, origin: Origin | None) -> Difference:
+    """What a node differs in from what belongs in its place."""
+    module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
+    kind, parameter, expected, found = _differing(state, node, origin)
+    return Difference(module, parameter, name_node(node), kind, expected, found)
+
+
+def _differing(state: State, node: Node, origin: Origin | None) -> tuple[str, str | None, str, str]:
+    """Kind, parameter, what PyTorch has, what the file has."""
+    lines = {line.key[1]: line for line in state.result.entries if not line.key[0]}
+    region = [*_region(state, node)]
+    for each in region:
+        for name in state.node_names(each):
+            line = lines.get(name)
+            if line is not None and line.line in UNBALANCED:
+                named = line.parameter or name
+                return "weight", name, f"{named} as it is there", SAID.get(line.line, line.line.value)
+    said = ", ".join(_say_node(each, state.file.values) for each in region)
+    if origin is None:
+        return "operator", None, "nothing there", said
+    call = origin.call
+    theirs = _say_call(call)
+    own = [*_tensors_of(call)]
+    for each in region:
+        for name in state.node_names(each):
+            line = lines.get(name)
+            if line is not None and line.parameter is not None and own and line.parameter not in own:
+                return "weight", name, " and ".join(own), f"reads {line.parameter}"
+    if _reads_other(state, node, origin):
+        return "input", None, theirs, f"{said} of another value"
+    alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
+    return ("attribute" if alike else "operator"), None, theirs, said
+
+
+def _region(state: State, node: Node) -> Iterator[Node]:
+    """A node with those before it that are not right either, the first one first."""
+    done: set[int] = set()
+
+    def visit(each: Node) -> Iterator[Node]:
+        if each.position in done or len(done) >= _NEAR:
+            return
+        done.add(each.position)
+        for name in state.node_names(each):
+            maker = state.makers.get(name)
+            if maker is not None and not state.is_right(maker):
+                yield from visit(maker)
+        yield each
+
+    yield from visit(node)
+
+
+def _reads_other(state: State, node: Node, origin: Origin) -> bool:
+    """Whether a node computes what the program does, of other values."""
+    values = [state.file.values.get(name) for name in node.inputs if name]
+    mine = {print_of(value) for value in values if isinstance(value, Field)}
+    if origin.step is not None:
+        yours = {print_of(value) for value in origin.step.args if isinstance(value, Field)}
+    else:
+        yours = set()
+        for arg in values_in(origin.call):
+            value = state.drawing.program.value(arg)
+            if isinstance(value, Field):
+                yours.add(print_of(value))
+    return bool(mine and yours) and not mine <= yours and (origin.step is None or len(mine) == len(yours))
+
+
+def values_in(call: Call) -> Iterator[str]:
+    """The values that a call is given."""
+    pending: list[Any] = [*call.args, *call.kwargs.values()]
+    while pending:
+        each = pending.pop()
+        if isinstance(each, list):
+            pending += each
+        elif isinstance(each, dict) and "value" in each:
+            yield each["value"]
+
+
+def _tensors_of(call: Call) -> Iterator[str]:
+    """The parameters and buffers that a call reads."""
+    for each in (*call.args, *call.kwargs.values()):
+        if isinstance(each, dict) and "tensor" in each:
+            yield each["tensor"]
+
+
+def _say_node(node: Node, values: Mapping[str, Value]) -> str:
+    """An operator with what it is told: attributes, and numbers among its inputs."""
+    settings = {**node.integers, **node.settings}
+    told = [f"{name} {_say(value)}" for name, value in sorted(settings.items())]
+    for name in node.inputs:
+        value = values.get(name)
+        if value is not None and is_known(value) and np.asarray(value).size == 1:
+            told.append(_say(np.asarray(value).item()))
+    return f"{node.op_type} ({', '.join(told)})" if told else node.op_type
+
+
+def _say_call(call: Call) -> str:
+    """A call with the numbers that it is given."""
+    told = [_say(each) for each in call.args if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    told += [
+        f"{name} {_say(each)}"
+        for name, each in sorted(call.kwargs.items())
+        if isinstance(each, (int, float, str))
+    ]
+    return f"{call.operator} ({', '.join(told)})" if told else call.operator
+
+
+def _say(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

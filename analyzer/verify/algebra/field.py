@@ -1,0 +1,233 @@
+"""Numbers of a prime field: what stands for the floating-point numbers of a program.
+
+Sums, products and quotients of a program are computed exactly, and any function that is none (`exp`, `erf`) is a random
+one, drawn by its name. Two programs that agree on random elements compute one function, whatever their order of sums,
+up to a chance of about 1 in 2^31 for each drawing (Schwartz 1980, Zippel 1979; for programs of tensors: Wu et al.,
+"Mirage", 2024).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+Elements = npt.NDArray[np.uint64]
+
+PRIME = 2_147_481_311
+"""Below 2^31; the primes to 37 have square roots in its field, so that `sqrt(1/8)` has one that is twice that of 1/32."""
+
+_LOW = np.uint64((1 << 16) - 1)
+_P = np.uint64(PRIME)
+
+
+def key_of(*words: object) -> int:
+    """64 bits drawn by words."""
+    return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=8).digest(), "little")
+
+
+def draw(shape: tuple[int, ...], *words: object) -> Elements:
+    """Random elements, drawn by words; none is zero."""
+    generator = np.random.Generator(np.random.Philox(key=key_of(*words)))
+    return generator.integers(1, PRIME, size=shape, dtype=np.uint64)
+
+
+def mixed(values: Elements, key: int) -> Elements:
+    """64 bits for each of the elements, which look random (splitmix64's finisher: Steele et al. 2014)."""
+    with np.errstate(over="ignore"):
+        found = values + np.uint64(key)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        made: Elements = found ^ (found >> np.uint64(31))
+    return made
+
+
+def power(values: Elements, exponent: int) -> Elements:
+    """By squaring; of a negative exponent that of the inverse."""
+    if exponent < 0:
+        return power(values, exponent % (PRIME - 1))
+    found = np.ones_like(values)
+    square = values
+    while exponent:
+        if exponent & 1:
+            found = found * square % _P
+        exponent >>= 1
+        if exponent:
+            square = square * square % _P
+    return found
+
+
+def inverse(values: Elements) -> Elements:
+    """Of each element, by Fermat; 0 of 0."""
+    return power(values, PRIME - 2)
+
+
+def negative(values: Elements) -> Elements:
+    """Of each element."""
+    return (_P - values) % _P
+
+
+def product(one: Elements, other: Elements) -> Elements:
+    """Of matrices, batched as by `numpy.matmul`; exact up to 2^21 terms.
+
+    Each element is cut into 16 and 15 bits, whose products double precision adds exactly.
+    """
+    parts = [
+        ((each >> np.uint64(16)).astype(np.float64), (each & _LOW).astype(np.float64))
+        for each in (one, other)
+    ]
+    (a, b), (c, d) = parts
+    high = (a @ c).astype(np.uint64) % _P
+    middle = ((a @ d).astype(np.uint64) + (b @ c).astype(np.uint64)) % _P
+    low = (b @ d).astype(np.uint64) % _P
+    shift = np.uint64(1 << 16)
+    found: Elements = ((high * shift % _P + middle) * shift + low) % _P
+    return found
+
+
+# numbers
+
+_ROOTED = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_PI_ROOT = int(draw((1,), "the root of pi")[0])
+"""Stands for the square root of pi, which is no number of any field."""
+_SINGLE = 1.2e-7
+"""Of a number in single precision, what rounding takes off it, twice."""
+_MASKED = -1e30
+"""What is below masks: the least number, or none at all."""
+_HALF_MASKED = -65_503.0
+_ENDLESS = int(draw((1,), "infinity")[0])
+_UNDEFINED = int(draw((1,), "not a number")[0])
+
+
+def _of_fraction(value: Fraction) -> int:
+    return value.numerator * pow(value.denominator, -1, PRIME) % PRIME
+
+
+def _root(value: Fraction) -> int | None:
+    """The root of a fraction of small primes: the product of theirs, each of which is a square itself."""
+    found = 1
+    for number, sign in ((value.numerator, 1), (value.denominator, -1)):
+        for prime in _ROOTED:
+            while number % prime == 0:
+                number //= prime
+                root = pow(prime, (PRIME + 1) // 4, PRIME)
+                found = found * pow(root, sign, PRIME) % PRIME
+        if number != 1:
+            return None
+    return found
+
+
+def _simple(value: float, most: int, tolerance: float) -> Fraction | None:
+    """A fraction of a small denominator that is no further off than rounding."""
+    found = Fraction(value).limit_denominator(most)
+    is_near = found != 0 and abs(float(found) - value) <= tolerance * abs(value)
+    return found if is_near else None
+
+
+def element_of(value: float) -> int:
+    """What stands for one floating-point number, read as what somebody may have rounded.
+
+    Whole numbers, short decimals and small fractions are themselves; roots of small fractions, and of those of pi, are
+    what gives them squared; others are the number that they are in single precision.
+
+    >>> half = element_of(0.35355338)
+    >>> half * half % PRIME == element_of(0.125)
+    True
+    """
+    if math.isnan(value):
+        return _UNDEFINED
+    if value <= _MASKED:
+        return PRIME - _ENDLESS
+    if value >= -_MASKED:
+        return _ENDLESS
+    if value == 0:
+        return 0
+    if value < 0:
+        return PRIME - element_of(-value)
+    single = float(np.float32(value)) or value
+    mantissa, _ = math.frexp(single)
+    if (mantissa * (1 << 14)).is_integer() or single.is_integer():
+        return _of_fraction(Fraction(single))
+    short = Fraction(f"{single:.6g}")
+    if abs(float(short) - single) <= _SINGLE * single:
+        return _of_fraction(short)
+    simple = _simple(single, 300, _SINGLE)
+    if simple is not None:
+        return _of_fraction(simple)
+    for scale, unit in ((1.0, 1), (math.pi, pow(_PI_ROOT, -1, PRIME)), (1 / math.pi, _PI_ROOT)):
+        squared = _simple(single * single * scale, 2048, 2 * _SINGLE)
+        root = None if squared is None else _root(squared)
+        if root is not None:
+            return root * unit % PRIME
+    fourth = _simple(single**4, 512, 4 * _SINGLE)
+    root = None if fourth is None else _root(fourth)
+    if root is not None:  # attention multiplies queries and keys with the root of their scale
+        return pow(root, (PRIME + 1) // 4, PRIME)
+    for scale, unit in ((1 / math.pi, _PI_ROOT * _PI_ROOT), (math.pi, pow(_PI_ROOT, -2, PRIME))):
+        simple = _simple(single * scale, 64, _SINGLE)
+        if simple is not None:
+            return _of_fraction(simple) * unit % PRIME
+    return _of_fraction(Fraction(single))
+
+
+_MANY = 4_096
+"""Different numbers of one tensor up to which each is read as what somebody may have rounded."""
+
+
+class Numbers:
+    """What stands for floating-point numbers, the same for two that differ by rounding alone."""
+
+    def __init__(self) -> None:
+        self._known: dict[float, int] = {}
+        self._sorted: list[float] = []
+        self._is_stale = False
+
+    def of(self, array: npt.NDArray[np.floating], *, is_new: bool, tolerance: float = _SINGLE) -> Elements:
+        """The elements of a tensor.
+
+        Args:
+            array: the numbers.
+            is_new: whether they are to be known from now on; else each is the nearest that is known, if that is
+                within rounding.
+            tolerance: what is taken for rounding, of each number.
+        """
+        values, places = np.unique(array.astype(np.float64), return_inverse=True)
+        is_long = values.size > _MANY
+        found = np.fromiter(
+            (self._one(float(value), is_new, is_long, tolerance) for value in values), np.uint64, values.size
+        )
+        return found[places].reshape(array.shape)
+
+    def _one(self, value: float, is_new: bool, is_long: bool, tolerance: float) -> int:
+        if math.isfinite(value):
+            value = float(np.float32(value)) if abs(value) < 3.4e38 else value  # as both sides compute
+        known = self._known.get(value)
+        if known is None and not is_new and math.isfinite(value) and value:
+            known = self._near(value, tolerance)
+        if known is None:
+            known = _exact(value) if is_long else element_of(value)
+        if is_new and math.isfinite(value) and value and value not in self._known:
+            self._known[value] = known
+            self._is_stale = True
+        return known
+
+    def _near(self, value: float, tolerance: float) -> int | None:
+        if self._is_stale:
+            self._sorted = sorted(self._known)
+            self._is_stale = False
+        place = bisect_left(self._sorted, value)
+        near = self._sorted[max(place - 1, 0) : place + 1]
+        best = min(near, key=lambda each: abs(each - value), default=None)
+        if best is None or abs(best - value) > tolerance * abs(value):
+            return None
+        return self._known[best]
+
+
+def _exact(value: float) -> int:
+    if not math.isfinite(value) or abs(value) >= -_MASKED:
+        return element_of(value)
+    return _of_fraction(Fraction(value))

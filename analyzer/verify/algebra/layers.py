@@ -1,0 +1,386 @@
+"""What PyTorch and ONNX both call by one name, of the operations of the algebra: norms, convolutions, pools, attention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analyzer.verify.algebra.field import PRIME, key_of, mixed, product
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Factored,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
+
+_P = np.uint64(PRIME)
+_HALF = np.float32(0.5)
+
+
+def softmax(a: Algebra, value: Value, axis: int) -> Value:
+    """exp(x) / sum(exp(x))."""
+    powers = a.function("exp", value)
+    found = a.divide(powers, a.sum(powers, (axis,), keeps=True))
+    return Field(found.elements, is_share=True) if isinstance(found, Field) else found
+
+
+def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
+    """x - log(sum(exp(x)))."""
+    powers = a.function("exp", value)
+    return a.subtract(value, a.function("log", a.sum(powers, (axis,), keeps=True)))
+
+
+def gelu(a: Algebra, value: Value, approximate: str) -> Value:
+    """Hendrycks and Gimpel 2016: exact, or with a tanh."""
+    if approximate == "tanh":
+        cubed = a.multiply(np.float32(0.044715), a.raise_to(value, np.float32(3)))
+        inner = a.multiply(np.float32(math.sqrt(2 / math.pi)), a.add(value, cubed))
+        bent = a.function("tanh", inner)
+    else:
+        bent = a.function("erf", a.multiply(value, np.float32(math.sqrt(0.5))))
+    return a.multiply(a.multiply(value, _HALF), a.add(bent, np.float32(1)))
+
+
+def silu(a: Algebra, value: Value) -> Value:
+    """x * sigmoid(x)."""
+    return a.multiply(value, a.function("sigmoid", value))
+
+
+def hard_sigmoid(a: Algebra, value: Value, alpha: float = 1 / 6, beta: float = 0.5) -> Value:
+    """clip(alpha x + beta, 0, 1), as a ReLU of six."""
+    shifted = a.add(a.multiply(value, np.float32(alpha)), np.float32(beta))
+    return a.clamp(shifted, np.float32(0), np.float32(1))
+
+
+def normalize(a: Algebra, value: Value, axes: Sequence[int], epsilon: float) -> Value:
+    """Less the mean, over the root of the variance."""
+    centred = a.subtract(value, a.mean(value, axes, keeps=True))
+    variance = a.mean(a.multiply(centred, centred), axes, keeps=True)
+    return a.multiply(centred, a.invert(a.function("sqrt", a.add(variance, np.float32(epsilon)))))
+
+
+def layer_norm(
+    a: Algebra, value: Value, axes: Sequence[int], weight: Value | None, bias: Value | None, epsilon: float
+) -> Value:
+    """Ba et al. 2016."""
+    found = normalize(a, value, axes, epsilon)
+    found = found if weight is None else a.multiply(found, weight)
+    return found if bias is None else a.add(found, bias)
+
+
+def rms_norm(a: Algebra, value: Value, axes: Sequence[int], weight: Value | None, epsilon: float) -> Value:
+    """Zhang and Sennrich 2019."""
+    squares = a.mean(a.multiply(value, value), axes, keeps=True)
+    found = a.multiply(value, a.invert(a.function("sqrt", a.add(squares, np.float32(epsilon)))))
+    return found if weight is None else a.multiply(found, weight)
+
+
+def _channels(value: Value, rank: int) -> tuple[int, ...]:
+    return (1, -1, *(1 for _ in range(rank - 2)))
+
+
+def batch_norm(
+    a: Algebra,
+    value: Value,
+    weight: Value | None,
+    bias: Value | None,
+    mean: Value,
+    variance: Value,
+    epsilon: float,
+) -> Value:
+    """In evaluation: with stored statistics, along axis 1."""
+    shape = _channels(value, len(shape_of(value)))
+    scale = a.invert(a.function("sqrt", a.add(variance, np.float32(epsilon))))
+    found = a.multiply(a.subtract(value, a.reshape(mean, shape)), a.reshape(scale, shape))
+    found = found if weight is None else a.multiply(found, a.reshape(weight, shape))
+    return found if bias is None else a.add(found, a.reshape(bias, shape))
+
+
+def group_norm(
+    a: Algebra, value: Value, groups: int, weight: Value | None, bias: Value | None, epsilon: float
+) -> Value:
+    """Wu and He 2018."""
+    shape = shape_of(value)
+    apart = a.reshape(value, (shape[0], groups, -1))
+    found = a.reshape(normalize(a, apart, (2,), epsilon), shape)
+    wide = _channels(value, len(shape))
+    found = found if weight is None else a.multiply(found, a.reshape(weight, wide))
+    return found if bias is None else a.add(found, a.reshape(bias, wide))
+
+
+def attention(
+    a: Algebra, query: Value, key: Value, value: Value, mask: Value | None, scale: float, *, causal: bool
+) -> Value:
+    """softmax(q k^T scale + mask) v; a mask of truth values leaves out."""
+    heads = shape_of(query)[-3] if len(shape_of(query)) > 2 else 1
+    if len(shape_of(key)) > 2 and shape_of(key)[-3] not in (1, heads):
+        times = heads // shape_of(key)[-3]
+        index = np.repeat(np.arange(shape_of(key)[-3]), times)
+        key, value = (a.take(each, index, len(shape_of(each)) - 3) for each in (key, value))
+    order = (*range(len(shape_of(key)) - 2), len(shape_of(key)) - 1, len(shape_of(key)) - 2)
+    scores = a.multiply(a.matmul(query, a.permute(key, order)), np.float32(scale))
+    if causal:
+        rows, columns = shape_of(scores)[-2:]
+        mask = np.tri(rows, columns, dtype=bool)
+    if mask is not None:
+        if (is_known(mask) and np.asarray(mask).dtype.kind == "b") or getattr(mask, "kind", "") == "truth":
+            mask = a.where(mask, np.float32(0), np.float32(-np.inf))
+        scores = a.add(scores, mask)
+    return a.matmul(softmax(a, scores, len(shape_of(scores)) - 1), value)
+
+
+# windows
+
+
+@dataclass(frozen=True, slots=True)
+class _Ring:
+    """Sums and products of elements, or of real numbers where all are known."""
+
+    is_real: bool
+
+    def of(self, a: Algebra, value: Value) -> Any:
+        return np.asarray(value, np.float64) if self.is_real else a.dense(value).elements
+
+    def zeros(self, shape: Sequence[int]) -> Any:
+        return np.zeros(shape, np.float64 if self.is_real else np.uint64)
+
+    def less(self, values: Any) -> Any:
+        """What sums and products of two come to."""
+        return values if self.is_real else values % _P
+
+    def product(self, one: Any, other: Any) -> Any:
+        return np.matmul(one, other) if self.is_real else product(one, other)
+
+    def made(self, values: Any) -> Value:
+        return np.ascontiguousarray(values) if self.is_real else Field(np.ascontiguousarray(values))
+
+
+def _padded(a: Algebra, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
+    if not any(any(pair) for pair in pads):
+        return value
+    return a.move(value, lambda each: np.pad(each, [(0, 0), (0, 0), *pads]))
+
+
+def windows(
+    sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> tuple[int, ...]:
+    """How many there are along each axis."""
+    return tuple(
+        (size - (width - 1) * step - 1) // jump + 1
+        for size, width, jump, step in zip(sizes, kernel, stride, dilation, strict=True)
+    )
+
+
+def _places(kernel: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    yield from np.ndindex(*kernel)
+
+
+def _shifted(
+    elements: Any,
+    at: Sequence[int],
+    count: Sequence[int],
+    stride: Sequence[int],
+    dilation: Sequence[int],
+) -> Any:
+    """What stands at one place of every window."""
+    parts = tuple(
+        slice(place * step, place * step + (many - 1) * jump + 1, jump)
+        for place, many, jump, step in zip(at, count, stride, dilation, strict=True)
+    )
+    return elements[(..., *parts)]
+
+
+def convolve(
+    a: Algebra,
+    value: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    groups: int,
+) -> Value:
+    """A convolution over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
+    kernel = shape_of(weight)[2:]
+    ring = _Ring(is_known(value) and is_known(weight))
+    given = ring.of(a, _padded(a, value, pads))
+    count = windows(given.shape[2:], kernel, stride, dilation)
+    batch, channels = given.shape[:2]
+    out = shape_of(weight)[0]
+    given = given.reshape(batch, groups, channels // groups, *given.shape[2:])
+    found = ring.zeros((batch, out, *count))
+    if isinstance(weight, Factored):
+        for first, second, *rest in weight.terms:
+            shape = (-1, *(1 for _ in kernel))
+            sums = (given * second.reshape(shape) % _P).sum(axis=2, dtype=np.uint64) % _P
+            for axis, vector in enumerate(rest):
+                ones = [1] * len(kernel)
+                ones[axis] = kernel[axis]
+                many = [*sums.shape[2:]]
+                many[axis] = count[axis]
+                jump, step = [1] * len(kernel), [1] * len(kernel)
+                jump[axis], step[axis] = stride[axis], dilation[axis]
+                sums = (
+                    sum(_shifted(sums, at, many, jump, step) * vector[at[axis]] % _P for at in _places(ones))
+                    % _P
+                )
+            spread = np.repeat(sums, out // groups, axis=1)
+            found = (found + spread * first.reshape(shape)) % _P
+    else:
+        dense = ring.of(a, weight).reshape(groups, out // groups, channels // groups, *kernel)
+        for at in _places(kernel):
+            piece = _shifted(given, at, count, stride, dilation).reshape(
+                batch, groups, channels // groups, -1
+            )
+            made = ring.product(dense[(..., *at)], piece)
+            found = ring.less(found + made.reshape(batch, out, *count))
+    made_of = ring.made(found)
+    return made_of if bias is None else a.add(made_of, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
+
+
+def convolve_back(
+    a: Algebra,
+    value: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    extra: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+) -> Value:
+    """A transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
+    kernel = shape_of(weight)[2:]
+    ring = _Ring(is_known(value) and is_known(weight))
+    given = ring.of(a, value)
+    batch, channels = given.shape[:2]
+    sizes = given.shape[2:]
+    each = shape_of(weight)[1]
+    given = given.reshape(batch, groups, channels // groups, -1)
+    dense = ring.of(a, weight).reshape(groups, channels // groups, each, *kernel)
+    whole = [
+        (size - 1) * jump + (width - 1) * step + 1 + more
+        for size, jump, width, step, more in zip(sizes, stride, kernel, dilation, extra, strict=True)
+    ]
+    found = ring.zeros((batch, groups * each, *whole))
+    for at in _places(kernel):
+        made = ring.product(np.swapaxes(dense[(..., *at)], -1, -2), given).reshape(
+            batch, groups * each, *sizes
+        )
+        view = _shifted(found, at, sizes, stride, dilation)
+        view[...] = ring.less(view + made)
+    parts = tuple(slice(first, size - last) for (first, last), size in zip(pads, whole, strict=True))
+    made_of = ring.made(found[(..., *parts)])
+    return made_of if bias is None else a.add(made_of, a.reshape(bias, (1, -1, *(1 for _ in kernel))))
+
+
+def max_pool(
+    a: Algebra,
+    value: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+) -> Value:
+    """The largest of each window; what pads is in none."""
+    if is_known(value):
+        array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
+        many = windows(array.shape[2:], kernel, stride, dilation)
+        return np.max([_shifted(array, at, many, stride, dilation) for at in _places(kernel)], axis=0)
+    elements = mixed(a.dense(value).elements, key_of("max-pool", "each")) % _P
+    padded = a.dense(_padded(a, Field(elements), pads)).elements
+    count = windows(padded.shape[2:], kernel, stride, dilation)
+    sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % _P
+    return Field(mixed(np.asarray(sums), key_of("max-pool")) % _P)
+
+
+def average_pool(
+    a: Algebra,
+    value: Value,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pads: Sequence[tuple[int, int]],
+    *,
+    counts_pads: bool,
+) -> Value:
+    """The mean of each window."""
+    one = [1] * len(kernel)
+    ring = _Ring(is_known(value))
+    padded = ring.of(a, _padded(a, value, pads))
+    count = windows(padded.shape[2:], kernel, stride, one)
+    sums = ring.made(ring.less(sum(_shifted(padded, at, count, stride, one) for at in _places(kernel))))
+    if counts_pads or not any(any(pair) for pair in pads):
+        return a.divide(sums, np.float32(math.prod(kernel)))
+    inside = np.pad(np.ones(shape_of(value)[2:], np.uint64), list(pads))
+    many = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
+    return a.divide(sums, many.astype(np.float32))
+
+
+def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None]) -> Value:
+    """Means over as many windows as are asked for."""
+    found = value
+    rank = len(shape_of(value))
+    for place, wanted in enumerate(sizes):
+        axis = rank - len(sizes) + place
+        size = shape_of(found)[axis]
+        many = size if wanted is None else int(wanted)
+        if many == size:
+            continue
+        parts = []
+        for at in range(many):
+            start, stop = at * size // many, -(-(at + 1) * size // many)
+            cut = [slice(None)] * rank
+            cut[axis] = slice(start, stop)
+            parts.append(a.mean(a.cut(found, cut), (axis,), keeps=True))
+        found = a.concat(parts, axis)
+    return found
+
+
+def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
+    """Einstein's sums, of one or two tensors."""
+    if "..." in equation:
+        raise UnknownError(f"einsum {equation}")
+    before, _, after = equation.replace(" ", "").partition("->")
+    terms = before.split(",")
+    if not after and "->" not in equation:
+        letters = "".join(terms)
+        after = "".join(sorted(each for each in set(letters) if letters.count(each) == 1))
+    if len(terms) == 1 and len(set(terms[0])) == len(terms[0]):
+        lost = [place for place, letter in enumerate(terms[0]) if letter not in after]
+        value = a.sum(values[0], lost, keeps=False) if lost else values[0]
+        kept = [letter for letter in terms[0] if letter in after]
+        return a.permute(value, [kept.index(letter) for letter in after])
+    if len(terms) != 2 or any(len(set(term)) < len(term) for term in terms):
+        raise UnknownError(f"einsum {equation}")
+    sides = []
+    for term, other, value in zip(terms, reversed(terms), values, strict=True):
+        alone = [place for place, letter in enumerate(term) if letter not in other and letter not in after]
+        sides.append(
+            (
+                [letter for place, letter in enumerate(term) if place not in alone],
+                a.sum(value, alone, keeps=False) if alone else value,
+            )
+        )
+    (left, one), (right, two) = sides
+    both = [letter for letter in left if letter in right and letter in after]
+    over = [letter for letter in left if letter in right and letter not in after]
+    mine = [letter for letter in left if letter not in right]
+    yours = [letter for letter in right if letter not in left]
+    sizes = dict(zip([*left, *right], [*shape_of(one), *shape_of(two)], strict=True))
+
+    def flat(letters: Sequence[str]) -> int:
+        return math.prod(sizes[letter] for letter in letters)
+
+    first = a.permute(one, [left.index(each) for each in (*both, *mine, *over)])
+    second = a.permute(two, [right.index(each) for each in (*both, *over, *yours)])
+    first = a.reshape(first, (flat(both), flat(mine), flat(over)))
+    second = a.reshape(second, (flat(both), flat(over), flat(yours)))
+    made = a.reshape(a.matmul(first, second), [sizes[each] for each in (*both, *mine, *yours)])
+    return a.permute(made, [[*both, *mine, *yours].index(letter) for letter in after])

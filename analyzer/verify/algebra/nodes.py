@@ -1,0 +1,839 @@
+"""ONNX's operators, and onnxruntime's fused ones -> what they are in the algebra (ONNX Operators.md, ContribOperators.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analyzer.model import Node
+from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
+from analyzer.verify.algebra import calls, layers
+from analyzer.verify.algebra.values import Algebra, UnknownError, Value, is_known, shape_of
+
+_PLAIN = ("", "ai.onnx")
+_FUSED = "com.microsoft"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A node with the values that it reads."""
+
+    a: Algebra
+    node: Node
+    values: Sequence[Value | None]
+    """None of an input that is left out."""
+    fill: Array | None
+    """The tensor among its attributes."""
+    opset: int
+
+    def at(self, slot: int) -> Value:
+        """An input that has to be there.
+
+        Raises:
+            UnknownError: it is not.
+        """
+        value = self.maybe(slot)
+        if value is None:
+            raise UnknownError(f"{self.node.op_type} without its input {slot}")
+        return value
+
+    def maybe(self, slot: int) -> Value | None:
+        """An input, or None."""
+        return self.values[slot] if slot < len(self.values) else None
+
+    def numbers(self, slot: int) -> list[int]:
+        """Whole numbers that have to be known: a shape, axes.
+
+        Raises:
+            UnknownError: they depend on weights or on inputs of real numbers.
+        """
+        value = self.at(slot)
+        if not is_known(value):
+            raise UnknownError(f"{self.node.op_type} by numbers that depend on weights or on inputs")
+        return [int(each) for each in np.asarray(value).reshape(-1)]
+
+    def integer(self, name: str, usual: int) -> int:
+        """An attribute."""
+        return self.node.integers.get(name, usual)
+
+    def real(self, name: str, usual: float) -> float:
+        """An attribute."""
+        found = self.node.settings.get(name, usual)
+        if not isinstance(found, (int, float)):
+            raise UnknownError(f"{self.node.op_type} with {name} {found}")
+        return float(np.float32(found))
+
+    def text(self, name: str, usual: str) -> str:
+        """An attribute."""
+        return str(self.node.settings.get(name, usual))
+
+    def many(self, name: str) -> list[int]:
+        """An attribute; empty where there is none."""
+        return list(self.node.axes(name))
+
+    def axes(self, slot: int, value: Value) -> list[int]:
+        """Axes, which an attribute or an input says; all where none does."""
+        rank = len(shape_of(value))
+        said = self.many("axes") or (self.numbers(slot) if self.maybe(slot) is not None else [])
+        return [axis % rank for axis in said] if said else list(range(rank))
+
+
+def operate(operation: Operation) -> Sequence[Value | None]:
+    """What a node gives.
+
+    Raises:
+        UnknownError: the algebra has no word for the operator, or not with these inputs.
+    """
+    node = operation.node
+    table = PLAIN if node.domain in _PLAIN else FUSED if node.domain == _FUSED else {}
+    made = table.get(node.op_type)
+    if made is None:
+        raise UnknownError(f"operator {node.op_type}")
+    try:
+        found = made(operation)
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+        raise UnknownError(f"operator {node.op_type} with these inputs ({type(error).__name__})") from error
+    return found if isinstance(found, (list, tuple)) else [found]
+
+
+PLAIN: dict[str, Callable[[Operation], Any]] = {}
+FUSED: dict[str, Callable[[Operation], Any]] = {}
+
+
+def _plain(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Operation], Any]]:
+    def note(made: Callable[[Operation], Any]) -> Callable[[Operation], Any]:
+        for name in names:
+            PLAIN[name] = made
+        return made
+
+    return note
+
+
+def _fused(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Operation], Any]]:
+    def note(made: Callable[[Operation], Any]) -> Callable[[Operation], Any]:
+        for name in names:
+            FUSED[name] = made
+        return made
+
+    return note
+
+
+# by the names that PyTorch has for the same
+
+for _name, _said in {
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Tanh": "tanh",
+    "Erf": "erf",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Sigmoid": "sigmoid",
+    "Relu": "relu",
+    "Softplus": "softplus",
+    "Softsign": "softsign",
+    "IsInf": "isinf",
+    "Atan": "atan",
+    "Neg": "neg",
+    "Reciprocal": "reciprocal",
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Pow": "pow",
+    "MatMul": "matmul",
+    "Mish": "mish",
+    "PRelu": "",
+    "Identity": "clone",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "Greater": "gt",
+    "GreaterOrEqual": "ge",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "Not": "logical_not",
+    "Where": "where",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseNot": "bitwise_not",
+}.items():
+
+    def _alike(operation: Operation, said: str = _said) -> Value:
+        found: Value = calls.OPERATORS[said](operation.a, *operation.values)
+        return found
+
+    if _said:
+        PLAIN[_name] = _alike
+
+
+@_plain("PRelu")
+def _prelu(o: Operation) -> Value:
+    return o.a.function("leaky relu", o.at(0), o.at(1))
+
+
+@_plain("IsNaN")
+def _is_nan(o: Operation) -> Value:
+    return o.a.function("isnan", o.at(0))
+
+
+@_plain("Div")
+def _div(o: Operation) -> Value:
+    one, two = o.at(0), o.at(1)
+    if is_known(one) and is_known(two) and np.asarray(one).dtype.kind in "iu":
+        a, b = np.asarray(one), np.asarray(two)
+        return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
+    return o.a.divide(one, two)
+
+
+@_plain("Mod")
+def _mod(o: Operation) -> Value:
+    if not is_known(o.at(0)) or not is_known(o.at(1)):
+        return o.a.function("remainder", o.at(0), o.at(1))
+    made = np.fmod if o.integer("fmod", 0) else np.remainder
+    return np.asarray(made(np.asarray(o.at(0)), np.asarray(o.at(1))))
+
+
+@_plain("Sum")
+def _sum(o: Operation) -> Value:
+    found = o.at(0)
+    for slot in range(1, len(o.values)):
+        found = o.a.add(found, o.at(slot))
+    return found
+
+
+@_plain("Max")
+def _max(o: Operation) -> Value:
+    found = o.at(0)
+    for slot in range(1, len(o.values)):
+        found = o.a.greatest(found, o.at(slot))
+    return found
+
+
+@_plain("Min")
+def _min(o: Operation) -> Value:
+    found = o.at(0)
+    for slot in range(1, len(o.values)):
+        found = o.a.least(found, o.at(slot))
+    return found
+
+
+@_plain("Clip")
+def _clip(o: Operation) -> Value:
+    low, high = o.maybe(1), o.maybe(2)
+    if "min" in o.node.settings:
+        low = np.float32(o.real("min", 0))
+    if "max" in o.node.settings:
+        high = np.float32(o.real("max", 0))
+    low = None if low is not None and is_known(low) and (np.asarray(low) <= -3.4e38).all() else low
+    return o.a.clamp(o.at(0), low, high)
+
+
+@_plain("LeakyRelu")
+def _leaky(o: Operation) -> Value:
+    return o.a.function("leaky relu", o.at(0), np.float32(o.real("alpha", 0.01)))
+
+
+@_plain("Elu")
+def _elu(o: Operation) -> Value:
+    return o.a.function("elu", o.at(0), settings=(o.real("alpha", 1.0), 1.0, 1.0))
+
+
+@_plain("Selu")
+def _selu(o: Operation) -> Value:
+    alpha, gamma = o.real("alpha", 1.67326319217681884765625), o.real("gamma", 1.05070102214813232421875)
+    return o.a.function("elu", o.at(0), settings=(alpha, gamma, 1.0))
+
+
+@_plain("HardSigmoid")
+def _hard_sigmoid(o: Operation) -> Value:
+    return layers.hard_sigmoid(o.a, o.at(0), o.real("alpha", 0.2), o.real("beta", 0.5))
+
+
+@_plain("HardSwish")
+def _hard_swish(o: Operation) -> Value:
+    return o.a.multiply(o.at(0), layers.hard_sigmoid(o.a, o.at(0)))
+
+
+@_plain("Gelu")
+def _gelu(o: Operation) -> Value:
+    return layers.gelu(o.a, o.at(0), o.text("approximate", "none"))
+
+
+@_plain("Swish")
+def _swish(o: Operation) -> Value:
+    scaled = o.a.multiply(o.at(0), np.float32(o.real("alpha", 1.0)))
+    return o.a.multiply(o.at(0), o.a.function("sigmoid", scaled))
+
+
+@_plain("Softmax")
+def _softmax(o: Operation) -> Value:
+    value = o.at(0)
+    if o.opset >= 13 or o.integer("axis", 1) in (-1, len(shape_of(value)) - 1):
+        return layers.softmax(o.a, value, o.integer("axis", -1) % len(shape_of(value)))
+    return _over_rest(o, layers.softmax)
+
+
+@_plain("LogSoftmax")
+def _log_softmax(o: Operation) -> Value:
+    value = o.at(0)
+    if o.opset >= 13 or o.integer("axis", 1) in (-1, len(shape_of(value)) - 1):
+        return layers.log_softmax(o.a, value, o.integer("axis", -1) % len(shape_of(value)))
+    return _over_rest(o, layers.log_softmax)
+
+
+def _over_rest(o: Operation, made: Callable[[Algebra, Value, int], Value]) -> Value:
+    """As before version 13: over all axes from one on."""
+    shape = shape_of(o.at(0))
+    axis = o.integer("axis", 1) % len(shape)
+    flat = o.a.reshape(o.at(0), (math.prod(shape[:axis]), -1))
+    return o.a.reshape(made(o.a, flat, 1), shape)
+
+
+# types
+
+
+@_plain("Cast")
+def _cast(o: Operation) -> Value:
+    return _to(o, DType(o.integer("to", 1)))
+
+
+@_plain("CastLike")
+def _cast_like(o: Operation) -> Value:
+    return calls.OPERATORS["type_as"](o.a, o.at(0), o.at(1))
+
+
+def _to(o: Operation, dtype: DType) -> Value:
+    found = dtype.to_numpy()
+    if found is None or (found.kind == "f" and found.itemsize < 4):
+        found = np.dtype(np.float32)
+    return o.a.cast(o.at(0), found.kind, found)
+
+
+# shapes and moves
+
+
+@_plain("Shape")
+def _shape(o: Operation) -> Value:
+    start, end = o.integer("start", 0), o.node.integers.get("end")
+    return np.array(shape_of(o.at(0))[start:end], np.int64)
+
+
+@_plain("Size")
+def _size(o: Operation) -> Value:
+    return np.array(math.prod(shape_of(o.at(0))), np.int64)
+
+
+@_plain("Reshape")
+def _reshape(o: Operation) -> Value:
+    sizes = o.numbers(1) if len(o.values) > 1 else o.many("shape")
+    own = shape_of(o.at(0))
+    if not o.integer("allowzero", 0):
+        sizes = [own[at] if size == 0 else size for at, size in enumerate(sizes)]
+    return o.a.reshape(o.at(0), sizes)
+
+
+@_plain("Flatten")
+def _flatten(o: Operation) -> Value:
+    shape = shape_of(o.at(0))
+    axis = o.integer("axis", 1)
+    return o.a.reshape(o.at(0), (math.prod(shape[:axis]), math.prod(shape[axis:])))
+
+
+@_plain("Transpose")
+def _transpose(o: Operation) -> Value:
+    return o.a.permute(o.at(0), o.many("perm") or range(len(shape_of(o.at(0))))[::-1])
+
+
+@_plain("Unsqueeze")
+def _unsqueeze(o: Operation) -> Value:
+    said = o.many("axes") or o.numbers(1)
+    rank = len(shape_of(o.at(0))) + len(said)
+    at = {axis % rank for axis in said}
+    sizes = iter(shape_of(o.at(0)))
+    return o.a.reshape(o.at(0), [1 if axis in at else next(sizes) for axis in range(rank)])
+
+
+@_plain("Squeeze")
+def _squeeze(o: Operation) -> Value:
+    shape = shape_of(o.at(0))
+    said = o.many("axes") or (o.numbers(1) if o.maybe(1) is not None else [])
+    gone = {axis % len(shape) for axis in said} or {axis for axis, size in enumerate(shape) if size == 1}
+    return o.a.reshape(o.at(0), [size for axis, size in enumerate(shape) if axis not in gone])
+
+
+@_plain("Expand")
+def _expand(o: Operation) -> Value:
+    return o.a.expand(o.at(0), o.numbers(1))
+
+
+@_plain("Tile")
+def _tile(o: Operation) -> Value:
+    times = o.numbers(1)
+    return o.a.move(o.at(0), lambda each: np.tile(each, times))
+
+
+@_plain("Concat")
+def _concat(o: Operation) -> Value:
+    return o.a.concat([o.at(slot) for slot in range(len(o.values))], o.integer("axis", 0))
+
+
+@_plain("Split")
+def _split(o: Operation) -> list[Value]:
+    axis = o.integer("axis", 0) % len(shape_of(o.at(0)))
+    total, many = shape_of(o.at(0))[axis], len(o.node.outputs)
+    sizes = o.many("split") or (o.numbers(1) if o.maybe(1) is not None else [])
+    if not sizes:
+        each = -(-total // o.integer("num_outputs", many))
+        sizes = [min(each, total - at * each) for at in range(many)]
+    found: list[Value] = calls.OPERATORS["split_with_sizes"](o.a, o.at(0), sizes, axis)
+    return found
+
+
+@_plain("Slice")
+def _slice(o: Operation) -> Value:
+    if len(o.values) > 1:
+        starts, ends = o.numbers(1), o.numbers(2)
+        axes = o.numbers(3) if o.maybe(3) is not None else list(range(len(starts)))
+        steps = o.numbers(4) if o.maybe(4) is not None else [1] * len(starts)
+    else:
+        starts, ends = o.many("starts"), o.many("ends")
+        axes, steps = o.many("axes") or list(range(len(starts))), [1] * len(starts)
+    shape = shape_of(o.at(0))
+    parts = [slice(None)] * len(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        size = shape[axis % len(shape)]
+        last: int | None = end
+        if step < 0 and end < -size:
+            last = None
+        parts[axis % len(shape)] = slice(start, last, step)
+    return o.a.cut(o.at(0), parts)
+
+
+@_plain("Gather")
+def _gather(o: Operation) -> Value:
+    return calls.look_up(o.a, o.at(0), o.at(1), o.integer("axis", 0) % len(shape_of(o.at(0))))
+
+
+@_plain("GatherElements")
+def _gather_elements(o: Operation) -> Value:
+    return calls.gather_elements(o.a, o.at(0), o.integer("axis", 0), o.at(1))
+
+
+@_plain("GatherND")
+def _gather_nd(o: Operation) -> Value:
+    if not is_known(o.at(1)):
+        raise UnknownError("places that depend on weights or on inputs of real numbers")
+    batch, index = o.integer("batch_dims", 0), np.asarray(o.at(1))
+
+    def moved(each: Any) -> Any:
+        if not batch:
+            return each[tuple(np.moveaxis(index, -1, 0))]
+        before = np.indices(index.shape[:-1])[:batch]
+        return each[(*before, *np.moveaxis(index, -1, 0))]
+
+    return o.a.move(o.at(0), moved)
+
+
+@_plain("Pad")
+def _pad(o: Operation) -> Value:
+    pads = o.numbers(1) if len(o.values) > 1 else o.many("pads")
+    rank = len(shape_of(o.at(0)))
+    axes = [axis % rank for axis in o.numbers(3)] if o.maybe(3) is not None else list(range(rank))
+    pairs = {axis: (pads[at], pads[at + len(axes)]) for at, axis in enumerate(axes)}
+    modes = {"constant": "constant", "reflect": "reflect", "edge": "replicate", "wrap": "circular"}
+    fill: Any = o.maybe(2)
+    if fill is not None:
+        fill = np.asarray(fill).reshape(()).item() if is_known(fill) else fill
+    last = [size for axis in reversed(range(rank)) for size in pairs.get(axis, (0, 0))]
+    return calls.OPERATORS["pad"](o.a, o.at(0), last, modes[o.text("mode", "constant")], fill)
+
+
+@_plain("Trilu")
+def _trilu(o: Operation) -> Value:
+    name = "triu" if o.integer("upper", 1) else "tril"
+    diagonal = o.numbers(1)[0] if o.maybe(1) is not None else 0
+    return calls.OPERATORS[name](o.a, o.at(0), diagonal)
+
+
+@_plain("Range")
+def _range(o: Operation) -> Value:
+    start, limit, delta = (np.asarray(o.at(slot)) for slot in range(3))
+    if not all(is_known(o.at(slot)) for slot in range(3)):
+        raise UnknownError("a range by numbers that depend on weights or on inputs")
+    return np.arange(start.reshape(-1)[0], limit.reshape(-1)[0], delta.reshape(-1)[0], dtype=start.dtype)
+
+
+@_plain("ConstantOfShape")
+def _constant_of_shape(o: Operation) -> Value:
+    fill = np.zeros(1, np.float32) if o.fill is None else o.fill
+    return np.full(o.numbers(0), fill.reshape(-1)[0], fill.dtype)
+
+
+@_plain("EyeLike")
+def _eye_like(o: Operation) -> Value:
+    rows, columns = shape_of(o.at(0))
+    return np.eye(rows, columns, o.integer("k", 0), dtype=np.float32)
+
+
+@_plain("OneHot")
+def _one_hot(o: Operation) -> Value:
+    if not is_known(o.at(0)):
+        raise UnknownError("one-hot rows of what is not known")
+    depth = o.numbers(1)[0]
+    off, on = np.asarray(o.at(2)).reshape(-1)
+    index = np.asarray(o.at(0)) % depth
+    axis = o.integer("axis", -1)
+    rows = np.where(index[..., None] == np.arange(depth), on, off)
+    return np.moveaxis(rows, -1, axis)
+
+
+@_plain("NonZero")
+def _non_zero(o: Operation) -> Value:
+    if not is_known(o.at(0)):
+        raise UnknownError("places of what is not known")
+    return np.array(np.nonzero(np.asarray(o.at(0))), np.int64)
+
+
+@_plain("CumSum")
+def _cumsum(o: Operation) -> Value:
+    axis = o.numbers(1)[0] % len(shape_of(o.at(0)))
+    if o.integer("exclusive", 0) or o.integer("reverse", 0):
+        raise UnknownError("a running sum from behind")
+    return calls.running_sum(o.a, o.at(0), axis)
+
+
+# reductions
+
+
+def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Value]) -> None:
+    def compute(o: Operation) -> Value:
+        value = o.at(0)
+        is_none = not o.many("axes") and (o.maybe(1) is None or not o.numbers(1))
+        if is_none and o.integer("noop_with_empty_axes", 0):
+            return value
+        return made(o, value, o.axes(1, value), bool(o.integer("keepdims", 1)))
+
+    PLAIN[name] = compute
+
+
+_reduction("ReduceSum", lambda o, v, axes, keeps: o.a.sum(v, axes, keeps=keeps))
+_reduction("ReduceMean", lambda o, v, axes, keeps: o.a.mean(v, axes, keeps=keeps))
+_reduction("ReduceSumSquare", lambda o, v, axes, keeps: o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
+_reduction(
+    "ReduceL2", lambda o, v, axes, keeps: o.a.function("sqrt", o.a.sum(o.a.multiply(v, v), axes, keeps=keeps))
+)
+_reduction("ReduceL1", lambda o, v, axes, keeps: o.a.sum(o.a.function("abs", v), axes, keeps=keeps))
+_reduction(
+    "ReduceLogSumExp",
+    lambda o, v, axes, keeps: o.a.function("log", o.a.sum(o.a.function("exp", v), axes, keeps=keeps)),
+)
+_reduction("ReduceMax", lambda o, v, axes, keeps: calls.OPERATORS["amax"](o.a, v, axes, keeps))
+_reduction("ReduceMin", lambda o, v, axes, keeps: calls.OPERATORS["amin"](o.a, v, axes, keeps))
+_reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, v, axes, keeps))
+
+
+@_plain("ArgMax", "ArgMin")
+def _arg(o: Operation) -> Value:
+    name = o.node.op_type.lower()
+    return calls.OPERATORS[name](o.a, o.at(0), o.integer("axis", 0), bool(o.integer("keepdims", 1)))
+
+
+@_plain("TopK")
+def _topk(o: Operation) -> list[Value]:
+    axis = o.integer("axis", -1) % len(shape_of(o.at(0)))
+    return calls.greatest_few(o.a, o.at(0), o.numbers(1)[0], axis, bool(o.integer("largest", 1)))
+
+
+# products
+
+
+@_plain("Gemm")
+def _gemm(o: Operation) -> Value:
+    one, two = o.at(0), o.at(1)
+    one = o.a.permute(one, (1, 0)) if o.integer("transA", 0) else one
+    two = o.a.permute(two, (1, 0)) if o.integer("transB", 0) else two
+    found = o.a.matmul(one, two)
+    alpha, beta = o.real("alpha", 1.0), o.real("beta", 1.0)
+    found = found if alpha == 1 else o.a.multiply(found, np.float32(alpha))
+    bias = o.maybe(2)
+    if bias is None:
+        return found
+    return o.a.add(found, bias if beta == 1 else o.a.multiply(bias, np.float32(beta)))
+
+
+@_plain("Einsum")
+def _einsum(o: Operation) -> Value:
+    return layers.contract(o.a, o.text("equation", ""), [o.at(slot) for slot in range(len(o.values))])
+
+
+@_plain("LayerNormalization")
+def _layer_norm(o: Operation) -> Value:
+    value = o.at(0)
+    rank = len(shape_of(value))
+    axes = range(o.integer("axis", -1) % rank, rank)
+    return layers.layer_norm(o.a, value, axes, o.at(1), o.maybe(2), o.real("epsilon", 1e-5))
+
+
+@_plain("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms_norm(o: Operation) -> Value:
+    value = o.at(0)
+    rank = len(shape_of(value))
+    axes = range(o.integer("axis", -1) % rank, rank)
+    return layers.rms_norm(o.a, value, axes, o.at(1), o.real("epsilon", 1e-5))
+
+
+@_plain("BatchNormalization")
+def _batch_norm(o: Operation) -> Value:
+    if o.integer("training_mode", 0):
+        raise UnknownError("a batch normalization in training")
+    return layers.batch_norm(o.a, o.at(0), o.at(1), o.at(2), o.at(3), o.at(4), o.real("epsilon", 1e-5))
+
+
+@_plain("InstanceNormalization")
+def _instance_norm(o: Operation) -> Value:
+    groups = shape_of(o.at(0))[1]
+    return layers.group_norm(o.a, o.at(0), groups, o.at(1), o.at(2), o.real("epsilon", 1e-5))
+
+
+@_plain("GroupNormalization")
+def _group_norm(o: Operation) -> Value:
+    if o.opset < 21:
+        raise UnknownError("GroupNormalization by group")
+    groups = o.integer("num_groups", 1)
+    return layers.group_norm(o.a, o.at(0), groups, o.at(1), o.at(2), o.real("epsilon", 1e-5))
+
+
+@_plain("LpNormalization")
+def _lp_norm(o: Operation) -> Value:
+    axis = o.integer("axis", -1) % len(shape_of(o.at(0)))
+    if o.integer("p", 2) != 2:
+        raise UnknownError("LpNormalization of another order than 2")
+    length = o.a.function("sqrt", o.a.sum(o.a.multiply(o.at(0), o.at(0)), (axis,), keeps=True))
+    return o.a.divide(o.at(0), length)
+
+
+@_plain("Attention")
+def _attention(o: Operation) -> Value:
+    if len(shape_of(o.at(0))) != 4 or len([v for v in o.values if v is not None]) > 4:
+        raise UnknownError("Attention over three axes, or with a cache")
+    if o.real("softcap", 0.0) or o.integer("qk_matmul_output_mode", 0):
+        raise UnknownError("Attention with a cap")
+    by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(o.at(0))[-1])
+    causal = bool(o.integer("is_causal", 0))
+    return layers.attention(o.a, o.at(0), o.at(1), o.at(2), o.maybe(3), by, causal=causal)
+
+
+# windows
+
+
+def _window(
+    o: Operation, kernel: Sequence[int], sizes: Sequence[int]
+) -> tuple[list[int], list[tuple[int, int]], list[int]]:
+    """Strides, pads and dilations."""
+    rank = len(kernel)
+    strides = o.many("strides") or [1] * rank
+    dilations = o.many("dilations") or [1] * rank
+    auto = o.text("auto_pad", "NOTSET")
+    if auto in ("NOTSET", "VALID"):
+        pads = o.many("pads") or [0] * (2 * rank)
+        return strides, [(pads[at], pads[at + rank]) for at in range(rank)], dilations
+    found = []
+    for size, width, jump, step in zip(sizes, kernel, strides, dilations, strict=True):
+        total = max((-(-size // jump) - 1) * jump + (width - 1) * step + 1 - size, 0)
+        less, more = total // 2, total - total // 2
+        found.append((less, more) if auto == "SAME_UPPER" else (more, less))
+    return strides, found, dilations
+
+
+@_plain("Conv")
+def _conv(o: Operation) -> Value:
+    kernel = shape_of(o.at(1))[2:]
+    strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
+    return layers.convolve(o.a, o.at(0), o.at(1), o.maybe(2), strides, pads, dilations, o.integer("group", 1))
+
+
+@_plain("ConvTranspose")
+def _conv_transpose(o: Operation) -> Value:
+    kernel = shape_of(o.at(1))[2:]
+    if o.text("auto_pad", "NOTSET") != "NOTSET" or o.many("output_shape"):
+        raise UnknownError("ConvTranspose of a shape")
+    strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
+    extra = o.many("output_padding") or [0] * len(kernel)
+    return layers.convolve_back(
+        o.a, o.at(0), o.at(1), o.maybe(2), strides, pads, extra, dilations, o.integer("group", 1)
+    )
+
+
+@_plain("MaxPool")
+def _max_pool(o: Operation) -> Value:
+    kernel = o.many("kernel_shape")
+    strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
+    if o.integer("ceil_mode", 0):
+        pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
+    return layers.max_pool(o.a, o.at(0), kernel, strides, pads, dilations)
+
+
+@_plain("AveragePool")
+def _average_pool(o: Operation) -> Value:
+    kernel = o.many("kernel_shape")
+    strides, pads, _ = _window(o, kernel, shape_of(o.at(0))[2:])
+    if o.integer("ceil_mode", 0):
+        raise UnknownError("an average over windows that are not whole")
+    counts = bool(o.integer("count_include_pad", 0))
+    return layers.average_pool(o.a, o.at(0), kernel, strides, pads, counts_pads=counts)
+
+
+@_plain("GlobalAveragePool")
+def _global_average(o: Operation) -> Value:
+    return o.a.mean(o.at(0), range(2, len(shape_of(o.at(0)))), keeps=True)
+
+
+@_plain("GlobalMaxPool")
+def _global_max(o: Operation) -> Value:
+    return calls.OPERATORS["amax"](o.a, o.at(0), list(range(2, len(shape_of(o.at(0))))), True)
+
+
+@_plain("Resize")
+def _resize(o: Operation) -> Value:
+    if o.text("mode", "nearest") != "nearest":
+        raise UnknownError("Resize that interpolates")
+    said = (
+        o.text("coordinate_transformation_mode", "half_pixel"),
+        o.text("nearest_mode", "round_prefer_floor"),
+    )
+    if said != ("asymmetric", "floor"):
+        raise UnknownError("Resize to the nearest in another way than PyTorch's")
+    shape = shape_of(o.at(0))
+    has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
+    scales = np.asarray(o.at(2)).astype(float) if has_scales else None
+    sizes = (
+        o.numbers(3) if scales is None else [math.floor(n * s) for n, s in zip(shape, scales, strict=True)]
+    )
+    found = o.at(0)
+    for axis, many in enumerate(sizes):
+        if many == shape[axis]:
+            continue
+        by = shape[axis] / many if scales is None else 1 / float(scales[axis])
+        index = np.minimum(np.floor(np.arange(many) * by).astype(np.int64), shape[axis] - 1)
+        found = o.a.take(found, index, axis)
+    return found
+
+
+# onnxruntime's
+
+
+@_fused("SkipLayerNormalization")
+def _skip_layer_norm(o: Operation) -> list[Value | None]:
+    added = o.a.add(o.at(0), o.at(1))
+    bias = o.maybe(4)
+    added = added if bias is None else o.a.add(added, bias)
+    axes = (len(shape_of(added)) - 1,)
+    found = layers.layer_norm(o.a, added, axes, o.at(2), o.maybe(3), o.real("epsilon", 1e-12))
+    return [found, None, None, added]
+
+
+@_fused("SkipSimplifiedLayerNormalization")
+def _skip_rms_norm(o: Operation) -> list[Value | None]:
+    added = o.a.add(o.at(0), o.at(1))
+    bias = o.maybe(3)
+    added = added if bias is None else o.a.add(added, bias)
+    axes = (len(shape_of(added)) - 1,)
+    return [layers.rms_norm(o.a, added, axes, o.at(2), o.real("epsilon", 1e-12)), None, None, added]
+
+
+@_fused("SimplifiedLayerNormalization")
+def _simplified(o: Operation) -> Value:
+    return _rms_norm(o)
+
+
+@_fused("BiasGelu", "FastGelu", "Gelu")
+def _bias_gelu(o: Operation) -> Value:
+    bias = o.maybe(1)
+    value = o.at(0) if bias is None else o.a.add(o.at(0), bias)
+    return layers.gelu(o.a, value, "tanh" if o.node.op_type == "FastGelu" else "none")
+
+
+@_fused("QuickGelu")
+def _quick_gelu(o: Operation) -> Value:
+    scaled = o.a.multiply(o.at(0), np.float32(o.real("alpha", 1.702)))
+    return o.a.multiply(o.at(0), o.a.function("sigmoid", scaled))
+
+
+@_fused("FusedMatMul")
+def _fused_matmul(o: Operation) -> Value:
+    if o.integer("transBatchA", 0) or o.integer("transBatchB", 0):
+        raise UnknownError("FusedMatMul with turned batches")
+
+    def turned(slot: int, name: str) -> Value:
+        value = o.at(slot)
+        rank = len(shape_of(value))
+        order = [*range(rank - 2), rank - 1, rank - 2]
+        return o.a.permute(value, order) if o.integer(name, 0) else value
+
+    found = o.a.matmul(turned(0, "transA"), turned(1, "transB"))
+    alpha = o.real("alpha", 1.0)
+    return found if alpha == 1 else o.a.multiply(found, np.float32(alpha))
+
+
+@_fused("MultiHeadAttention")
+def _multi_head(o: Operation) -> Value:
+    if any(o.maybe(slot) is not None for slot in (4, 6, 7)) or len(shape_of(o.at(0))) != 3:
+        raise UnknownError("MultiHeadAttention with a mask of keys, or with a cache")
+    heads = o.integer("num_heads", 1)
+    parts = []
+    bias, start = o.maybe(3), 0
+    for slot in range(3):
+        value = o.at(slot)
+        if len(shape_of(value)) == 4:
+            parts.append(value)
+            continue
+        size = shape_of(value)[-1]
+        if bias is not None:
+            value = o.a.add(value, o.a.cut(bias, [slice(start, start + size)]))
+            start += size
+        apart = o.a.reshape(value, (*shape_of(value)[:2], heads, -1))
+        parts.append(o.a.permute(apart, (0, 2, 1, 3)))
+    by = o.real("scale", 0.0) or 1 / math.sqrt(shape_of(parts[0])[-1])
+    causal = bool(o.integer("unidirectional", 0))
+    made = layers.attention(o.a, parts[0], parts[1], parts[2], o.maybe(5), by, causal=causal)
+    joined = o.a.permute(made, (0, 2, 1, 3))
+    return o.a.reshape(joined, (*shape_of(joined)[:2], -1))
+
+
+@_fused("RotaryEmbedding")
+def _rotary(o: Operation) -> Value:
+    value, positions = o.at(0), o.at(1)
+    if o.integer("interleaved", 0) or o.integer("rotary_embedding_dim", 0) or o.real("scale", 1.0) != 1.0:
+        raise UnknownError("RotaryEmbedding that is interleaved, or of a part")
+    if not is_known(positions):
+        raise UnknownError("RotaryEmbedding at places that are not known")
+    half = shape_of(o.at(2))[-1]
+    is_flat = len(shape_of(value)) == 3
+    if is_flat:
+        apart = o.a.reshape(value, (*shape_of(value)[:2], -1, 2 * half))
+        value = o.a.permute(apart, (0, 2, 1, 3))
+    places = np.asarray(positions)
+    if places.size == 1:
+        places = places.reshape(1, 1) + np.arange(shape_of(value)[2])[None]
+    cosine, sine = (calls.look_up(o.a, o.at(slot), places) for slot in (2, 3))
+    cosine, sine = (o.a.reshape(each, (shape_of(each)[0], 1, *shape_of(each)[1:])) for each in (cosine, sine))
+    whole = [slice(None)] * 3
+    one, two = (o.a.cut(value, [*whole, part]) for part in (slice(0, half), slice(half, None)))
+    first = o.a.subtract(o.a.multiply(one, cosine), o.a.multiply(two, sine))
+    second = o.a.add(o.a.multiply(two, cosine), o.a.multiply(one, sine))
+    found = o.a.concat([first, second], 3)
+    if not is_flat:
+        return found
+    return o.a.reshape(o.a.permute(found, (0, 2, 1, 3)), shape_of(o.at(0)))

@@ -1,0 +1,257 @@
+"""PyTorch's calls, and a file's graph -> their values in the algebra, each once, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.account.ledger import Ledger
+from analyzer.manifest import Call, Calls, Given
+from analyzer.model import Graph, GraphPath, Node, StoredTensor
+from analyzer.model.content import decode_values
+from analyzer.model.dtypes import DType
+from analyzer.model.wiring import NAMED
+from analyzer.verify.algebra.calls import call
+from analyzer.verify.algebra.field import draw
+from analyzer.verify.algebra.nodes import Operation, operate
+from analyzer.verify.algebra.stored import Stored, Weights
+from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value
+
+_DEEPEST = 32
+"""Functions inside one another."""
+
+
+def inputs_of(inputs: Sequence[Given], seed: int) -> dict[str, Value]:
+    """What the program is given: the whole numbers of its example, over and over, and drawn ones for real numbers.
+
+    Raises:
+        UnknownError: an example of whole numbers was not recorded.
+    """
+    found: dict[str, Value] = {}
+    for given in inputs:
+        element = given.dtype.to_numpy()
+        if given.numbers is not None and element is not None:
+            found[given.name] = np.resize(decode_values(given.numbers, element), given.shape)
+        elif given.dtype.is_floating:
+            found[given.name] = Field(draw(given.shape, "input", given.name, seed))
+        else:
+            raise UnknownError(f"input {given.name}: the manifest has no example of it")
+    return found
+
+
+@dataclass
+class Program:
+    """PyTorch's side, computed."""
+
+    a: Algebra
+    calls: Calls
+    weights: Weights
+    inputs: Mapping[str, Value]
+    values: dict[str, Any] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    """Of a value that is not known: why."""
+    constants: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, told: Callable[[int, Call, Any], None] | None = None) -> None:
+        """Compute every call; `told` is given its number, the call, and what it gives."""
+        self.values.update(self.inputs)
+        for held in self.calls.constants:
+            element = held.dtype.to_numpy() if held.dtype is not DType.BFLOAT16 else np.dtype("<f4")
+            if held.numbers is not None and element is not None:
+                array = decode_values(held.numbers, element).reshape(held.shape)
+                is_half = array.dtype.kind == "f" and array.dtype.itemsize == 2
+                self.constants[held.name] = array.astype(np.float32) if is_half else array
+        for at, each in enumerate(self.calls.calls):
+            try:
+                args = [self.argument(arg) for arg in each.args]
+                kwargs = {name: self.argument(arg) for name, arg in each.kwargs.items()}
+                self.values[each.name] = call(self.a, each.operator, args, kwargs)
+            except UnknownError as error:
+                self.why[each.name] = str(error)
+                continue
+            if told is not None:
+                told(at, each, self.values[each.name])
+
+    def argument(self, arg: Any) -> Any:
+        """What an argument of a call stands for.
+
+        Raises:
+            UnknownError: a value that is not known.
+        """
+        if isinstance(arg, list):
+            return [self.argument(each) for each in arg]
+        if not isinstance(arg, dict):
+            return arg
+        ((kind, name),) = arg.items()
+        if kind == "value":
+            if name not in self.values:
+                raise UnknownError(f"of {name}, which is not known")
+            return self.values[name]
+        if kind == "tensor":
+            return self.weights.of(name)
+        if kind == "constant":
+            if name not in self.constants:
+                raise UnknownError(f"constant {name} was not recorded")
+            return self.constants[name]
+        return DType[name] if kind == "dtype" else float(name)
+
+    def value(self, name: str) -> Value | None:
+        """A value of the program that is a tensor."""
+        found = self.values.get(name)
+        return found if hasattr(found, "shape") else None
+
+
+Seen = Callable[[Node, int, Value], Value]
+
+
+@dataclass
+class File:
+    """A file's side, computed."""
+
+    a: Algebra
+    ledger: Ledger
+    stored: Stored
+    inputs: Mapping[str, Value]
+    """By the names of the graph."""
+    seen: Seen
+    """Told of each result of the main graph, by node and place; gives what stands for it from there on."""
+    values: dict[str, Value] = field(default_factory=dict)
+    """Of the main graph."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Of a value that is not known: why."""
+    again_run: frozenset[int] = frozenset()
+    """Positions of nodes that were computed again."""
+
+    def __post_init__(self) -> None:
+        model = self.ledger.model
+        self._graphs = {graph.path: graph for graph in model.graphs}
+        self._inside: dict[tuple[GraphPath, int], list[Graph]] = {}
+        for graph in model.graphs:
+            if graph.parent is not None:
+                self._inside.setdefault(graph.parent, []).append(graph)
+        self._functions = {(each.domain, each.name, each.overload): each.path for each in model.functions}
+        self._opset = dict(model.opsets).get("ai.onnx", dict(model.opsets).get("", 0))
+
+    def run(self) -> None:
+        """Compute every node."""
+        self.values.update(self.inputs)
+        self._graph(self.ledger.model.graphs[0], self.values, 0)
+
+    def again(self, a: Algebra, seen: Seen, changed: Collection[int], most: int | None = None) -> File:
+        """The same with other results of some nodes: what depends on them is computed again, or the first so many."""
+        found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
+        graph = self.ledger.model.graphs[0]
+        carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
+        dirty: set[str] = set()
+        done = set()
+        for node in graph.nodes:
+            if most is not None and len(done) > most:
+                break
+            if (
+                node.position in changed
+                or not dirty.isdisjoint(node.inputs)
+                or (dirty and node.place in self._inside)
+            ):
+                for name in filter(None, node.outputs):
+                    found.why.pop(name, None)
+                    found.values.pop(name, None)
+                dirty.update(filter(None, node.outputs))
+                done.add(node.position)
+                found._compute(node, carried.get(node.position), found.values, 0)
+        found.again_run = frozenset(done)
+        return found
+
+    def _graph(self, graph: Graph, scope: dict[str, Value], depth: int) -> None:
+        stored = {tensor.name: tensor for tensor in graph.tensors if tensor.carrier in NAMED}
+        carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
+        for name, tensor in stored.items():
+            if name not in scope:
+                self._keep(scope, name, lambda tensor=tensor: self.stored.of(tensor))
+        for node in graph.nodes:
+            if node.op_type != "Constant" or not node.outputs or node.outputs[0] not in scope:
+                self._compute(node, carried.get(node.position), scope, depth)
+
+    def _compute(self, node: Node, carried: StoredTensor | None, scope: dict[str, Value], depth: int) -> None:
+        try:
+            results = self._node(node, carried, scope, depth)
+        except UnknownError as error:
+            for name in filter(None, node.outputs):
+                self.why.setdefault(name, str(error))
+            return
+        for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
+            if name and value is not None:
+                scope[name] = value if depth else self.seen(node, place, value)
+
+    def _keep(self, scope: dict[str, Value], name: str, made: Callable[[], Value]) -> None:
+        try:
+            scope[name] = made()
+        except UnknownError as error:
+            self.why[name] = str(error)
+
+    def _node(
+        self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
+    ) -> Sequence[Value | None]:
+        given: list[Value | None] = []
+        for name in node.inputs:
+            if name and name not in scope:
+                raise UnknownError(self.why.get(name, f"of {name}, which is not known"))
+            given.append(scope[name] if name else None)
+        called = self._functions.get((node.domain, node.op_type, node.overload))
+        if called is not None:
+            return self._call(self._graphs[called], given, depth)
+        if node.op_type == "If" and node.place in self._inside:
+            return self._choose(node, given[0], scope, depth)
+        if node.place in self._inside:
+            raise UnknownError(f"operator {node.op_type}")
+        if node.op_type == "Constant":
+            return [self._constant(node, carried)]
+        fill = None if carried is None else carried.payload.array()
+        return operate(Operation(self.a, node, given, fill, self._opset))
+
+    def _constant(self, node: Node, carried: StoredTensor | None) -> Value:
+        if carried is not None:
+            return self.stored.of(carried)
+        for key, kind in (
+            ("value_float", np.float32),
+            ("value_floats", np.float32),
+            ("value_ints", np.int64),
+        ):
+            if key in node.settings:
+                return np.asarray(node.settings[key], kind)
+        if "value_int" in node.integers:
+            return np.asarray(node.integers["value_int"], np.int64)
+        raise UnknownError("a constant that is no tensor")
+
+    def _call(self, graph: Graph, given: Sequence[Value | None], depth: int) -> list[Value | None]:
+        if depth >= _DEEPEST:
+            raise UnknownError("functions inside one another")
+        if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
+            raise UnknownError("a function with attributes")
+        scope = {name: value for name, value in zip(graph.inputs, given, strict=False) if value is not None}
+        self._graph(graph, scope, depth + 1)
+        return [scope.get(name) for name in graph.outputs]
+
+    def _choose(
+        self, node: Node, condition: Value | None, scope: Mapping[str, Value], depth: int
+    ) -> list[Value | None]:
+        if not isinstance(condition, np.ndarray) or depth >= _DEEPEST:
+            raise UnknownError("an If by what depends on weights or on inputs of real numbers")
+        taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
+        body = next((graph for graph in self._inside[node.place] if graph.path[-1].endswith(taken)), None)
+        if body is None:
+            raise UnknownError("an If without a body")
+        inner = dict(scope)
+        self._graph(body, inner, depth + 1)
+        return [inner.get(name) for name in body.outputs]
+
+
+def values_of(found: Any) -> Iterator[Value]:
+    """The tensors of what a call gives."""
+    if isinstance(found, (list, tuple)):
+        for each in found:
+            yield from values_of(each)
+    elif hasattr(found, "shape"):
+        yield found

@@ -1,0 +1,289 @@
+"""One file and one program, for one drawing: all values of both, and which of the file's are the program's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from analyzer.errors import UsageError
+from analyzer.manifest import Call, Calls, Given, Manifest
+from analyzer.model import Graph, Node
+from analyzer.model.dtypes import DType
+from analyzer.reconciliation import Reconciliation
+from analyzer.text import format_many
+from analyzer.verify.algebra.field import Numbers
+from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
+from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
+from analyzer.verify.algebra.values import Field, UnknownError, Value
+from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
+
+Place = tuple[int, int]
+"""A node by its position, and one of its outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value of the program comes from."""
+
+    at: int
+    """The number of its call."""
+    call: Call
+    step: Step | None
+    """Of a part of the call: how it was made; None of the whole."""
+    value: Value
+
+
+@dataclass
+class Drawing:
+    """PyTorch's side, computed for one drawing, at some sizes."""
+
+    program: Program
+    is_wider: bool = False
+    """Whether the sizes are others than those of the export."""
+    origins: dict[Print, Origin] = field(default_factory=dict)
+    """By what tells a value: the first that has it, a whole call before a part."""
+    modules: dict[Print, set[str]] = field(default_factory=dict)
+    """The modules that have it."""
+    steps: dict[int, Step] = field(default_factory=dict)
+    """By the identity of a value: how it was made."""
+
+    def note(self, at: int, call: Call, found: Any, steps: Sequence[Step]) -> None:
+        """What a call gives, and its parts."""
+        for value in values_of(found):
+            key = print_of(value)
+            if key is not None:
+                before = self.origins.get(key)
+                if before is None or before.step is not None:
+                    self.origins[key] = Origin(at, call, None, value)
+                self.modules.setdefault(key, set()).add(call.module)
+        for step in steps:
+            key = print_of(step.value)
+            if key is not None:
+                self.steps[id(step.value)] = step
+                self.origins.setdefault(key, Origin(at, call, step, step.value))
+                self.modules.setdefault(key, set()).add(call.module)
+
+
+def draw_program(
+    manifest: Manifest, calls: Calls, seed: int, numbers: Numbers, fixed: Sequence[Sequence[int]]
+) -> Drawing:
+    """Compute PyTorch's side for a drawing: the first at the sizes of the export, others at other sizes.
+
+    Args:
+        manifest: has the shapes of parameters and buffers.
+        calls: the program.
+        seed: of the drawing.
+        numbers: what stands for floating-point numbers.
+        fixed: for each input, its axes that the file has fixed.
+
+    Raises:
+        UsageError: an input of whole numbers was not recorded.
+    """
+    for wider in (True, False) if seed else (False,):
+        a = Watched(seed, numbers)
+        first = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
+        shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
+        given = _widened(calls.inputs, fixed) if wider else calls.inputs
+        if given is None:
+            continue
+        try:
+            inputs = inputs_of(given, seed)
+        except UnknownError as error:
+            raise UsageError(f"--static: {error}; leave --static out") from error
+        drawing = Drawing(
+            Program(a, calls, Weights(a, shapes, first, whole_buffers(manifest)), inputs), wider
+        )
+        drawing.program.run(lambda at, call, found, d=drawing, w=a: d.note(at, call, found, w.taken()))
+        if not wider or all(drawing.program.value(name) is not None for name in calls.outputs):
+            return drawing
+    return drawing
+
+
+def _widened(inputs: Sequence[Given], fixed: Sequence[Sequence[int]]) -> Sequence[Given] | None:
+    """Inputs of other sizes, with the numbers of the example over and over; None where all are fixed."""
+    kept = {
+        given.axes[axis]
+        for given, axes in zip(inputs, fixed, strict=False)
+        for axis in axes
+        if axis < len(given.axes)
+    }
+    free = list(dict.fromkeys(name for given in inputs for name in given.axes if name and name not in kept))
+    if not free:
+        return None
+    more = {name: 1 + place % 3 for place, name in enumerate(free)}
+    return [
+        Given(
+            given.name,
+            given.dtype,
+            tuple(n + more.get(name, 0) for n, name in zip(given.shape, given.axes, strict=True))
+            if given.axes
+            else given.shape,
+            given.numbers,
+            given.axes,
+        )
+        for given in inputs
+    ]
+
+
+def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> dict[str, Value]:
+    """The program's inputs by the names of the graph: by name, and else in order.
+
+    Raises:
+        UsageError: the graph takes others.
+    """
+    names = [given.name for given in calls.inputs]
+    if len(names) != len(graph.inputs):
+        raise UsageError(
+            f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program {len(names)}"
+        )
+    left = iter([name for name in names if name not in graph.inputs])
+    return {name: program.inputs[name if name in program.inputs else next(left)] for name in graph.inputs}
+
+
+@dataclass
+class State:
+    """The file beside the program, with some of the program's values in the places of its own."""
+
+    result: Reconciliation
+    calls: Calls
+    drawing: Drawing
+    given: Mapping[Place, Value] = field(default_factory=dict)
+    before: State | None = None
+    """The same with less put in: what does not depend on that is taken from there."""
+    results: dict[Place, Value] = field(default_factory=dict)
+    found: set[Print] = field(default_factory=set)
+    """What the file has of all values that are told again."""
+    prints: dict[Place, Print | None] = field(default_factory=dict)
+    parts: dict[int, list[Print]] = field(default_factory=dict)
+    """What a node computes on its way, by position."""
+
+    def __post_init__(self) -> None:
+        self.ledger = self.result.ledger
+        self.graph = self.ledger.model.graphs[0]
+        program = self.drawing.program
+        self.a = Watched(program.a.seed, program.a.numbers, is_first=False, tolerance=_tolerance(self.result))
+        if self.before is None:
+            weights = program.weights.seen_by(self.a)
+            stored = Stored(self.result, weights, program.value)
+            inputs = input_values(self.graph, self.calls, program, self.ledger.model.path)
+            self.file = File(self.a, self.ledger, stored, inputs, self._see)
+            self.file.run()
+        else:
+            self.file = self.before.file.again(
+                self.a,
+                self._see,
+                {position for position, _ in self.given} - {position for position, _ in self.before.given},
+            )
+            for place, value in self.before.results.items():
+                if place not in self.results and place[0] not in self.file.again_run:
+                    self.results[place] = value
+                    self.prints[place] = self.before.prints[place]
+            for position, prints in self.before.parts.items():
+                if position not in self.file.again_run:
+                    self.parts[position] = prints
+        self.found = {key for key in self.prints.values() if key is not None}
+        self.found.update(key for prints in self.parts.values() for key in prints)
+
+    def _see(self, node: Node, place: int, value: Value) -> Value:
+        steps = self.a.taken()
+        value = self.given.get((node.position, place), value)
+        self.results[node.position, place] = value
+        self.prints[node.position, place] = print_of(value)
+        if not place and (node.position, place) not in self.given:
+            keys = (print_of(step.value) for step in steps)
+            self.parts[node.position] = [key for key in keys if key is not None]
+        return value
+
+    # outputs
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Outputs of both, in order."""
+        return list(zip(self.graph.outputs, self.calls.outputs, strict=False))
+
+    def is_output_same(self, name: str, theirs: str) -> bool:
+        """Whether an output is the program's, in every element."""
+        mine, yours = self.file.values.get(name), self.drawing.program.value(theirs)
+        return mine is not None and yours is not None and self.a.same(mine, yours)
+
+    @cached_property
+    def same_outputs(self) -> frozenset[str]:
+        """The outputs that are the program's."""
+        return frozenset(name for name, theirs in self.pairs if self.is_output_same(name, theirs))
+
+    @cached_property
+    def is_same(self) -> bool:
+        """Whether all outputs are."""
+        outputs = self.graph.outputs, self.calls.outputs
+        return len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
+
+    @cached_property
+    def rightness(self) -> int:
+        """How many of the program's values the file has; an output counts for many."""
+        return len(self.found & self.drawing.origins.keys()) + _OUTPUT * len(self.same_outputs)
+
+    # nodes
+
+    @cached_property
+    def makers(self) -> Mapping[str, Node]:
+        """The node that makes a value."""
+        return {name: node for node in self.graph.nodes for name in node.outputs if name}
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[Node]]:
+        """The nodes that read a value."""
+        found: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            for name in node.inputs:
+                found.setdefault(name, []).append(node)
+        return found
+
+    def is_right(self, node: Node) -> bool:
+        """Whether a node's values are the program's, or computed as they are there."""
+        for place, name in enumerate(node.outputs):
+            if not name:
+                continue
+            value = self.results.get((node.position, place))
+            if value is None and place and name not in self.readers and name not in self.graph.outputs:
+                continue
+            if value is None:
+                return False
+            if isinstance(value, Field) and self.prints[node.position, place] not in self.drawing.origins:
+                return False
+        return True
+
+    @cached_property
+    def settled(self) -> frozenset[int]:
+        """Positions of nodes that are right, or parts of what is: everything that is made of them is."""
+        wrong = set(self.graph.outputs) - self.same_outputs
+        found: set[int] = set()
+        for node in reversed(self.graph.nodes):
+            names = [name for name in node.outputs if name]
+            if self.is_right(node):
+                found.add(node.position)
+                continue
+            inner = [reader for name in names for reader in self.readers.get(name, ())]
+            if inner and not wrong.intersection(names) and all(each.position in found for each in inner):
+                found.add(node.position)
+        return frozenset(found)
+
+    def node_names(self, node: Node) -> list[str]:
+        """What a node reads."""
+        return [name for name in node.inputs if name]
+
+
+_OUTPUT = 1000
+
+
+def _tolerance(result: Reconciliation) -> float:
+    halves = {entry.tensor.dtype for entry in result.ledger.entries} & {DType.FLOAT16, DType.BFLOAT16}
+    return 1e-3 if halves else 2e-7
+
+
+def elements_in(shape: Sequence[int]) -> int:
+    """How many a shape has."""
+    return int(np.prod(shape, dtype=np.int64))

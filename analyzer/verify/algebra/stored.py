@@ -1,0 +1,301 @@
+"""A reconciliation -> what each stored tensor is in the algebra: the parameters that it holds, as it holds them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.manifest import BatchNorm, Buffer, Manifest
+from analyzer.model import Key, StoredTensor
+from analyzer.model.content import SAMPLES, Array, decode_values, digest
+from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
+from analyzer.recover.restoring import Restorer
+from analyzer.verify.algebra.values import Algebra, UnknownError, Value, drawn, shape_of
+
+_OURS = frozenset({Line.BUFFER, Line.EVALUATED})
+_MOST = 1 << 22
+"""Elements of a constant that is read."""
+_SAMPLES = 64
+_MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
+    "1+w": lambda a, w: a.add(w, np.float32(1)),
+    "exp(w)": lambda a, w: a.function("exp", w),
+    "-exp(w)": lambda a, w: a.negate(a.function("exp", w)),
+    "softplus(w)": lambda a, w: a.function("softplus", w),
+}
+"""What rules of functions make of a weight."""
+_FOLDED = "batchnorm "
+"""How rules of normalizations that were folded begin."""
+
+
+@dataclass
+class Weights:
+    """The parameters and buffers of PyTorch's side, each drawn by its name."""
+
+    a: Algebra
+    shapes: Mapping[str, tuple[int, ...]]
+    """By any of their names."""
+    first: Mapping[str, str]
+    """The name that stands for each, of those that are tied."""
+    known: Mapping[str, Array] = field(default_factory=dict)
+    """What is computed with as it is, as buffers of whole numbers."""
+    _made: dict[str, Value] = field(default_factory=dict)
+
+    def seen_by(self, a: Algebra) -> Weights:
+        """The same tensors, computed with by another."""
+        return dataclasses.replace(self, a=a)
+
+    @property
+    def made(self) -> Collection[Value]:
+        """Those that were asked for."""
+        return self._made.values()
+
+    def of(self, name: str) -> Value:
+        """One of them.
+
+        Raises:
+            UnknownError: there is none of this name.
+        """
+        own = self.first.get(name)
+        if own is None:
+            raise UnknownError(f"no tensor {name}")
+        if own not in self._made:
+            self._made[own] = (
+                self.known[own] if own in self.known else drawn(own, self.shapes[own], self.a.seed)
+            )
+        return self._made[own]
+
+
+def whole_buffers(manifest: Manifest) -> dict[str, Array]:
+    """Buffers of whole numbers and truth values, as far as a manifest tells all of their elements."""
+    found = {}
+    for buffer in manifest.buffers:
+        array = None if buffer.dtype.is_floating else _elements(buffer)
+        if array is not None:
+            found[buffer.name] = array
+    return found
+
+
+def _elements(buffer: Buffer) -> Array | None:
+    """Those that were described, or that counting gives."""
+    element = buffer.dtype.to_numpy()
+    if buffer.content is None or element is None or element.kind not in "iub":
+        return None
+    if buffer.numel <= SAMPLES:
+        return decode_values(buffer.content.samples, element).reshape(buffer.shape)
+    ways = (np.arange(buffer.numel), np.zeros(buffer.numel), np.ones(buffer.numel))
+    for array in (way.astype(element).reshape(buffer.shape) for way in ways):
+        if digest(array) == buffer.content.digest:
+            return array
+    return None
+
+
+@dataclass
+class Stored:
+    """The stored tensors of a file."""
+
+    result: Reconciliation
+    weights: Weights
+    values: Callable[[str], Value | None]
+    """What PyTorch's program computes of no input, by its name there."""
+    _pieces: dict[Key, list[tuple[str, Piece]]] = field(default_factory=lambda: defaultdict(list))
+    _lines: dict[Key, EntryLine] = field(default_factory=dict)
+    _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
+    _copies: dict[Key, Key] = field(default_factory=dict)
+    _made: dict[Key, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._restorer = Restorer(self.result.ledger)
+        self._tensors = {entry.tensor.key: entry.tensor for entry in self.result.ledger.entries}
+        for line in self.result.parameters:
+            for piece in line.pieces:
+                self._pieces[piece.key].append((line.name, piece))
+            held = {piece.key for piece in line.pieces}
+            for key in line.entries:
+                if key not in held and len(held) == 1:
+                    self._copies[key] = next(iter(held))
+        for entry in self.result.entries:
+            self._lines[entry.key] = entry
+            if entry.piece is not None and entry.parameter is not None and not self._pieces.get(entry.key):
+                self._pieces[entry.key].append((entry.parameter, entry.piece))
+
+    def of(self, tensor: StoredTensor) -> Value:
+        """What a stored tensor is.
+
+        Raises:
+            UnknownError: it is no parameter, and no constant that can be read.
+        """
+        if tensor.key not in self._made:
+            try:
+                self._made[tensor.key] = self._find(tensor)
+            except (ValueError, IndexError) as error:
+                raise UnknownError(f"{tensor.name}: held in a form that is not known") from error
+        return self._made[tensor.key]
+
+    def _find(self, tensor: StoredTensor) -> Value:
+        line = self._lines.get(tensor.key)
+        if line is not None and line.line is Line.NOT_COMPARED:
+            raise UnknownError(f"{tensor.name}: its values were not compared")
+        if line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED:
+            return drawn(f"the file's {tensor.name}", tensor.shape, self.weights.a.seed)
+        if self._pieces.get(tensor.key):
+            return self._assembled(tensor, self._pieces[tensor.key])
+        if tensor.key in self._copies:
+            return self._copied(tensor, self._tensors[self._copies[tensor.key]])
+        if line is not None and line.value is not None:
+            return self._evaluated(tensor, line.value)
+        if line is not None and line.line is Line.FOLDED_BATCHNORM:
+            return self._folded_bias(tensor, line.decided_by.partition(":")[2])
+        if (
+            line is not None
+            and line.parameter is not None
+            and line.line not in (Line.ADDED, Line.QUANTIZATION)
+        ):
+            return self._by_name(tensor, line.parameter)
+        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        if array is None:
+            raise UnknownError(f"{tensor.name}: not read")
+        return array.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize < 4 else array
+
+    def _by_name(self, tensor: StoredTensor, name: str) -> Value:
+        """A buffer, of which nothing says how it is stored: as it is, if its shape is that."""
+        found = self.weights.of(name)
+        if shape_of(found) == tensor.shape:
+            return found
+        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        if array is None or tensor.numel > 1:
+            raise UnknownError(f"{tensor.name}: in another form than {name}")
+        return array
+
+    def _assembled(self, tensor: StoredTensor, pieces: Sequence[tuple[str, Piece]]) -> Value:
+        shape = self._restorer.shape(tensor)
+        if len(pieces) == 1 and pieces[0][1].taken is None:
+            return self.weights.a.reshape(self._part(*pieces[0]), shape)
+        first = pieces[0][1]
+        if any(piece.taken is None for _, piece in pieces):
+            raise UnknownError(f"{tensor.name}: parameters that lie over one another")
+        viewed = self._viewed(first, shape)
+        assert first.taken is not None
+        axis = first.taken[0]
+        parts, done = [], 0
+        for name, piece in sorted(pieces, key=lambda pair: pair[1].taken or (0, 0, 0)):
+            assert piece.taken is not None
+            if piece.taken[0] != axis or piece.taken[1] != done or self._viewed(piece, shape) != viewed:
+                raise UnknownError(f"{tensor.name}: parts that do not follow one another")
+            done = piece.taken[2]
+            size = [*viewed]
+            size[axis] = piece.taken[2] - piece.taken[1]
+            parts.append(self.weights.a.reshape(self._part(name, piece), size))
+        if done != viewed[axis]:
+            raise UnknownError(f"{tensor.name}: more than the parameters in it")
+        return self.weights.a.reshape(self.weights.a.concat(parts, axis), shape)
+
+    @staticmethod
+    def _viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...]:
+        if piece.viewed is None:
+            return tuple(size for size in shape if size != 1)
+        known = math.prod(size for size in piece.viewed if size >= 0)
+        return tuple(math.prod(shape) // known if size < 0 else size for size in piece.viewed)
+
+    def _part(self, name: str, piece: Piece) -> Value:
+        """What a piece holds, in the order of the file."""
+        a = self.weights.a
+        if piece.tiles is not None:
+            raise UnknownError(f"{name}: stored in blocks")
+        found = self.weights.of(name)
+        if piece.put is not None:
+            axis, start, stop = piece.put
+            cut = [slice(None)] * len(shape_of(found))
+            cut[axis] = slice(start, stop)
+            found = a.cut(found, cut)
+        if math.prod(piece.shape) > 1:
+            found = a.permute(a.reshape(found, piece.shape), piece.axes)
+        if piece.computed is None:
+            return found
+        if piece.computed.rule.startswith(_FOLDED):
+            return a.permute(a.reshape(self._folded(name, piece.computed.rule), piece.shape), piece.axes)
+        if piece.computed.rule in _MADE:
+            return _MADE[piece.computed.rule](a, found)
+        if piece.computed.factor is None:
+            raise UnknownError(f"{name}: stored as {piece.computed.rule}")
+        return a.multiply(found, np.float32(piece.computed.factor))
+
+    def _scale(self, rule: str) -> tuple[BatchNorm, Value]:
+        """A batch normalization, and what it multiplies each channel with."""
+        a, module = self.weights.a, rule.removeprefix(_FOLDED)
+        norm = next((norm for norm in self.result.manifest.batch_norms if norm.module == module), None)
+        if norm is None or norm.running_var is None:
+            raise UnknownError(f"no statistics of {module}")
+        root = a.function("sqrt", a.add(self.weights.of(norm.running_var), np.float32(norm.eps)))
+        scale = a.invert(root)
+        return norm, scale if norm.weight is None else a.multiply(scale, self.weights.of(norm.weight))
+
+    def _folded(self, name: str, rule: str) -> Value:
+        """A weight that a normalization of what it gives was folded into."""
+        _, scale = self._scale(rule)
+        found = self.weights.of(name)
+        channels = (-1, *(1 for _ in shape_of(found)[1:]))
+        return self.weights.a.multiply(found, self.weights.a.reshape(scale, channels))
+
+    def _folded_bias(self, tensor: StoredTensor, rule: str) -> Value:
+        """The bias that it leaves."""
+        a = self.weights.a
+        norm, scale = self._scale(rule)
+        weight = next(
+            (
+                name
+                for pieces in self._pieces.values()
+                for name, piece in pieces
+                if piece.computed is not None and piece.computed.rule == rule
+            ),
+            None,
+        )
+        own = "" if weight is None else f"{weight.rpartition('.')[0]}.bias"
+        if norm.running_mean is None or weight is None:
+            raise UnknownError(f"{tensor.name}: the bias of {rule}")
+        shift = a.negate(self.weights.of(norm.running_mean))
+        shift = a.add(self.weights.of(own), shift) if own in self.weights.first else shift
+        found = a.multiply(shift, scale)
+        return a.reshape(
+            found if norm.bias is None else a.add(found, self.weights.of(norm.bias)), tensor.shape
+        )
+
+    def _copied(self, tensor: StoredTensor, other: StoredTensor) -> Value:
+        found = self.of(other)
+        if tensor.shape == shape_of(found) and (
+            tensor.shape != tensor.shape[::-1] or _alike(tensor, other, turned=False)
+        ):
+            return found
+        if tensor.shape == shape_of(found)[::-1] and _alike(tensor, other, turned=True):
+            return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
+        raise UnknownError(f"{tensor.name}: a copy in another form")
+
+    def _evaluated(self, tensor: StoredTensor, name: str) -> Value:
+        found = self.values(name)
+        if found is None:
+            raise UnknownError(f"{tensor.name}: the program's value {name}")
+        if shape_of(found) == tensor.shape:
+            return found
+        if shape_of(found) == tensor.shape[::-1]:
+            return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
+        if [n for n in shape_of(found) if n != 1] == [n for n in tensor.shape if n != 1]:
+            return self.weights.a.reshape(found, tensor.shape)
+        raise UnknownError(f"{tensor.name}: the program's value {name} in another form")
+
+
+def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
+    """Whether some elements of two tensors of two axes are equal."""
+    a, b = one.payload.array(), other.payload.array()
+    if a is None or b is None or a.dtype != b.dtype:
+        return False
+    b = b.T if turned else b
+    if a.shape != b.shape:
+        return False
+    places = np.random.default_rng(0).integers(0, a.size, _SAMPLES)
+    at = np.unravel_index(places, a.shape)
+    return bool(np.array_equal(a[at], b[at]))

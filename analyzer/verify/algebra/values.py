@@ -1,0 +1,606 @@
+"""Values of a program over the field, and what moves, adds, multiplies and hashes them.
+
+A value is a numpy array where it depends on no weight and on no input of real numbers, as sizes, masks and positions
+do: then it is computed as it would be. Else it is `Field`, an element of the field for each number, or `Factored`, a
+large weight that is drawn as a sum of products of vectors, one along each axis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from analyzer.model.content import Array
+from analyzer.verify.algebra.field import (
+    PRIME,
+    Elements,
+    Numbers,
+    draw,
+    inverse,
+    key_of,
+    mixed,
+    negative,
+    power,
+    product,
+)
+
+_P = np.uint64(PRIME)
+_MOST = 1 << 26
+"""Elements of one value."""
+_SMALL = 1 << 15
+"""Elements of a weight up to which each is drawn by itself."""
+_RANK = 2
+"""Products of vectors that a larger one is the sum of."""
+
+
+class UnknownError(Exception):
+    """A value that this algebra has no word for; why, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A tensor of elements of the field."""
+
+    elements: Elements
+    kind: str = "real"
+    """`real`; `whole` and `truth` of what is computed of real numbers and is none."""
+    is_share: bool = False
+    """Whether it is a softmax, which is no number only where a mask leaves nothing."""
+    guarded: Field | None = None
+    """Of a question: the softmax of which is asked whether it is no number."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return self.elements.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Factored:
+    """A weight: of each term the product of its vectors, one along each axis."""
+
+    terms: tuple[tuple[Elements, ...], ...]
+    kind: str = "real"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return tuple(vector.size for vector in self.terms[0])
+
+
+Value = Array | Field | Factored
+Move = Callable[[Any], Any]
+
+
+def shape_of(value: Value) -> tuple[int, ...]:
+    """Of any value."""
+    return tuple(value.shape)
+
+
+def is_known(value: object) -> bool:
+    """Whether a value is computed as it would be."""
+    return not isinstance(value, (Field, Factored))
+
+
+def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
+    """The weight of a name."""
+    whole = tuple(shape)
+    if math.prod(whole) <= _SMALL or len([size for size in whole if size > 1]) < 2:
+        if math.prod(whole) > _MOST:
+            raise UnknownError(f"{name} is too large")
+        return Field(draw(whole, "weight", name, seed))
+    return Factored(
+        tuple(
+            tuple(draw((size,), "weight", name, seed, rank, axis) for axis, size in enumerate(whole))
+            for rank in range(_RANK)
+        )
+    )
+
+
+@dataclass
+class Algebra:
+    """The operations, for one drawing."""
+
+    seed: int
+    numbers: Numbers
+    is_first: bool = True
+    """Whether numbers that are met are to be known: of PyTorch's side, which is read first."""
+    tolerance: float = 1.2e-7
+    """What is taken for rounding of a stored number."""
+    met: Callable[[Value], None] | None = None
+    """Told of every value that is computed."""
+    _whole: dict[int, Field] = field(default_factory=dict)
+
+    # from one form to another
+
+    def dense(self, value: Value) -> Field:
+        """Every element by itself."""
+        if isinstance(value, Field):
+            return value
+        if isinstance(value, Factored):
+            return self._dense(value)
+        return self._entered(np.asarray(value))
+
+    def _dense(self, value: Factored) -> Field:
+        if math.prod(value.shape) > _MOST:
+            raise UnknownError(f"a weight of {math.prod(value.shape):,} elements that is computed with")
+        found = np.zeros(value.shape, np.uint64)
+        for term in value.terms:
+            made = np.ones((), np.uint64)
+            for vector in term:
+                made = made[..., None] * vector % _P
+            found = (found + made) % _P
+        return Field(found, value.kind)
+
+    def _entered(self, array: Array) -> Field:
+        if array.dtype.kind == "b":
+            return Field(array.astype(np.uint64), "truth")
+        if array.dtype.kind in "iu":
+            return Field((array.astype(np.int64) % PRIME).astype(np.uint64), "whole")
+        if array.dtype.kind != "f":
+            raise UnknownError(f"numbers of type {array.dtype}")
+        return Field(self.numbers.of(array, is_new=self.is_first, tolerance=self.tolerance))
+
+    def same(self, one: Value, other: Value) -> bool:
+        """Whether two values are equal, in shape and in every element."""
+        if shape_of(one) != shape_of(other):
+            return False
+        if is_known(one) and is_known(other):
+            a, b = np.asarray(one), np.asarray(other)
+            if a.dtype.kind != "f" and b.dtype.kind != "f":
+                return bool(np.array_equal(a, b))
+        if isinstance(one, Factored) and isinstance(other, Factored) and len(one.terms) == len(other.terms):
+            pairs = zip(one.terms, other.terms, strict=True)
+            if all(np.array_equal(a, b) for mine, yours in pairs for a, b in zip(mine, yours, strict=True)):
+                return True
+        return bool(np.array_equal(self.dense(one).elements, self.dense(other).elements))
+
+    # what only moves elements
+
+    def move(self, value: Value, moved: Move) -> Value:
+        """What numpy's `moved` makes of the elements, of whatever kind they are."""
+        if isinstance(value, Field):
+            return Field(np.ascontiguousarray(moved(value.elements)), value.kind)
+        if isinstance(value, Factored):
+            return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
+        return np.asarray(moved(np.asarray(value)))
+
+    def permute(self, value: Value, axes: Sequence[int]) -> Value:
+        """Axes in another order."""
+        if isinstance(value, Factored):
+            order = [axis % len(value.shape) for axis in axes]
+            return Factored(tuple(tuple(term[axis] for axis in order) for term in value.terms), value.kind)
+        return self.move(value, lambda each: np.transpose(each, axes))
+
+    def reshape(self, value: Value, shape: Sequence[int]) -> Value:
+        """The same elements in another shape."""
+        if isinstance(value, Factored):
+            sizes = [int(size) for size in shape]
+            if -1 in sizes:
+                rest = math.prod(size for size in sizes if size != -1)
+                sizes[sizes.index(-1)] = math.prod(value.shape) // max(rest, 1)
+            if [size for size in sizes if size != 1] == [size for size in value.shape if size != 1]:
+                return self._with_ones(value, sizes)
+        return self.move(value, lambda each: np.reshape(each, [int(size) for size in shape]))
+
+    def _with_ones(self, value: Factored, sizes: Sequence[int]) -> Factored:
+        """Axes of one element put in or taken out; what stood on these goes to the first that is left."""
+        terms = []
+        for term in value.terms:
+            lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % PRIME
+            kept = iter([vector for vector in term if vector.size > 1])
+            made = [next(kept) if size != 1 else np.ones(1, np.uint64) for size in sizes]
+            made[0] = made[0] * np.uint64(lost) % _P
+            terms.append(tuple(made))
+        return Factored(tuple(terms), value.kind)
+
+    def take(self, value: Value, index: Array, axis: int) -> Value:
+        """What stands at known places along an axis."""
+        if isinstance(value, Factored):
+            axis %= len(value.shape)
+            if index.ndim == 1:
+                return Factored(
+                    tuple(
+                        tuple(v[index] if at == axis else v for at, v in enumerate(term))
+                        for term in value.terms
+                    ),
+                    value.kind,
+                )
+            found = np.zeros((), np.uint64)
+            for term in value.terms:
+                made = np.ones((), np.uint64)
+                for at, vector in enumerate(term):
+                    piece = vector[index] if at == axis else vector
+                    made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % _P
+                    self._bound(made.size)
+                found = (found + made) % _P
+            return Field(found, value.kind)
+        return self.move(value, lambda each: np.take(each, index, axis=axis))
+
+    def cut(self, value: Value, slices: Sequence[slice]) -> Value:
+        """A part."""
+        if isinstance(value, Factored):
+            return Factored(
+                tuple(tuple(v[part] for v, part in zip(term, slices, strict=True)) for term in value.terms),
+                value.kind,
+            )
+        return self.move(value, lambda each: each[tuple(slices)])
+
+    def expand(self, value: Value, shape: Sequence[int]) -> Value:
+        """As by ONNX's Expand: broadcast with a shape."""
+        self._bound(math.prod(np.broadcast_shapes(shape_of(value), tuple(shape))))
+        return self.move(
+            value, lambda each: np.broadcast_to(each, np.broadcast_shapes(each.shape, tuple(shape)))
+        )
+
+    def concat(self, values: Sequence[Value], axis: int) -> Value:
+        """One after another along an axis."""
+        values = [value for value in values if 0 not in shape_of(value)] or list(values[:1])
+        if all(is_known(value) for value in values):
+            return np.concatenate([np.asarray(value) for value in values], axis=axis)
+        if len(values) > 1 and all(isinstance(value, Factored) for value in values):
+            return self._concat(values, axis)  # type: ignore[arg-type]
+        parts = [self.dense(value) for value in values]
+        return Field(np.concatenate([part.elements for part in parts], axis=axis), parts[0].kind)
+
+    def _concat(self, values: Sequence[Factored], axis: int) -> Factored:
+        axis %= len(values[0].shape)
+        total = sum(value.shape[axis] for value in values)
+        terms, start = [], 0
+        for value in values:
+            for term in value.terms:
+                long = np.zeros(total, np.uint64)
+                long[start : start + value.shape[axis]] = term[axis]
+                terms.append(tuple(long if at == axis else vector for at, vector in enumerate(term)))
+            start += value.shape[axis]
+        return Factored(tuple(terms), values[0].kind)
+
+    def _bound(self, size: int) -> None:
+        if size > _MOST:
+            raise UnknownError(f"a value of {size:,} elements")
+
+    # arithmetic
+
+    def _both(self, one: Value, other: Value) -> tuple[Elements, Elements]:
+        self._bound(math.prod(np.broadcast_shapes(shape_of(one), shape_of(other))))
+        return self.dense(one).elements, self.dense(other).elements
+
+    def add(self, one: Value, other: Value) -> Value:
+        """Elementwise, with broadcasting."""
+        if is_known(one) and is_known(other):
+            with np.errstate(all="ignore"):
+                return np.add(*_like(one, other))
+        a, b = self._both(one, other)
+        return Field((a + b) % _P, _kind(one, other))
+
+    def negate(self, value: Value) -> Value:
+        """Elementwise."""
+        if is_known(value):
+            return np.negative(np.asarray(value))
+        if isinstance(value, Factored):
+            return self.scale(value, np.array([PRIME - 1], np.uint64), 0)
+        return Field(negative(self.dense(value).elements), self.dense(value).kind)
+
+    def subtract(self, one: Value, other: Value) -> Value:
+        """Elementwise, with broadcasting."""
+        if is_known(one) and is_known(other):
+            with np.errstate(all="ignore"):
+                return np.subtract(*_like(one, other))
+        return self.add(one, self.negate(other))
+
+    def scale(self, value: Factored, vector: Elements, axis: int) -> Factored:
+        """A weight whose elements are multiplied along one axis."""
+        return Factored(
+            tuple(
+                tuple(v * vector % _P if at == axis else v for at, v in enumerate(term))
+                for term in value.terms
+            ),
+            value.kind,
+        )
+
+    def multiply(self, one: Value, other: Value) -> Value:
+        """Elementwise, with broadcasting."""
+        if is_known(one) and is_known(other):
+            with np.errstate(all="ignore"):
+                return np.multiply(*_like(one, other))
+        for weight, by in ((one, other), (other, one)):
+            if isinstance(weight, Factored) and not isinstance(by, Factored):
+                sizes = [size for size in shape_of(by) if size != 1]
+                padded = (*(1 for _ in range(len(weight.shape) - len(shape_of(by)))), *shape_of(by))
+                if len(sizes) < 2 and len(padded) == len(weight.shape):
+                    axis = next((at for at, size in enumerate(padded) if size != 1), 0)
+                    if padded[axis] in (1, weight.shape[axis]):
+                        return self.scale(weight, self.dense(by).elements.reshape(-1), axis)
+        a, b = self._both(one, other)
+        return Field(a * b % _P, _kind(one, other))
+
+    def invert(self, value: Value) -> Value:
+        """1 / value."""
+        if is_known(value):
+            with np.errstate(all="ignore"):
+                return np.asarray(1 / _float(value))
+        return Field(inverse(self.dense(value).elements))
+
+    def divide(self, one: Value, other: Value) -> Value:
+        """Of real numbers."""
+        if is_known(one) and is_known(other):
+            with np.errstate(all="ignore"):
+                return np.divide(*_like(_float(one), _float(other)))
+        if is_known(other):  # 1 / sqrt(2) is the inverse of sqrt(2)
+            return self.multiply(one, Field(inverse(self.dense(_float(other)).elements)))
+        return self.multiply(one, self.invert(other))
+
+    def raise_to(self, value: Value, exponent: Value) -> Value:
+        """A power: of a whole exponent a product, of a half the root."""
+        if is_known(value) and is_known(exponent):
+            with np.errstate(all="ignore"):
+                a, b = _like(value, exponent)
+                return np.power(a, b) if a.dtype.kind == "f" or (b >= 0).all() else np.power(_float(a), b)
+        if is_known(exponent) and np.asarray(exponent).size == 1:
+            number = float(np.asarray(exponent).reshape(-1)[0])
+            if number.is_integer() and abs(number) <= 64:
+                return Field(power(self.dense(value).elements, int(number)))
+            if (2 * number).is_integer() and abs(number) <= 64:
+                return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
+        return self.function("pow", value, exponent)
+
+    def matmul(self, one: Value, other: Value) -> Value:
+        """As by `numpy.matmul`."""
+        if is_known(one) and is_known(other):
+            return np.matmul(np.asarray(one), np.asarray(other))
+        if isinstance(other, Factored) and len(other.shape) == 2:
+            return self._times(self.dense(one).elements, other)
+        if isinstance(one, Factored) and len(one.shape) == 2 and len(shape_of(other)) == 2:
+            turned = self._times(self.dense(self.permute(other, (1, 0))).elements, self.permute(one, (1, 0)))
+            return self.permute(turned, (1, 0))
+        a, b = self.dense(one).elements, self.dense(other).elements
+        vector = a.ndim == 1, b.ndim == 1
+        a, b = (a[None] if vector[0] else a), (b[:, None] if vector[1] else b)
+        batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+        self._bound(batch * a.shape[-2] * b.shape[-1])
+        found = product(a, b)
+        found = found[..., 0, :] if vector[0] else found
+        return Field(found[..., 0] if vector[1] else found)
+
+    def _times(self, given: Elements, weight: Any) -> Value:
+        """given @ weight: as many sums as the weight has terms."""
+        if not isinstance(weight, Factored):
+            return Field(product(given, self.dense(weight).elements))
+        found = np.zeros((*given.shape[:-1], weight.shape[1]), np.uint64)
+        self._bound(found.size)
+        for rows, columns in weight.terms:
+            sums = (given * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
+            found = (found + sums[..., None] * columns) % _P
+        return Field(found)
+
+    def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+        """Over axes."""
+        if is_known(value):
+            array = np.asarray(value)
+            return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
+        elements = self.dense(value).elements
+        return Field(elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P)
+
+    def mean(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+        """Over axes."""
+        count = math.prod(shape_of(value)[axis] for axis in axes)
+        return self.divide(self.sum(value, axes, keeps=keeps), np.float32(count))
+
+    # what is random
+
+    def function(
+        self, name: str, *values: Value, settings: Mapping[str, object] | Sequence[object] = ()
+    ) -> Value:
+        """An elementwise function that is none of these: a random one of its name, settings and operands."""
+        real = _REAL.get(name)
+        if real is not None and not settings and all(is_known(value) for value in values):
+            keeps = name in _KEEPING and all(np.asarray(value).dtype.kind in "iu" for value in values)
+            with np.errstate(all="ignore"):
+                return np.asarray(real(*(np.asarray(value) if keeps else _float(value) for value in values)))
+        key = key_of(name, settings)
+        dense = [self.dense(value).elements for value in values]
+        self._bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
+        found: Elements = np.full((), key, np.uint64)
+        for place, each in enumerate(dense):
+            with np.errstate(over="ignore"):
+                found = mixed(found ^ (each * np.uint64(2 * place + 0x9E3779B9)), key)
+        kind = "truth" if name in _TRUTHS else "whole" if name in _WHOLE else "real"
+        first = values[0]
+        guarded = first if name == "isnan" and isinstance(first, Field) and first.is_share else None
+        return Field(found % _P, kind, guarded=guarded)
+
+    def symmetric(self, name: str, one: Value, other: Value) -> Value:
+        """The same of a function whose operands may be exchanged."""
+        return self.function(name, self.add(one, other), self.multiply(one, other))
+
+    def gathered(self, name: str, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+        """A function of all along some axes, in whatever order: the largest, the least."""
+        elements = mixed(self.dense(value).elements, key_of(name, "each")) % _P
+        sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
+        return Field(mixed(sums, key_of(name)) % _P)
+
+    def ordered(self, name: str, value: Value, axis: int, count: int, settings: object = ()) -> Value:
+        """A function of all along an axis, with so many results: a sort, the greatest few, a running sum of logs."""
+        elements = np.moveaxis(self.dense(value).elements, axis, -1)
+        weights = draw((elements.shape[-1],), name, "places")
+        rows = (mixed(elements, key_of(name, "each")) % _P * weights % _P).sum(axis=-1, dtype=np.uint64) % _P
+        slots = draw((count,), name, "results", settings)
+        made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % _P
+        kind = "whole" if name in _WHOLE else "real"
+        return Field(np.ascontiguousarray(np.moveaxis(made, -1, axis)), kind)
+
+    # choices
+
+    def where(self, condition: Value, one: Value, other: Value) -> Value:
+        """One where the condition holds, else the other.
+
+        Zero where a softmax is no number is the softmax: PyTorch's own attention has that too (`_safe_softmax`).
+        """
+        if is_known(condition):
+            chosen = np.asarray(condition).astype(bool)
+            if is_known(one) and is_known(other):
+                return np.where(chosen, *_like(one, other))
+            if chosen.all():
+                return self.expand(one, np.broadcast_shapes(chosen.shape, shape_of(one), shape_of(other)))
+            if not chosen.any():
+                return self.expand(other, np.broadcast_shapes(chosen.shape, shape_of(one), shape_of(other)))
+            a, b = self._both(one, other)
+            return Field(np.where(chosen, a, b), _kind(one, other))
+        guarded = condition.guarded if isinstance(condition, Field) else None
+        if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
+            return other
+        yes = self.dense(condition)
+        no = self.subtract(Field(np.ones((), np.uint64), "truth"), yes)
+        return self.add(self.multiply(yes, one), self.multiply(no, other))
+
+    def compare(self, name: str, one: Value, other: Value) -> Value:
+        """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
+        if is_known(one) and is_known(other):
+            return np.asarray(getattr(np, name)(*_like(one, other)))
+        if name == "equal":
+            return self.function("equal", self.multiply(*(self.subtract(one, other),) * 2))
+        if name == "not_equal":
+            return self.invert_truth(self.compare("equal", one, other))
+        if name in ("greater", "greater_equal"):
+            one, other = other, one
+        if name in ("less_equal", "greater_equal"):
+            return self.invert_truth(self.function("less", other, one))
+        return self.function("less", one, other)
+
+    def invert_truth(self, value: Value) -> Value:
+        """`not`."""
+        if is_known(value):
+            return np.logical_not(np.asarray(value))
+        return Field(self.dense(self.subtract(np.ones((), np.int64), value)).elements, "truth")
+
+    def combine(self, name: str, one: Value, other: Value) -> Value:
+        """`and`, `or`, `xor` of truth values."""
+        if is_known(one) and is_known(other):
+            made: Callable[..., Any] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[
+                name
+            ]
+            a, b = np.asarray(one), np.asarray(other)
+            return np.asarray(made(*_like(a, b)))
+        both = self.multiply(one, other)
+        if name == "and":
+            return Field(self.dense(both).elements, "truth")
+        rest = self.multiply(both, np.int64(2)) if name == "xor" else both
+        return Field(self.dense(self.subtract(self.add(one, other), rest)).elements, "truth")
+
+    def greatest(self, one: Value, other: Value) -> Value:
+        """The larger of two."""
+        if is_known(one) and is_known(other):
+            return np.maximum(*_like(one, other))
+        return self.symmetric("max", one, other)
+
+    def least(self, one: Value, other: Value) -> Value:
+        """The smaller of two."""
+        if is_known(one) and is_known(other):
+            return np.minimum(*_like(one, other))
+        return self.symmetric("min", one, other)
+
+    def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
+        """Between two bounds; of 0 and none a ReLU."""
+        if is_known(value) and (low is None or is_known(low)) and (high is None or is_known(high)):
+            bounds = [
+                None if each is None else np.asarray(each, np.asarray(value).dtype) for each in (low, high)
+            ]
+            return (
+                np.asarray(np.clip(np.asarray(value), *bounds))
+                if any(b is not None for b in bounds)
+                else value
+            )
+        found = value
+        if low is not None:
+            zero = is_known(low) and not np.asarray(low).any()
+            found = self.function("relu", found) if zero else self.greatest(found, low)
+        return found if high is None else self.least(found, high)
+
+    def cast(self, value: Value, kind: str, dtype: Any) -> Value:
+        """To another type: `kind` is one of numpy's letters."""
+        if is_known(value):
+            with np.errstate(all="ignore"):
+                return np.asarray(value).astype(dtype)
+        dense_kind = value.kind if isinstance(value, (Field, Factored)) else "real"
+        if kind == "f":
+            if dense_kind == "real":
+                return value
+            return Field(self.dense(value).elements)
+        if kind == "b":
+            if dense_kind == "truth":
+                return value
+            return self.compare("not_equal", value, np.float32(0))
+        if dense_kind != "real":
+            return Field(self.dense(value).elements, "whole")
+        return Field(self.dense(self.function("truncate", value)).elements, "whole")
+
+
+_KEEPING = frozenset({"abs", "sign", "relu"})
+"""Functions of which whole numbers stay whole."""
+_TRUTHS = frozenset({"less", "equal", "isnan", "isinf"})
+_WHOLE = frozenset({"argmax", "argmin", "topk-places", "sort-places"})
+
+
+def _kind(one: Value, other: Value) -> str:
+    kinds = {value.kind for value in (one, other) if isinstance(value, (Field, Factored))}
+    kinds |= {"real" for value in (one, other) if is_known(value) and np.asarray(value).dtype.kind == "f"}
+    return "real" if "real" in kinds or len(kinds) != 1 else kinds.pop()
+
+
+def _float(value: Any) -> Array:
+    array = np.asarray(value)
+    return array if array.dtype.kind == "f" else array.astype(np.float32)
+
+
+def _sum_type(array: Array) -> Any:
+    return np.int64 if array.dtype.kind in "biu" else None
+
+
+def _like(one: Any, other: Any) -> tuple[Array, Array]:
+    """Two known values as PyTorch takes them: the type of the tensor, where a number of its kind meets one."""
+    a, b = np.asarray(one), np.asarray(other)
+    if a.dtype == b.dtype:
+        return a, b
+    rank = {"b": 0, "u": 1, "i": 1, "f": 2}
+    ranks = rank[a.dtype.kind], rank[b.dtype.kind]
+    if a.ndim == 0 and b.ndim and ranks[0] <= ranks[1]:
+        return a.astype(b.dtype), b
+    if b.ndim == 0 and a.ndim and ranks[1] <= ranks[0]:
+        return a, b.astype(a.dtype)
+    if ranks[0] != ranks[1]:
+        wide = a.dtype if ranks[0] > ranks[1] else b.dtype
+        if wide == np.float64 and 0 in (a.ndim, b.ndim):  # a number of Python's beside whole ones
+            wide = np.dtype(np.float32)
+        return a.astype(wide), b.astype(wide)
+    wide = np.promote_types(a.dtype, b.dtype)
+    return a.astype(wide), b.astype(wide)
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+_REAL: Mapping[str, Callable[..., Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "erf": lambda x: _erf(x).astype(x.dtype),
+    "abs": np.abs,
+    "sign": np.sign,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.round,
+    "truncate": np.trunc,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+    "log1p": np.log1p,
+    "atan": np.arctan,
+    "isnan": np.isnan,
+    "isinf": np.isinf,
+    "pow": np.power,
+}

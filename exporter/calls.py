@@ -1,0 +1,164 @@
+"""A traced program -> its calls of PyTorch's operators: of which values, with which settings, in which module.
+
+What is recorded is what the program does at the sizes of its example inputs, small enough to stand in a manifest: no
+weights, only their names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from analyzer.manifest import Call, Calls, Given, Held
+from analyzer.model.content import encode_values
+from analyzer.model.dtypes import DType
+from exporter.program import CHECKS, is_writing, module_of, operator_name
+
+_MOST_CALLS = 50_000
+_MOST_NUMBERS = 4_096
+"""Of an input of whole numbers, or of a constant, that are recorded."""
+
+
+def record_calls(program: torch.export.ExportedProgram) -> Calls:
+    """What a program calls, in order.
+
+    A program that writes into values is taken in which nothing is written into.
+    """
+    if any(is_writing(node) for node in program.graph.nodes):
+        with contextlib.suppress(
+            Exception
+        ):  # torch may raise anything; then the calls say what is written into
+            program = program.run_decompositions({})
+    if len(program.graph.nodes) > _MOST_CALLS:
+        return Calls(note=f"more than {_MOST_CALLS:,} calls")
+    return _Recording(program).record()
+
+
+class _Recording:
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        self.program = program
+        signature = program.graph_signature
+        self.held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        self.constants = dict(signature.inputs_to_lifted_tensor_constants)
+        self.recorded: dict[str, Held] = {}
+
+    def record(self) -> Calls:
+        program = self.program
+        user = dict(self._inputs())
+        calls = []
+        for node in program.graph.nodes:
+            if node.op == "call_function" and operator_name(node.target) not in CHECKS:
+                calls.append(self._call(node))
+            elif node.op == "get_attr":
+                return Calls(note="it has bodies of conditions or loops")
+        outputs = [name for name in program.graph_signature.user_outputs if isinstance(name, str)]
+        return Calls(
+            inputs=tuple(user.values()),
+            calls=tuple(calls),
+            constants=tuple(self.recorded.values()),
+            outputs=tuple(outputs),
+        )
+
+    def _inputs(self) -> Iterator[tuple[str, Given]]:
+        """The inputs that a user gives, with the sizes, and the whole numbers, of the example."""
+        names = [name for name in self.program.graph_signature.user_inputs if isinstance(name, str)]
+        example = self.program.example_inputs
+        leaves = torch.utils._pytree.tree_leaves(example) if example is not None else []
+        found = dict(zip(names, leaves, strict=False)) if len(names) == len(leaves) else {}
+        for node in self.program.graph.nodes:
+            value = node.meta.get("val")
+            if node.op != "placeholder" or node.name not in names or not isinstance(value, torch.Tensor):
+                continue
+            given = found.get(node.name)
+            shape = tuple(given.shape) if isinstance(given, torch.Tensor) else tuple(map(_hint, value.shape))
+            axes = tuple(
+                str(dim) if isinstance(dim, torch.SymInt) and _is_free(dim) else "" for dim in value.shape
+            )
+            yield node.name, Given(node.name, _dtype(value), shape, _numbers(given), axes)
+
+    def _call(self, node: fx.Node) -> Call:
+        return Call(
+            name=node.name,
+            operator=operator_name(node.target),
+            module=module_of(node),
+            args=tuple(self._argument(each) for each in node.args),
+            kwargs={name: self._argument(each) for name, each in node.kwargs.items() if each is not None},
+        )
+
+    def _argument(self, value: Any) -> Any:
+        if isinstance(value, fx.Node):
+            return self._reference(value)
+        if isinstance(value, (list, tuple)):
+            return [self._argument(each) for each in value]
+        if isinstance(value, torch.dtype):
+            return {"dtype": _dtype_name(value)}
+        if isinstance(value, float) and not math.isfinite(value):
+            return {"number": str(value)}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, (torch.SymInt, torch.SymFloat)):
+            return _hint(value)
+        return None  # a device, a layout or a format of memory
+
+    def _reference(self, node: fx.Node) -> Mapping[str, str]:
+        if node.name in self.held:
+            return {"tensor": self.held[node.name]}
+        if node.name in self.constants:
+            if node.name not in self.recorded:
+                tensor = self.program.constants.get(self.constants[node.name])
+                shape = tuple(tensor.shape) if isinstance(tensor, torch.Tensor) else ()
+                kind = _dtype(tensor) if isinstance(tensor, torch.Tensor) else DType.FLOAT
+                self.recorded[node.name] = Held(node.name, kind, shape, _numbers(tensor, whole=False))
+            return {"constant": node.name}
+        return {"value": node.name}
+
+
+def _dtype(tensor: torch.Tensor) -> DType:
+    return DType[_dtype_name(tensor.dtype)]
+
+
+def _dtype_name(dtype: torch.dtype) -> str:
+    return _DTYPES.get(dtype, "UNDEFINED")
+
+
+_DTYPES = {
+    torch.float32: "FLOAT",
+    torch.float64: "DOUBLE",
+    torch.float16: "FLOAT16",
+    torch.bfloat16: "BFLOAT16",
+    torch.int64: "INT64",
+    torch.int32: "INT32",
+    torch.int16: "INT16",
+    torch.int8: "INT8",
+    torch.uint8: "UINT8",
+    torch.bool: "BOOL",
+    torch.complex64: "COMPLEX64",
+}
+
+
+def _hint(size: Any) -> Any:
+    """A size as it was in the example."""
+    if isinstance(size, (torch.SymInt, torch.SymFloat)):
+        hint = size.node.hint
+        return int(hint) if isinstance(size, torch.SymInt) else float(hint)
+    return size
+
+
+def _is_free(size: torch.SymInt) -> bool:
+    """Whether a size may vary by itself."""
+    return size.node.maybe_as_int() is None and str(size).isidentifier()
+
+
+def _numbers(tensor: Any, *, whole: bool = True) -> str | None:
+    """The numbers of a tensor in base64, where they are few; of an input only whole ones."""
+    if not isinstance(tensor, torch.Tensor) or tensor.numel() > _MOST_NUMBERS or tensor.device.type == "meta":
+        return None
+    if whole and (tensor.is_floating_point() or tensor.is_complex()):
+        return None
+    wide = tensor.detach().float() if tensor.dtype is torch.bfloat16 else tensor.detach()
+    return encode_values(wide.contiguous().cpu().numpy())
