@@ -605,7 +605,7 @@ def _calls(item: Mapping[str, Any]) -> Calls:
     calls = tuple(map(_call, item["calls"]))
     inputs = tuple(map(_given, item["inputs"]))
     constants = tuple(Held(*_example(each)) for each in item["constants"])
-    names = [each.name for each in (*inputs, *constants, *calls)]
+    names = [name for named in (inputs, constants, calls) for name in (each.name for each in named)]
     if len(set(names)) < len(names):
         raise ValueError("calls: a name stands twice")
     return Calls(item["file"], inputs, calls, constants, tuple(item["outputs"]), item["note"])

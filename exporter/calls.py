@@ -76,9 +76,7 @@ class _Recording:
                 continue
             given = found.get(node.name)
             shape = tuple(given.shape) if isinstance(given, torch.Tensor) else tuple(map(_hint, value.shape))
-            axes = tuple(
-                str(dim) if isinstance(dim, torch.SymInt) and _is_free(dim) else "" for dim in value.shape
-            )
+            axes = tuple(map(_axis, value.shape))
             yield node.name, Given(node.name, _dtype(value), shape, _numbers(given), axes)
 
     def _call(self, node: fx.Node) -> Call:
@@ -149,9 +147,10 @@ def _hint(size: Any) -> Any:
     return size
 
 
-def _is_free(size: torch.SymInt) -> bool:
-    """Whether a size may vary by itself."""
-    return size.node.maybe_as_int() is None and str(size).isidentifier()
+def _axis(size: Any) -> str:
+    """What a size that may vary by itself is called; "" of any other."""
+    is_free = isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+    return str(size) if is_free and str(size).isidentifier() else ""
 
 
 def _numbers(tensor: Any, *, whole: bool = True) -> str | None:

@@ -10,7 +10,16 @@ import numpy as np
 
 from analyzer.model.dtypes import DType
 from analyzer.verify.algebra import layers
-from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Factored,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    number,
+    shape_of,
+)
 
 _LAST = 1 << 62
 
@@ -95,7 +104,7 @@ def _on_numbers(name: str, made: Callable[..., Any]) -> None:
     OPERATORS[name] = compute
 
 
-for _name, _made in {
+_NUMBERS: dict[str, Callable[..., Any]] = {
     "floordiv": lambda x, y: x // y,
     "truediv": lambda x, y: x / y,
     "sym_max": max,
@@ -108,7 +117,8 @@ for _name, _made in {
     "sym_int": int,
     "mod": lambda x, y: x % y,
     "trunc_number": math.trunc,
-}.items():
+}
+for _name, _made in _NUMBERS.items():
     _on_numbers(_name, _made)
 
 
@@ -140,7 +150,7 @@ def _dropout(a: Algebra, input: Value, p: float = 0.5, train: bool = False) -> V
 
 
 @_operator("to", "_to_copy")
-def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> Value:
+def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> Any:
     found = next((each for each in args if isinstance(each, DType)), dtype)
     like = next((each for each in args if isinstance(each, np.ndarray)), None)
     if found is None and like is not None:
@@ -149,10 +159,10 @@ def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> Va
 
 
 @_operator("type_as")
-def _type_as(a: Algebra, input: Value, other: Value) -> Value:
-    if is_known(other):
-        return a.cast(input, np.asarray(other).dtype.kind, np.asarray(other).dtype)
-    return a.cast(input, {"real": "f", "whole": "i", "truth": "b"}[other.kind], np.float32)  # type: ignore[union-attr]
+def _type_as(a: Algebra, input: Value, other: Value) -> Any:
+    if isinstance(other, (Field, Factored)):
+        return a.cast(input, {"real": "f", "whole": "i", "truth": "b"}[other.kind], np.float32)
+    return a.cast(input, other.dtype.kind, other.dtype)
 
 
 # what moves
@@ -270,7 +280,7 @@ def _slice(
 
 
 @_operator("narrow")
-def _narrow(a: Algebra, input: Value, dim: int, start: int, length: int) -> Value:
+def _narrow(a: Algebra, input: Value, dim: int, start: int, length: int) -> Any:
     return _slice(a, input, dim, start, start + length)
 
 
@@ -311,7 +321,7 @@ def _slice_scatter(
 
 
 @_operator("copy", "copy_")
-def _copy(a: Algebra, input: Value, src: Value, non_blocking: bool = False) -> Value:
+def _copy(a: Algebra, input: Value, src: Value, *_: Any) -> Value:
     return a.expand(src, shape_of(input))
 
 
@@ -338,7 +348,7 @@ def _split_with_sizes(a: Algebra, input: Value, split_sizes: Any, dim: int = 0) 
 
 
 @_operator("chunk")
-def _chunk(a: Algebra, input: Value, chunks: int, dim: int = 0) -> list[Value]:
+def _chunk(a: Algebra, input: Value, chunks: int, dim: int = 0) -> Any:
     total = shape_of(input)[_axis(input, dim)]
     return _split(a, input, -(-total // chunks), dim)
 
@@ -381,7 +391,7 @@ def _tril(a: Algebra, input: Value, diagonal: int = 0) -> Value:
 def _triangle(upper: bool) -> Callable[..., Any]:
     def cut(a: Algebra, input: Value, diagonal: int = 0) -> Value:
         shape = shape_of(input)
-        kept = np.tri(*shape[-2:], diagonal - upper, dtype=bool)
+        kept = np.tri(shape[-2], shape[-1], diagonal - upper, dtype=bool)
         return a.where(
             ~kept if upper else kept,
             input,
@@ -404,9 +414,9 @@ def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any 
         return a.move(input, lambda each: np.pad(each, widths, mode=modes[mode]))  # type: ignore[call-overload]
     found = input
     if any(first < 0 or last < 0 for first, last in widths):
-        cuts = [slice(max(-f, 0), n - max(-l, 0)) for (f, l), n in zip(widths, shape_of(input), strict=True)]
+        cuts = [slice(max(-f, 0), n - max(-b, 0)) for (f, b), n in zip(widths, shape_of(input), strict=True)]
         found = a.cut(found, cuts)
-        widths = [(max(f, 0), max(l, 0)) for f, l in widths]
+        widths = [(max(f, 0), max(b, 0)) for f, b in widths]
     inside = np.pad(np.ones(shape_of(found), bool), widths)
     padded = a.move(found, lambda each: np.pad(each, widths))
     fill = 0 if value is None else value
@@ -417,7 +427,7 @@ def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any 
 def _index(a: Algebra, input: Value, indices: Sequence[Any]) -> Value:
     if not all(each is None or is_known(each) for each in indices):
         raise UnknownError("places that depend on weights or on inputs of real numbers")
-    parts = tuple(slice(None) if each is None else np.asarray(each) for each in indices)
+    parts: tuple[Any, ...] = tuple(slice(None) if each is None else np.asarray(each) for each in indices)
     if len(parts) == 1 and parts[0].dtype.kind != "b":
         return a.take(input, parts[0], 0)
     return a.move(input, lambda each: each[parts])
@@ -451,7 +461,7 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
 
 
 @_operator("gather")
-def _gather(a: Algebra, input: Value, dim: int, index: Value, sparse_grad: bool = False) -> Value:
+def _gather(a: Algebra, input: Value, dim: int, index: Value, **_: Any) -> Value:
     return gather_elements(a, input, dim, index)
 
 
@@ -459,7 +469,7 @@ def gather_elements(a: Algebra, value: Value, axis: int, index: Value) -> Value:
     """Along one axis, for each element of the index one."""
     axis = _axis(value, axis)
     cut = [slice(None) if at == axis else slice(0, n) for at, n in enumerate(shape_of(index))]
-    value = a.cut(value, cut) if not shape_of(value) == shape_of(index) else value
+    value = a.cut(value, cut) if shape_of(value) != shape_of(index) else value
     if is_known(index):
         places = np.asarray(index)
         return a.move(value, lambda each: np.take_along_axis(each, places, axis=axis))
@@ -499,7 +509,7 @@ def _full(a: Algebra, size: Any, fill_value: Any, dtype: Any = None, **_: Any) -
 
 
 @_operator("new_full")
-def _new_full(a: Algebra, input: Value, size: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Value:
+def _new_full(a: Algebra, input: Value, size: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
     return _full_like(
         a,
         np.empty(_sizes(size), np.asarray(input).dtype if is_known(input) else np.float32),
@@ -515,12 +525,12 @@ def _full_like(a: Algebra, input: Value, fill_value: Any, dtype: Any = None, **_
 
 
 @_operator("zeros_like")
-def _zeros_like(a: Algebra, input: Value, dtype: Any = None, **_: Any) -> Value:
+def _zeros_like(a: Algebra, input: Value, dtype: Any = None, **_: Any) -> Any:
     return _full_like(a, input, 0, dtype)
 
 
 @_operator("ones_like")
-def _ones_like(a: Algebra, input: Value, dtype: Any = None, **_: Any) -> Value:
+def _ones_like(a: Algebra, input: Value, dtype: Any = None, **_: Any) -> Any:
     return _full_like(a, input, 1, dtype)
 
 
@@ -590,7 +600,7 @@ def _mul(a: Algebra, input: Any, other: Any) -> Any:
 
 
 @_operator("div", "true_divide", "divide", "div_")
-def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -> Value:
+def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -> Any:
     one, two = _array(input), _array(other)
     if rounding_mode is None:
         return a.divide(one, two)
@@ -602,7 +612,7 @@ def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -
 
 
 @_operator("floor_divide")
-def _floor_divide(a: Algebra, input: Any, other: Any) -> Value:
+def _floor_divide(a: Algebra, input: Any, other: Any) -> Any:
     return _div(a, input, other, "floor")
 
 
@@ -679,7 +689,7 @@ for _name, _said in (
 
 @_operator("expm1")
 def _expm1(a: Algebra, input: Value) -> Value:
-    return a.subtract(a.function("exp", input), np.float32(1))
+    return a.subtract(a.function("exp", input), number(1))
 
 
 @_operator("silu", "silu_", "swish")
@@ -698,14 +708,14 @@ def _mish(a: Algebra, input: Value) -> Value:
 
 
 @_operator("softplus")
-def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = 20) -> Value:
+def _softplus(a: Algebra, input: Value, beta: Any = 1, *_: Any, **__: Any) -> Value:
     if beta == 1:
         return a.function("softplus", input)
     return a.divide(a.function("softplus", a.multiply(input, _array(beta))), _array(beta))
 
 
 @_operator("logsigmoid", "log_sigmoid")
-def _log_sigmoid(a: Algebra, input: Value) -> Value:
+def _log_sigmoid(a: Algebra, input: Value) -> Any:
     return a.negate(a.function("softplus", a.negate(input)))
 
 
@@ -716,7 +726,7 @@ def _elu(a: Algebra, input: Value, alpha: Any = 1, scale: Any = 1, input_scale: 
 
 @_operator("leaky_relu", "leaky_relu_")
 def _leaky_relu(a: Algebra, input: Value, negative_slope: Any = 0.01) -> Value:
-    return a.function("leaky relu", input, _array(np.float32(negative_slope)))
+    return a.function("leaky relu", input, _array(number(negative_slope)))
 
 
 @_operator("prelu", "_prelu_kernel")
@@ -738,7 +748,7 @@ def _hardsigmoid(a: Algebra, input: Value) -> Value:
 
 @_operator("relu6")
 def _relu6(a: Algebra, input: Value) -> Value:
-    return a.clamp(input, np.float32(0), np.float32(6))
+    return a.clamp(input, number(0), number(6))
 
 
 @_operator("hardtanh", "hardtanh_")
@@ -783,7 +793,7 @@ def _logsumexp(a: Algebra, input: Value, dim: Any, keepdim: bool = False) -> Val
 
 
 @_operator("sum")
-def _sum(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def _sum(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     return a.sum(_cast(a, input, dtype), _axes(input, dim), keeps=keepdim)
 
 
@@ -812,7 +822,7 @@ def _spread(root: bool) -> Callable[..., Any]:
         count = math.prod(shape_of(input)[axis] for axis in axes)
         less = correction if correction is not None else int(bool(unbiased))
         centred = a.subtract(input, a.mean(input, axes, keeps=True))
-        found = a.divide(a.sum(a.multiply(centred, centred), axes, keeps=keepdim), np.float32(count - less))
+        found = a.divide(a.sum(a.multiply(centred, centred), axes, keeps=keepdim), number(count - less))
         return a.function("sqrt", found) if root else found
 
     return compute
@@ -824,7 +834,7 @@ OPERATORS["var"], OPERATORS["std"] = _spread(False), _spread(True)
 @_operator("linalg_vector_norm", "norm")
 def _norm(
     a: Algebra, input: Value, ord: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Value:
+) -> Any:
     if ord not in (2, None):
         if ord == 1:
             return a.sum(a.function("abs", input), _axes(input, dim), keeps=keepdim)
@@ -856,7 +866,7 @@ def _running(a: Algebra, input: Value, dim: int, **_: Any) -> Value:
 
 
 @_operator("prod")
-def _prod(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
+def _prod(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     if is_known(input):
         return np.prod(np.asarray(input), axis=tuple(_axes(input, dim)), keepdims=keepdim)
     return a.gathered("product", input, _axes(input, dim), keeps=keepdim)
@@ -971,7 +981,7 @@ def _linear(a: Algebra, input: Value, weight: Value, bias: Value | None = None) 
 
 
 @_operator("matmul", "mm", "bmm", "mv", "dot")
-def _matmul(a: Algebra, input: Value, other: Value) -> Value:
+def _matmul(a: Algebra, input: Value, other: Value) -> Any:
     return a.matmul(input, other)
 
 
@@ -1000,8 +1010,10 @@ def _attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,
+    **_: Any,
 ) -> Value:
+    if dropout_p:
+        raise UnknownError("attention in training")
     by = 1 / math.sqrt(shape_of(query)[-1]) if scale is None else scale
     return layers.attention(a, query, key, value, attn_mask, by, causal=is_causal)
 
@@ -1148,7 +1160,7 @@ def _convolution(
     transposed: bool,
     output_padding: Any,
     groups: int,
-) -> Value:
+) -> Any:
     if transposed:
         return _conv_transpose(a, input, weight, bias, stride, padding, output_padding, groups, dilation)
     return _conv(a, input, weight, bias, stride, padding, dilation, groups)
@@ -1203,7 +1215,7 @@ def _max_pool(
     padding: Any = 0,
     dilation: Any = 1,
     ceil_mode: bool = False,
-) -> Value:
+) -> Any:
     rank = len(shape_of(input)) - 2
     kernel = _spatial(kernel_size, rank)
     jumps = _spatial(stride, rank) if stride else kernel
@@ -1241,12 +1253,11 @@ def _nearest(
     a: Algebra, input: Value, output_size: Any = None, scale_factors: Any = None, *more: Any, **_: Any
 ) -> Value:
     found = input
-    rank = len(shape_of(input)) - 2
-    for at in range(rank):
+    scales = scale_factors if isinstance(scale_factors, list) else [*filter(None, (scale_factors, *more))]
+    for at in range(len(shape_of(input)) - 2):
         size = shape_of(input)[2 + at]
-        scale = None if not scale_factors else scale_factors[at]
-        many = int(output_size[at]) if output_size else math.floor(size * scale)
-        by = size / many if scale is None else 1 / scale
+        many = int(output_size[at]) if output_size else math.floor(size * float(scales[at]))
+        by = 1 / float(scales[at]) if scales else size / many
         index = np.minimum(np.floor(np.arange(many) * by).astype(np.int64), size - 1)
         found = a.take(found, index, 2 + at)
     return found
@@ -1292,7 +1303,7 @@ _connective(("__xor__", "bitwise_xor", "logical_xor"), "xor")
 
 
 @_operator("bitwise_not", "logical_not")
-def _not(a: Algebra, input: Value) -> Value:
+def _not(a: Algebra, input: Value) -> Any:
     if is_known(input) and np.asarray(input).dtype.kind != "b":
         return np.invert(np.asarray(input))
     return a.invert_truth(input)

@@ -6,8 +6,8 @@ given a value of the program in its place. If what follows is right then, the no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from analyzer.model import Node
 from analyzer.reconciliation.lines import UNBALANCED
 from analyzer.verify.algebra.reals import differ
 from analyzer.verify.algebra.sides import Origin, State, elements_in
-from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.values import Field, Value, is_known, shape_of
 from analyzer.verify.algebra.watched import print_of
 from analyzer.verify.record import Difference, Verdict
 from analyzer.verify.verify import name_node

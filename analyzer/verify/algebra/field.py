@@ -12,6 +12,7 @@ import hashlib
 import math
 from bisect import bisect_left
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import numpy.typing as npt
 Elements = npt.NDArray[np.uint64]
 
 PRIME = 2_147_481_311
-"""Below 2^31; the primes to 37 have square roots in its field, so that `sqrt(1/8)` has one that is twice that of 1/32."""
+"""Below 2^31. The primes to 37 have square roots in its field, so that that of 1/8 is twice that of 1/32."""
 
 _LOW = np.uint64((1 << 16) - 1)
 _P = np.uint64(PRIME)
@@ -186,7 +187,7 @@ class Numbers:
         self._sorted: list[float] = []
         self._is_stale = False
 
-    def of(self, array: npt.NDArray[np.floating], *, is_new: bool, tolerance: float = _SINGLE) -> Elements:
+    def of(self, array: npt.NDArray[Any], *, is_new: bool, tolerance: float = _SINGLE) -> Elements:
         """The elements of a tensor.
 
         Args:

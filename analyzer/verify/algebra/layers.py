@@ -1,4 +1,4 @@
-"""What PyTorch and ONNX both call by one name, of the operations of the algebra: norms, convolutions, pools, attention."""
+"""What PyTorch and ONNX both have a name for, of the algebra's operations: norms, windows, attention."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from analyzer.verify.algebra.values import (
     UnknownError,
     Value,
     is_known,
+    number,
     shape_of,
 )
 
 _P = np.uint64(PRIME)
-_HALF = np.float32(0.5)
+_HALF = number(0.5)
 
 
 def softmax(a: Algebra, value: Value, axis: int) -> Value:
@@ -32,7 +33,7 @@ def softmax(a: Algebra, value: Value, axis: int) -> Value:
 
 
 def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
-    """x - log(sum(exp(x)))."""
+    """X - log(sum(exp(x)))."""
     powers = a.function("exp", value)
     return a.subtract(value, a.function("log", a.sum(powers, (axis,), keeps=True)))
 
@@ -40,30 +41,30 @@ def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
 def gelu(a: Algebra, value: Value, approximate: str) -> Value:
     """Hendrycks and Gimpel 2016: exact, or with a tanh."""
     if approximate == "tanh":
-        cubed = a.multiply(np.float32(0.044715), a.raise_to(value, np.float32(3)))
-        inner = a.multiply(np.float32(math.sqrt(2 / math.pi)), a.add(value, cubed))
+        cubed = a.multiply(number(0.044715), a.raise_to(value, number(3)))
+        inner = a.multiply(number(math.sqrt(2 / math.pi)), a.add(value, cubed))
         bent = a.function("tanh", inner)
     else:
-        bent = a.function("erf", a.multiply(value, np.float32(math.sqrt(0.5))))
-    return a.multiply(a.multiply(value, _HALF), a.add(bent, np.float32(1)))
+        bent = a.function("erf", a.multiply(value, number(math.sqrt(0.5))))
+    return a.multiply(a.multiply(value, _HALF), a.add(bent, number(1)))
 
 
 def silu(a: Algebra, value: Value) -> Value:
-    """x * sigmoid(x)."""
+    """X * sigmoid(x)."""
     return a.multiply(value, a.function("sigmoid", value))
 
 
 def hard_sigmoid(a: Algebra, value: Value, alpha: float = 1 / 6, beta: float = 0.5) -> Value:
     """clip(alpha x + beta, 0, 1), as a ReLU of six."""
-    shifted = a.add(a.multiply(value, np.float32(alpha)), np.float32(beta))
-    return a.clamp(shifted, np.float32(0), np.float32(1))
+    shifted = a.add(a.multiply(value, number(alpha)), number(beta))
+    return a.clamp(shifted, number(0), number(1))
 
 
 def normalize(a: Algebra, value: Value, axes: Sequence[int], epsilon: float) -> Value:
     """Less the mean, over the root of the variance."""
     centred = a.subtract(value, a.mean(value, axes, keeps=True))
     variance = a.mean(a.multiply(centred, centred), axes, keeps=True)
-    return a.multiply(centred, a.invert(a.function("sqrt", a.add(variance, np.float32(epsilon)))))
+    return a.multiply(centred, a.invert(a.function("sqrt", a.add(variance, number(epsilon)))))
 
 
 def layer_norm(
@@ -78,7 +79,7 @@ def layer_norm(
 def rms_norm(a: Algebra, value: Value, axes: Sequence[int], weight: Value | None, epsilon: float) -> Value:
     """Zhang and Sennrich 2019."""
     squares = a.mean(a.multiply(value, value), axes, keeps=True)
-    found = a.multiply(value, a.invert(a.function("sqrt", a.add(squares, np.float32(epsilon)))))
+    found = a.multiply(value, a.invert(a.function("sqrt", a.add(squares, number(epsilon)))))
     return found if weight is None else a.multiply(found, weight)
 
 
@@ -97,7 +98,7 @@ def batch_norm(
 ) -> Value:
     """In evaluation: with stored statistics, along axis 1."""
     shape = _channels(value, len(shape_of(value)))
-    scale = a.invert(a.function("sqrt", a.add(variance, np.float32(epsilon))))
+    scale = a.invert(a.function("sqrt", a.add(variance, number(epsilon))))
     found = a.multiply(a.subtract(value, a.reshape(mean, shape)), a.reshape(scale, shape))
     found = found if weight is None else a.multiply(found, a.reshape(weight, shape))
     return found if bias is None else a.add(found, a.reshape(bias, shape))
@@ -117,7 +118,7 @@ def group_norm(
 
 def attention(
     a: Algebra, query: Value, key: Value, value: Value, mask: Value | None, scale: float, *, causal: bool
-) -> Value:
+) -> Any:
     """softmax(q k^T scale + mask) v; a mask of truth values leaves out."""
     heads = shape_of(query)[-3] if len(shape_of(query)) > 2 else 1
     if len(shape_of(key)) > 2 and shape_of(key)[-3] not in (1, heads):
@@ -125,13 +126,13 @@ def attention(
         index = np.repeat(np.arange(shape_of(key)[-3]), times)
         key, value = (a.take(each, index, len(shape_of(each)) - 3) for each in (key, value))
     order = (*range(len(shape_of(key)) - 2), len(shape_of(key)) - 1, len(shape_of(key)) - 2)
-    scores = a.multiply(a.matmul(query, a.permute(key, order)), np.float32(scale))
+    scores = a.multiply(a.matmul(query, a.permute(key, order)), number(scale))
     if causal:
         rows, columns = shape_of(scores)[-2:]
         mask = np.tri(rows, columns, dtype=bool)
     if mask is not None:
         if (is_known(mask) and np.asarray(mask).dtype.kind == "b") or getattr(mask, "kind", "") == "truth":
-            mask = a.where(mask, np.float32(0), np.float32(-np.inf))
+            mask = a.where(mask, number(0), number(-np.inf))
         scores = a.add(scores, mask)
     return a.matmul(softmax(a, scores, len(shape_of(scores)) - 1), value)
 
@@ -288,7 +289,7 @@ def max_pool(
     stride: Sequence[int],
     pads: Sequence[tuple[int, int]],
     dilation: Sequence[int],
-) -> Value:
+) -> Any:
     """The largest of each window; what pads is in none."""
     if is_known(value):
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
@@ -317,7 +318,7 @@ def average_pool(
     count = windows(padded.shape[2:], kernel, stride, one)
     sums = ring.made(ring.less(sum(_shifted(padded, at, count, stride, one) for at in _places(kernel))))
     if counts_pads or not any(any(pair) for pair in pads):
-        return a.divide(sums, np.float32(math.prod(kernel)))
+        return a.divide(sums, number(math.prod(kernel)))
     inside = np.pad(np.ones(shape_of(value)[2:], np.uint64), list(pads))
     many = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
     return a.divide(sums, many.astype(np.float32))

@@ -1,4 +1,7 @@
-"""ONNX's operators, and onnxruntime's fused ones -> what they are in the algebra (ONNX Operators.md, ContribOperators.md)."""
+"""ONNX's operators, and onnxruntime's fused ones -> what they are in the algebra.
+
+ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from analyzer.model import Node
-from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.verify.algebra import calls, layers
-from analyzer.verify.algebra.values import Algebra, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, is_known, number, shape_of
 
 _PLAIN = ("", "ai.onnx")
 _FUSED = "com.microsoft"
@@ -66,7 +68,7 @@ class Operation:
         found = self.node.settings.get(name, usual)
         if not isinstance(found, (int, float)):
             raise UnknownError(f"{self.node.op_type} with {name} {found}")
-        return float(np.float32(found))
+        return float(number(found))
 
     def text(self, name: str, usual: str) -> str:
         """An attribute."""
@@ -189,7 +191,7 @@ def _is_nan(o: Operation) -> Value:
 
 
 @_plain("Div")
-def _div(o: Operation) -> Value:
+def _div(o: Operation) -> Any:
     one, two = o.at(0), o.at(1)
     if is_known(one) and is_known(two) and np.asarray(one).dtype.kind in "iu":
         a, b = np.asarray(one), np.asarray(two)
@@ -233,16 +235,16 @@ def _min(o: Operation) -> Value:
 def _clip(o: Operation) -> Value:
     low, high = o.maybe(1), o.maybe(2)
     if "min" in o.node.settings:
-        low = np.float32(o.real("min", 0))
+        low = number(o.real("min", 0))
     if "max" in o.node.settings:
-        high = np.float32(o.real("max", 0))
+        high = number(o.real("max", 0))
     low = None if low is not None and is_known(low) and (np.asarray(low) <= -3.4e38).all() else low
     return o.a.clamp(o.at(0), low, high)
 
 
 @_plain("LeakyRelu")
 def _leaky(o: Operation) -> Value:
-    return o.a.function("leaky relu", o.at(0), np.float32(o.real("alpha", 0.01)))
+    return o.a.function("leaky relu", o.at(0), number(o.real("alpha", 0.01)))
 
 
 @_plain("Elu")
@@ -273,7 +275,7 @@ def _gelu(o: Operation) -> Value:
 
 @_plain("Swish")
 def _swish(o: Operation) -> Value:
-    scaled = o.a.multiply(o.at(0), np.float32(o.real("alpha", 1.0)))
+    scaled = o.a.multiply(o.at(0), number(o.real("alpha", 1.0)))
     return o.a.multiply(o.at(0), o.a.function("sigmoid", scaled))
 
 
@@ -305,16 +307,16 @@ def _over_rest(o: Operation, made: Callable[[Algebra, Value, int], Value]) -> Va
 
 
 @_plain("Cast")
-def _cast(o: Operation) -> Value:
+def _cast(o: Operation) -> Any:
     return _to(o, DType(o.integer("to", 1)))
 
 
 @_plain("CastLike")
-def _cast_like(o: Operation) -> Value:
+def _cast_like(o: Operation) -> Any:
     return calls.OPERATORS["type_as"](o.a, o.at(0), o.at(1))
 
 
-def _to(o: Operation, dtype: DType) -> Value:
+def _to(o: Operation, dtype: DType) -> Any:
     found = dtype.to_numpy()
     if found is None or (found.kind == "f" and found.itemsize < 4):
         found = np.dtype(np.float32)
@@ -447,7 +449,7 @@ def _gather_nd(o: Operation) -> Value:
 
 
 @_plain("Pad")
-def _pad(o: Operation) -> Value:
+def _pad(o: Operation) -> Any:
     pads = o.numbers(1) if len(o.values) > 1 else o.many("pads")
     rank = len(shape_of(o.at(0)))
     axes = [axis % rank for axis in o.numbers(3)] if o.maybe(3) is not None else list(range(rank))
@@ -461,7 +463,7 @@ def _pad(o: Operation) -> Value:
 
 
 @_plain("Trilu")
-def _trilu(o: Operation) -> Value:
+def _trilu(o: Operation) -> Any:
     name = "triu" if o.integer("upper", 1) else "tril"
     diagonal = o.numbers(1)[0] if o.maybe(1) is not None else 0
     return calls.OPERATORS[name](o.a, o.at(0), diagonal)
@@ -488,7 +490,7 @@ def _eye_like(o: Operation) -> Value:
 
 
 @_plain("OneHot")
-def _one_hot(o: Operation) -> Value:
+def _one_hot(o: Operation) -> Any:
     if not is_known(o.at(0)):
         raise UnknownError("one-hot rows of what is not known")
     depth = o.numbers(1)[0]
@@ -545,7 +547,7 @@ _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, 
 
 
 @_plain("ArgMax", "ArgMin")
-def _arg(o: Operation) -> Value:
+def _arg(o: Operation) -> Any:
     name = o.node.op_type.lower()
     return calls.OPERATORS[name](o.a, o.at(0), o.integer("axis", 0), bool(o.integer("keepdims", 1)))
 
@@ -566,11 +568,11 @@ def _gemm(o: Operation) -> Value:
     two = o.a.permute(two, (1, 0)) if o.integer("transB", 0) else two
     found = o.a.matmul(one, two)
     alpha, beta = o.real("alpha", 1.0), o.real("beta", 1.0)
-    found = found if alpha == 1 else o.a.multiply(found, np.float32(alpha))
+    found = found if alpha == 1 else o.a.multiply(found, number(alpha))
     bias = o.maybe(2)
     if bias is None:
         return found
-    return o.a.add(found, bias if beta == 1 else o.a.multiply(bias, np.float32(beta)))
+    return o.a.add(found, bias if beta == 1 else o.a.multiply(bias, number(beta)))
 
 
 @_plain("Einsum")
@@ -625,7 +627,7 @@ def _lp_norm(o: Operation) -> Value:
 
 
 @_plain("Attention")
-def _attention(o: Operation) -> Value:
+def _attention(o: Operation) -> Any:
     if len(shape_of(o.at(0))) != 4 or len([v for v in o.values if v is not None]) > 4:
         raise UnknownError("Attention over three axes, or with a cache")
     if o.real("softcap", 0.0) or o.integer("qk_matmul_output_mode", 0):
@@ -677,7 +679,7 @@ def _conv_transpose(o: Operation) -> Value:
 
 
 @_plain("MaxPool")
-def _max_pool(o: Operation) -> Value:
+def _max_pool(o: Operation) -> Any:
     kernel = o.many("kernel_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if o.integer("ceil_mode", 0):
@@ -701,7 +703,7 @@ def _global_average(o: Operation) -> Value:
 
 
 @_plain("GlobalMaxPool")
-def _global_max(o: Operation) -> Value:
+def _global_max(o: Operation) -> Any:
     return calls.OPERATORS["amax"](o.a, o.at(0), list(range(2, len(shape_of(o.at(0))))), True)
 
 
@@ -754,7 +756,7 @@ def _skip_rms_norm(o: Operation) -> list[Value | None]:
 
 
 @_fused("SimplifiedLayerNormalization")
-def _simplified(o: Operation) -> Value:
+def _simplified(o: Operation) -> Any:
     return _rms_norm(o)
 
 
@@ -767,7 +769,7 @@ def _bias_gelu(o: Operation) -> Value:
 
 @_fused("QuickGelu")
 def _quick_gelu(o: Operation) -> Value:
-    scaled = o.a.multiply(o.at(0), np.float32(o.real("alpha", 1.702)))
+    scaled = o.a.multiply(o.at(0), number(o.real("alpha", 1.702)))
     return o.a.multiply(o.at(0), o.a.function("sigmoid", scaled))
 
 
@@ -784,7 +786,7 @@ def _fused_matmul(o: Operation) -> Value:
 
     found = o.a.matmul(turned(0, "transA"), turned(1, "transB"))
     alpha = o.real("alpha", 1.0)
-    return found if alpha == 1 else o.a.multiply(found, np.float32(alpha))
+    return found if alpha == 1 else o.a.multiply(found, number(alpha))
 
 
 @_fused("MultiHeadAttention")

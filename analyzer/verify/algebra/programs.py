@@ -146,7 +146,7 @@ class File:
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         dirty: set[str] = set()
-        done = set()
+        done: set[int] = set()
         for node in graph.nodes:
             if most is not None and len(done) > most:
                 break
@@ -169,7 +169,10 @@ class File:
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         for name, tensor in stored.items():
             if name not in scope:
-                self._keep(scope, name, lambda tensor=tensor: self.stored.of(tensor))
+                try:
+                    scope[name] = self.stored.of(tensor)
+                except UnknownError as error:
+                    self.why[name] = str(error)
         for node in graph.nodes:
             if node.op_type != "Constant" or not node.outputs or node.outputs[0] not in scope:
                 self._compute(node, carried.get(node.position), scope, depth)
@@ -184,12 +187,6 @@ class File:
         for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
             if name and value is not None:
                 scope[name] = value if depth else self.seen(node, place, value)
-
-    def _keep(self, scope: dict[str, Value], name: str, made: Callable[[], Value]) -> None:
-        try:
-            scope[name] = made()
-        except UnknownError as error:
-            self.why[name] = str(error)
 
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int

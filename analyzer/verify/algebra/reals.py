@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from analyzer.model import Node
-from analyzer.model.content import Array
 from analyzer.verify.algebra.calls import OPERATORS
 from analyzer.verify.algebra.field import Elements, Numbers, mixed
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.programs import values_of
 from analyzer.verify.algebra.sides import Origin, State
-from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known
+from analyzer.verify.algebra.values import Algebra, Array, Factored, Field, UnknownError, Value, is_known
 from analyzer.verify.algebra.watched import Print, print_of
 
 _MOST = 1 << 22

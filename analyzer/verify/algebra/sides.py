@@ -42,8 +42,7 @@ class Drawing:
     """PyTorch's side, computed for one drawing, at some sizes."""
 
     program: Program
-    is_wider: bool = False
-    """Whether the sizes are others than those of the export."""
+    watched: Watched
     origins: dict[Print, Origin] = field(default_factory=dict)
     """By what tells a value: the first that has it, a whole call before a part."""
     modules: dict[Print, set[str]] = field(default_factory=dict)
@@ -51,8 +50,12 @@ class Drawing:
     steps: dict[int, Step] = field(default_factory=dict)
     """By the identity of a value: how it was made."""
 
-    def note(self, at: int, call: Call, found: Any, steps: Sequence[Step]) -> None:
-        """What a call gives, and its parts."""
+    def run(self) -> None:
+        """Compute every call, and note what it gives, and its parts."""
+        self.program.run(self._note)
+
+    def _note(self, at: int, call: Call, found: Any) -> None:
+        steps = self.watched.taken()
         for value in values_of(found):
             key = print_of(value)
             if key is not None:
@@ -94,10 +97,8 @@ def draw_program(
             inputs = inputs_of(given, seed)
         except UnknownError as error:
             raise UsageError(f"--static: {error}; leave --static out") from error
-        drawing = Drawing(
-            Program(a, calls, Weights(a, shapes, first, whole_buffers(manifest)), inputs), wider
-        )
-        drawing.program.run(lambda at, call, found, d=drawing, w=a: d.note(at, call, found, w.taken()))
+        drawing = Drawing(Program(a, calls, Weights(a, shapes, first, whole_buffers(manifest)), inputs), a)
+        drawing.run()
         if not wider or all(drawing.program.value(name) is not None for name in calls.outputs):
             return drawing
     return drawing

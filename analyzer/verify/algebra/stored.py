@@ -12,18 +12,18 @@ import numpy as np
 
 from analyzer.manifest import BatchNorm, Buffer, Manifest
 from analyzer.model import Key, StoredTensor
-from analyzer.model.content import SAMPLES, Array, decode_values, digest
+from analyzer.model.content import SAMPLES, decode_values, digest
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
-from analyzer.verify.algebra.values import Algebra, UnknownError, Value, drawn, shape_of
+from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
 
 _OURS = frozenset({Line.BUFFER, Line.EVALUATED})
 _MOST = 1 << 22
 """Elements of a constant that is read."""
 _SAMPLES = 64
 _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
-    "1+w": lambda a, w: a.add(w, np.float32(1)),
+    "1+w": lambda a, w: a.add(w, number(1)),
     "exp(w)": lambda a, w: a.function("exp", w),
     "-exp(w)": lambda a, w: a.negate(a.function("exp", w)),
     "softplus(w)": lambda a, w: a.function("softplus", w),
@@ -223,7 +223,7 @@ class Stored:
             return _MADE[piece.computed.rule](a, found)
         if piece.computed.factor is None:
             raise UnknownError(f"{name}: stored as {piece.computed.rule}")
-        return a.multiply(found, np.float32(piece.computed.factor))
+        return a.multiply(found, number(piece.computed.factor))
 
     def _scale(self, rule: str) -> tuple[BatchNorm, Value]:
         """A batch normalization, and what it multiplies each channel with."""
@@ -231,7 +231,7 @@ class Stored:
         norm = next((norm for norm in self.result.manifest.batch_norms if norm.module == module), None)
         if norm is None or norm.running_var is None:
             raise UnknownError(f"no statistics of {module}")
-        root = a.function("sqrt", a.add(self.weights.of(norm.running_var), np.float32(norm.eps)))
+        root = a.function("sqrt", a.add(self.weights.of(norm.running_var), number(norm.eps)))
         scale = a.invert(root)
         return norm, scale if norm.weight is None else a.multiply(scale, self.weights.of(norm.weight))
 

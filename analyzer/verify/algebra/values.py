@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from analyzer.model.content import Array
 from analyzer.verify.algebra.field import (
     PRIME,
     Elements,
@@ -31,7 +31,7 @@ from analyzer.verify.algebra.field import (
 _P = np.uint64(PRIME)
 _MOST = 1 << 26
 """Elements of one value."""
-_SMALL = 1 << 15
+_SMALL = 1 << 10
 """Elements of a weight up to which each is drawn by itself."""
 _RANK = 2
 """Products of vectors that a larger one is the sum of."""
@@ -72,6 +72,7 @@ class Factored:
         return tuple(vector.size for vector in self.terms[0])
 
 
+Array = npt.NDArray[Any]
 Value = Array | Field | Factored
 Move = Callable[[Any], Any]
 
@@ -79,6 +80,11 @@ Move = Callable[[Any], Any]
 def shape_of(value: Value) -> tuple[int, ...]:
     """Of any value."""
     return tuple(value.shape)
+
+
+def number(value: float) -> Array:
+    """A number in single precision, as both sides compute with it."""
+    return np.asarray(value, np.float32)
 
 
 def is_known(value: object) -> bool:
@@ -277,7 +283,7 @@ class Algebra:
         a, b = self._both(one, other)
         return Field((a + b) % _P, _kind(one, other))
 
-    def negate(self, value: Value) -> Value:
+    def negate(self, value: Value) -> Any:
         """Elementwise."""
         if is_known(value):
             return np.negative(np.asarray(value))
@@ -348,7 +354,7 @@ class Algebra:
                 return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
         return self.function("pow", value, exponent)
 
-    def matmul(self, one: Value, other: Value) -> Value:
+    def matmul(self, one: Value, other: Value) -> Any:
         """As by `numpy.matmul`."""
         if is_known(one) and is_known(other):
             return np.matmul(np.asarray(one), np.asarray(other))
@@ -367,7 +373,7 @@ class Algebra:
         return Field(found[..., 0] if vector[1] else found)
 
     def _times(self, given: Elements, weight: Any) -> Value:
-        """given @ weight: as many sums as the weight has terms."""
+        """Given @ weight: as many sums as the weight has terms."""
         if not isinstance(weight, Factored):
             return Field(product(given, self.dense(weight).elements))
         found = np.zeros((*given.shape[:-1], weight.shape[1]), np.uint64)
@@ -377,7 +383,7 @@ class Algebra:
             found = (found + sums[..., None] * columns) % _P
         return Field(found)
 
-    def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
+    def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Any:
         """Over axes."""
         if is_known(value):
             array = np.asarray(value)
@@ -388,7 +394,7 @@ class Algebra:
     def mean(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
         """Over axes."""
         count = math.prod(shape_of(value)[axis] for axis in axes)
-        return self.divide(self.sum(value, axes, keeps=keeps), np.float32(count))
+        return self.divide(self.sum(value, axes, keeps=keeps), number(count))
 
     # what is random
 
@@ -457,7 +463,7 @@ class Algebra:
         no = self.subtract(Field(np.ones((), np.uint64), "truth"), yes)
         return self.add(self.multiply(yes, one), self.multiply(no, other))
 
-    def compare(self, name: str, one: Value, other: Value) -> Value:
+    def compare(self, name: str, one: Value, other: Value) -> Any:
         """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
         if is_known(one) and is_known(other):
             return np.asarray(getattr(np, name)(*_like(one, other)))
@@ -471,7 +477,7 @@ class Algebra:
             return self.invert_truth(self.function("less", other, one))
         return self.function("less", one, other)
 
-    def invert_truth(self, value: Value) -> Value:
+    def invert_truth(self, value: Value) -> Any:
         """`not`."""
         if is_known(value):
             return np.logical_not(np.asarray(value))
@@ -488,7 +494,7 @@ class Algebra:
         both = self.multiply(one, other)
         if name == "and":
             return Field(self.dense(both).elements, "truth")
-        rest = self.multiply(both, np.int64(2)) if name == "xor" else both
+        rest = self.multiply(both, np.asarray(2)) if name == "xor" else both
         return Field(self.dense(self.subtract(self.add(one, other), rest)).elements, "truth")
 
     def greatest(self, one: Value, other: Value) -> Value:
@@ -506,21 +512,16 @@ class Algebra:
     def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
         """Between two bounds; of 0 and none a ReLU."""
         if is_known(value) and (low is None or is_known(low)) and (high is None or is_known(high)):
-            bounds = [
-                None if each is None else np.asarray(each, np.asarray(value).dtype) for each in (low, high)
-            ]
-            return (
-                np.asarray(np.clip(np.asarray(value), *bounds))
-                if any(b is not None for b in bounds)
-                else value
-            )
-        found = value
+            found = np.asarray(value)
+            found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
+            return found if high is None else np.minimum(found, np.asarray(high, found.dtype))
+        bent = value
         if low is not None:
             zero = is_known(low) and not np.asarray(low).any()
-            found = self.function("relu", found) if zero else self.greatest(found, low)
-        return found if high is None else self.least(found, high)
+            bent = self.function("relu", bent) if zero else self.greatest(bent, low)
+        return bent if high is None else self.least(bent, high)
 
-    def cast(self, value: Value, kind: str, dtype: Any) -> Value:
+    def cast(self, value: Value, kind: str, dtype: Any) -> Any:
         """To another type: `kind` is one of numpy's letters."""
         if is_known(value):
             with np.errstate(all="ignore"):
@@ -533,7 +534,7 @@ class Algebra:
         if kind == "b":
             if dense_kind == "truth":
                 return value
-            return self.compare("not_equal", value, np.float32(0))
+            return self.compare("not_equal", value, number(0))
         if dense_kind != "real":
             return Field(self.dense(value).elements, "whole")
         return Field(self.dense(self.function("truncate", value)).elements, "whole")
