@@ -19,8 +19,8 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import values_of
-from analyzer.verify.algebra.sides import Drawing, State, draw_program
-from analyzer.verify.algebra.values import Factored, Field
+from analyzer.verify.algebra.sides import Drawing, State, draw_programs
+from analyzer.verify.algebra.values import Factored, Field, is_known
 from analyzer.verify.algebra.watched import Print, print_of
 from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.verify import local_path, name_node
@@ -53,7 +53,7 @@ def account_program(
         [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
         for given in result.ledger.model.graphs[0].signature
     ]
-    drawings = [draw_program(result.manifest, calls, seed, numbers, fixed) for seed in _SEEDS]
+    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, fixed)
     states = [State(result, calls, drawing) for drawing in drawings]
     first = next((state for state in states if not state.is_same), states[0])
     changes, after = find_changes(first)
@@ -238,3 +238,7 @@ class _Account:
             for state in self.states
         ]
         yield f"other sizes than {' and '.join(dict.fromkeys(sizes))}"
+        given = [name for name, value in self.states[0].drawing.program.inputs.items() if is_known(value)]
+        if given:
+            yield f"other numbers of {', '.join(given)} than those of the export's example"
+        yield "rounding, and numbers beyond what a type holds"

@@ -1011,7 +1011,7 @@ def _attention(
     is_causal: bool = False,
     scale: float | None = None,
     **_: Any,
-) -> Value:
+) -> Any:
     if dropout_p:
         raise UnknownError("attention in training")
     by = 1 / math.sqrt(shape_of(query)[-1]) if scale is None else scale

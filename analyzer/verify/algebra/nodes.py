@@ -185,6 +185,14 @@ def _prelu(o: Operation) -> Value:
     return o.a.function("leaky relu", o.at(0), o.at(1))
 
 
+@_plain("Dropout")
+def _dropout(o: Operation) -> Value:
+    trains = o.maybe(2)
+    if trains is not None and not (is_known(trains) and not np.asarray(trains).any()):
+        raise UnknownError("Dropout in training")
+    return o.at(0)
+
+
 @_plain("IsNaN")
 def _is_nan(o: Operation) -> Value:
     return o.a.function("isnan", o.at(0))

@@ -20,25 +20,32 @@ from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.stored import Stored, Weights
 from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value
 
+_SIZES = ("Shape", "Size")
 _DEEPEST = 32
 """Functions inside one another."""
 
 
-def inputs_of(inputs: Sequence[Given], seed: int) -> dict[str, Value]:
-    """What the program is given: the whole numbers of its example, over and over, and drawn ones for real numbers.
+def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dict[str, Value]:
+    """What the program is given: drawn numbers, whole ones too, and of some inputs the example's, over and over.
+
+    Args:
+        inputs: of the program.
+        seed: of the drawing.
+        known: the inputs of whole numbers that are given the example's.
 
     Raises:
-        UnknownError: an example of whole numbers was not recorded.
+        UnknownError: an example that is asked for was not recorded.
     """
     found: dict[str, Value] = {}
     for given in inputs:
+        if given.dtype.is_floating or given.name not in known:
+            kind = "real" if given.dtype.is_floating else "truth" if given.dtype is DType.BOOL else "whole"
+            found[given.name] = Field(draw(given.shape, "input", given.name, seed), kind)
+            continue
         element = given.dtype.to_numpy()
-        if given.numbers is not None and element is not None:
-            found[given.name] = np.resize(decode_values(given.numbers, element), given.shape)
-        elif given.dtype.is_floating:
-            found[given.name] = Field(draw(given.shape, "input", given.name, seed))
-        else:
-            raise UnknownError(f"input {given.name}: the manifest has no example of it")
+        if given.numbers is None or element is None:
+            raise UnknownError(f"input {given.name}: no example of it was recorded")
+        found[given.name] = np.resize(decode_values(given.numbers, element), given.shape)
     return found
 
 
@@ -122,6 +129,8 @@ class File:
     """Of the main graph."""
     why: dict[str, str] = field(default_factory=dict)
     """Of a value that is not known: why."""
+    left_out: dict[str, Value] = field(default_factory=dict)
+    """By the name of a choice by inputs, of real numbers: what it leaves out everywhere, as it is for these inputs."""
     again_run: frozenset[int] = frozenset()
     """Positions of nodes that were computed again."""
 
@@ -134,15 +143,19 @@ class File:
                 self._inside.setdefault(graph.parent, []).append(graph)
         self._functions = {(each.domain, each.name, each.overload): each.path for each in model.functions}
         self._opset = dict(model.opsets).get("ai.onnx", dict(model.opsets).get("", 0))
+        self._tainted: set[str] = set()
+        """Values of all graphs whose numbers, not only their sizes, an input has a part in."""
 
     def run(self) -> None:
         """Compute every node."""
         self.values.update(self.inputs)
+        self._tainted = set(self.inputs)
         self._graph(self.ledger.model.graphs[0], self.values, 0)
 
     def again(self, a: Algebra, seen: Seen, changed: Collection[int], most: int | None = None) -> File:
         """The same with other results of some nodes: what depends on them is computed again, or the first so many."""
         found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
+        found._tainted, found.left_out = self._tainted, self.left_out
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         dirty: set[str] = set()
@@ -184,9 +197,21 @@ class File:
             for name in filter(None, node.outputs):
                 self.why.setdefault(name, str(error))
             return
+        if node.op_type not in _SIZES and not self._tainted.isdisjoint(node.inputs):
+            self._tainted.update(filter(None, node.outputs))
         for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
             if name and value is not None:
                 scope[name] = value if depth else self.seen(node, place, value)
+        if node.op_type == "Where" and node.inputs[0] in self._tainted:
+            self._note_choice(node, scope)
+
+    def _note_choice(self, node: Node, scope: Mapping[str, Value]) -> None:
+        """Keep what a choice of real numbers has left out everywhere, as a trigger would on other inputs."""
+        condition = scope[node.inputs[0]]
+        if not isinstance(condition, np.ndarray) or isinstance(scope.get(node.outputs[0]), np.ndarray):
+            return
+        if condition.all() or not condition.any():
+            self.left_out[node.outputs[0]] = scope[node.inputs[2 if condition.all() else 1]]
 
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
@@ -228,14 +253,15 @@ class File:
         if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
             raise UnknownError("a function with attributes")
         scope = {name: value for name, value in zip(graph.inputs, given, strict=False) if value is not None}
+        self._tainted.update(graph.inputs)
         self._graph(graph, scope, depth + 1)
         return [scope.get(name) for name in graph.outputs]
 
     def _choose(
         self, node: Node, condition: Value | None, scope: Mapping[str, Value], depth: int
     ) -> list[Value | None]:
-        if not isinstance(condition, np.ndarray) or depth >= _DEEPEST:
-            raise UnknownError("an If by what depends on weights or on inputs of real numbers")
+        if not isinstance(condition, np.ndarray) or node.inputs[0] in self._tainted or depth >= _DEEPEST:
+            raise UnknownError("an If by what depends on inputs or weights")
         taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
         body = next((graph for graph in self._inside[node.place] if graph.path[-1].endswith(taken)), None)
         if body is None:

@@ -43,7 +43,7 @@ def real_of(value: Any) -> Any:
         if value.kind == "truth":
             return mixed(value.elements, 0xB001) > np.uint64(1 << 63)
         found = _reals(value.elements)
-        return np.round(found * 8) if value.kind == "whole" else found
+        return (found > 0).astype(np.int64) if value.kind == "whole" else found
     return value
 
 

@@ -18,7 +18,7 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
 from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
-from analyzer.verify.algebra.values import Field, UnknownError, Value
+from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
 Place = tuple[int, int]
@@ -50,6 +50,22 @@ class Drawing:
     steps: dict[int, Step] = field(default_factory=dict)
     """By the identity of a value: how it was made."""
 
+    @cached_property
+    def left_out(self) -> frozenset[object]:
+        """What the program's choices leave out everywhere for these inputs."""
+        found = set()
+        for step in self.steps.values():
+            if step.name == "where" and is_known(step.args[0]):
+                condition = np.asarray(step.args[0])
+                if condition.all() or not condition.any():
+                    found.add(_kind_of(step.args[2 if condition.all() else 1]))
+        return frozenset(found)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the program returns is known."""
+        return all(self.program.value(name) is not None for name in self.program.calls.outputs)
+
     def run(self) -> None:
         """Compute every call, and note what it gives, and its parts."""
         self.program.run(self._note)
@@ -71,37 +87,54 @@ class Drawing:
                 self.modules.setdefault(key, set()).add(call.module)
 
 
-def draw_program(
-    manifest: Manifest, calls: Calls, seed: int, numbers: Numbers, fixed: Sequence[Sequence[int]]
-) -> Drawing:
-    """Compute PyTorch's side for a drawing: the first at the sizes of the export, others at other sizes.
+def draw_programs(
+    manifest: Manifest, calls: Calls, seeds: Sequence[int], numbers: Numbers, fixed: Sequence[Sequence[int]]
+) -> list[Drawing]:
+    """Compute PyTorch's side, first at the sizes of the export, then at others as far as it can.
+
+    Inputs of whole numbers are drawn like real ones, so that nothing is decided by them that is not in the program;
+    those by which something has to be decided, as masks that pick elements, are given the example's numbers.
 
     Args:
         manifest: has the shapes of parameters and buffers.
         calls: the program.
-        seed: of the drawing.
+        seeds: of the drawings.
         numbers: what stands for floating-point numbers.
         fixed: for each input, its axes that the file has fixed.
 
     Raises:
-        UsageError: an input of whole numbers was not recorded.
+        UsageError: an example of whole numbers is needed and was not recorded.
     """
-    for wider in (True, False) if seed else (False,):
+    whole = [given.name for given in calls.inputs if not given.dtype.is_floating]
+
+    def draw(seed: int, inputs: Sequence[Given], known: Sequence[str]) -> Drawing:
         a = Watched(seed, numbers)
         first = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
-        given = _widened(calls.inputs, fixed) if wider else calls.inputs
-        if given is None:
-            continue
+        weights = Weights(a, shapes, first, whole_buffers(manifest))
         try:
-            inputs = inputs_of(given, seed)
+            drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a)
         except UnknownError as error:
             raise UsageError(f"--static: {error}; leave --static out") from error
-        drawing = Drawing(Program(a, calls, Weights(a, shapes, first, whole_buffers(manifest)), inputs), a)
         drawing.run()
-        if not wider or all(drawing.program.value(name) is not None for name in calls.outputs):
-            return drawing
-    return drawing
+        return drawing
+
+    known: list[str] = []
+    drawing = draw(seeds[0], calls.inputs, known)
+    if not drawing.is_whole and whole:
+        known = whole
+        drawing = draw(seeds[0], calls.inputs, known)
+        for name in whole if drawing.is_whole else ():
+            fewer = [each for each in known if each != name]
+            other = draw(seeds[0], calls.inputs, fewer)
+            if other.is_whole:
+                known, drawing = fewer, other
+    found = [drawing]
+    wider = _widened(calls.inputs, fixed)
+    for seed in seeds[1:]:
+        other = draw(seed, wider or calls.inputs, known)
+        found.append(other if other.is_whole or wider is None else draw(seed, calls.inputs, known))
+    return found
 
 
 def _widened(inputs: Sequence[Given], fixed: Sequence[Sequence[int]]) -> Sequence[Given] | None:
@@ -214,13 +247,25 @@ class State:
     @cached_property
     def same_outputs(self) -> frozenset[str]:
         """The outputs that are the program's."""
-        return frozenset(name for name, theirs in self.pairs if self.is_output_same(name, theirs))
+        hiding = self.hidden_outputs if self.hidden else ()
+        return frozenset(
+            name for name, theirs in self.pairs if name not in hiding and self.is_output_same(name, theirs)
+        )
+
+    @cached_property
+    def hidden_outputs(self) -> frozenset[str]:
+        """The outputs that are made of what hides something."""
+        reached = set(self.hidden)
+        for node in self.graph.nodes:
+            if not reached.isdisjoint(node.inputs):
+                reached.update(filter(None, node.outputs))
+        return frozenset(reached.intersection(self.graph.outputs))
 
     @cached_property
     def is_same(self) -> bool:
-        """Whether all outputs are."""
+        """Whether all outputs are, and no choice hides anything."""
         outputs = self.graph.outputs, self.calls.outputs
-        return len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
+        return not self.hidden and len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
 
     @cached_property
     def rightness(self) -> int:
@@ -244,7 +289,9 @@ class State:
         return found
 
     def is_right(self, node: Node) -> bool:
-        """Whether a node's values are the program's, or computed as they are there."""
+        """Whether a node's values are the program's, or computed as they are there, and hide nothing."""
+        if not self.hidden.isdisjoint(node.outputs):
+            return False
         for place, name in enumerate(node.outputs):
             if not name:
                 continue
@@ -256,6 +303,13 @@ class State:
             if isinstance(value, Field) and self.prints[node.position, place] not in self.drawing.origins:
                 return False
         return True
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        """Choices that leave something out everywhere for these inputs, of which the program chooses nothing."""
+        return frozenset(
+            name for name, left in self.file.left_out.items() if _kind_of(left) not in self.drawing.left_out
+        )
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -278,6 +332,15 @@ class State:
 
 
 _OUTPUT = 1000
+_FEW = 4
+
+
+def _kind_of(value: Value) -> object:
+    """What tells a value again: its elements in any order, or the few numbers that it has."""
+    if not is_known(value):
+        return print_of(value)
+    numbers = np.unique(np.asarray(value).astype(np.float64))
+    return numbers.size if numbers.size > _FEW else tuple(numbers)
 
 
 def _tolerance(result: Reconciliation) -> float:

@@ -281,7 +281,8 @@ class Algebra:
             with np.errstate(all="ignore"):
                 return np.add(*_like(one, other))
         a, b = self._both(one, other)
-        return Field((a + b) % _P, _kind(one, other))
+        kind = _kind(one, other)
+        return Field((a + b) % _P, "whole" if kind == "truth" else kind)
 
     def negate(self, value: Value) -> Any:
         """Elementwise."""
@@ -370,7 +371,7 @@ class Algebra:
         self._bound(batch * a.shape[-2] * b.shape[-1])
         found = product(a, b)
         found = found[..., 0, :] if vector[0] else found
-        return Field(found[..., 0] if vector[1] else found)
+        return Field(found[..., 0] if vector[1] else found, _kind(one, other))
 
     def _times(self, given: Elements, weight: Any) -> Value:
         """Given @ weight: as many sums as the weight has terms."""
@@ -388,8 +389,9 @@ class Algebra:
         if is_known(value):
             array = np.asarray(value)
             return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
-        elements = self.dense(value).elements
-        return Field(elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P)
+        dense = self.dense(value)
+        found = dense.elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
+        return Field(found, "real" if dense.kind == "real" else "whole")
 
     def mean(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
         """Over axes."""
@@ -547,9 +549,17 @@ _WHOLE = frozenset({"argmax", "argmin", "topk-places", "sort-places"})
 
 
 def _kind(one: Value, other: Value) -> str:
-    kinds = {value.kind for value in (one, other) if isinstance(value, (Field, Factored))}
-    kinds |= {"real" for value in (one, other) if is_known(value) and np.asarray(value).dtype.kind == "f"}
-    return "real" if "real" in kinds or len(kinds) != 1 else kinds.pop()
+    """Of what two values are combined to: the widest of theirs."""
+    kinds = {
+        value.kind
+        if isinstance(value, (Field, Factored))
+        else _KINDS.get(np.asarray(value).dtype.kind, "real")
+        for value in (one, other)
+    }
+    return next(kind for kind in ("real", "whole", "truth") if kind in kinds)
+
+
+_KINDS = {"b": "truth", "i": "whole", "u": "whole"}
 
 
 def _float(value: Any) -> Array:
