@@ -949,7 +949,10 @@ def _topk(
 def greatest_few(a: Algebra, value: Value, count: int, axis: int, largest: bool) -> list[Value]:
     """The greatest, or least, and where they stand."""
     if is_known(value):
-        raise UnknownError("the greatest of known numbers")
+        array = np.asarray(value)
+        order = np.argsort(-array if largest else array, axis=axis, kind="stable")
+        places = np.take(order, np.arange(count), axis=axis)
+        return [np.take_along_axis(array, places, axis=axis), places]
     word = "greatest" if largest else "least"
     return [a.ordered(name, value, axis, count, word) for name in ("topk", "topk-places")]
 

@@ -15,7 +15,7 @@ import numpy as np
 from analyzer.manifest import Call
 from analyzer.model import Node
 from analyzer.reconciliation.lines import UNBALANCED
-from analyzer.verify.algebra.reals import differ
+from analyzer.verify.algebra.reals import Reals
 from analyzer.verify.algebra.sides import Origin, State, elements_in
 from analyzer.verify.algebra.values import Field, Value, is_known, shape_of
 from analyzer.verify.algebra.watched import print_of
@@ -47,8 +47,9 @@ class Change:
 def find_changes(state: State) -> tuple[list[Change], State]:
     """Put values of the program into the place of the file's until both are one, or nobody knows."""
     found: list[Change] = []
+    reals = Reals(state)
     while not state.is_same and len(found) < _MOST_CHANGES:
-        change, after = _next_change(state)
+        change, after = _next_change(state, reals)
         if change is None or after is None:
             break
         found.append(change)
@@ -56,7 +57,7 @@ def find_changes(state: State) -> tuple[list[Change], State]:
     return found, state
 
 
-def _next_change(state: State) -> tuple[Change | None, State | None]:
+def _next_change(state: State, reals: Reals) -> tuple[Change | None, State | None]:
     for node in _not_right(state):
         value = state.results.get((node.position, 0))
         if value is None:
@@ -76,7 +77,7 @@ def _next_change(state: State) -> tuple[Change | None, State | None]:
                     break
         if best is not None:
             origin, put, after = best
-            verdict = Verdict.DIFFERS if differ(state, node, origin, put) else Verdict.NOT_COMPARED
+            verdict = Verdict.DIFFERS if reals.differ(state, node, origin, put) else Verdict.NOT_COMPARED
             return Change(node, origin, verdict, _describe(state, node, origin)), after
     return None, None
 

@@ -97,9 +97,11 @@ _PI_ROOT = int(draw((1,), "the root of pi")[0])
 """Stands for the square root of pi, which is no number of any field."""
 _SINGLE = 1.2e-7
 """Of a number in single precision, what rounding takes off it, twice."""
+_HALF = 5e-4
+"""The same of one in half precision."""
+_HEAD = 256
 _MASKED = -1e30
 """What is below masks: the least number, or none at all."""
-_HALF_MASKED = -65_503.0
 _ENDLESS = int(draw((1,), "infinity")[0])
 _UNDEFINED = int(draw((1,), "not a number")[0])
 
@@ -209,6 +211,8 @@ class Numbers:
         known = self._known.get(value)
         if known is None and not is_new and math.isfinite(value) and value:
             known = self._near(value, tolerance)
+        if known is None and tolerance > _HALF and not is_new:
+            known = _half_root(value)
         if known is None:
             known = _exact(value) if is_long else element_of(value)
         if is_new and math.isfinite(value) and value and value not in self._known:
@@ -226,6 +230,19 @@ class Numbers:
         if best is None or abs(best - value) > tolerance * abs(value):
             return None
         return self._known[best]
+
+
+def _half_root(value: float) -> int | None:
+    """A number in half precision that is 1 over the second or fourth root of a whole number, as scales of heads are."""
+    if not 0 < value < 1:
+        return None
+    for degree in (2, 4):
+        whole = round(value**-degree)
+        if 1 < whole <= _HEAD and abs(whole ** (-1 / degree) - value) <= _HALF * value:
+            root = _root(Fraction(1, whole))
+            if root is not None:
+                return root if degree == 2 else pow(root, (PRIME + 1) // 4, PRIME)
+    return None
 
 
 def _exact(value: float) -> int:

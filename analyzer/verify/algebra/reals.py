@@ -1,100 +1,156 @@
-"""What two computations of the algebra give for real numbers: whether they differ for sure."""
+"""What a file and the program give for real numbers: whether they differ for sure.
+
+The weights are drawn, whole numbers are those of the example: the program is computed with these, and the part of the
+file that is not its own with what the program has right before it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from analyzer.model import Node
-from analyzer.verify.algebra.calls import OPERATORS
 from analyzer.verify.algebra.field import Elements, Numbers, mixed
 from analyzer.verify.algebra.nodes import Operation, operate
-from analyzer.verify.algebra.programs import values_of
+from analyzer.verify.algebra.programs import Program, inputs_of, values_of
 from analyzer.verify.algebra.sides import Origin, State
-from analyzer.verify.algebra.values import Algebra, Array, Factored, Field, UnknownError, Value, is_known
-from analyzer.verify.algebra.watched import Print, print_of
+from analyzer.verify.algebra.stored import Stored, Weights
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Factored,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
+from analyzer.verify.algebra.watched import print_of
 
-_MOST = 1 << 22
-_MOST_STEPS = 400
+_MOST = 1 << 26
+"""Elements of a weight that is written out."""
+_MOST_STEPS = 2_000
 _FAR = 1e-3
-"""Of the largest number."""
+"""Of the largest number, what is no rounding."""
 
 
-def real_of(value: Any) -> Any:
-    """Real numbers in the place of elements: the same for the same element, between -2 and 2.
+def _reals(elements: Elements) -> Array:
+    """Between -1 and 1, the same for the same element."""
+    return mixed(elements, 0x4EA1).astype(np.float64) / 2.0**63 - 1.0
+
+
+def real_of(value: Value) -> Array:
+    """A drawn weight in real numbers: vectors are positive, and matrices such that products neither grow nor vanish.
 
     Raises:
         UnknownError: the value is too large.
     """
+    shape = shape_of(value)
+    if math.prod(shape) > _MOST:
+        raise UnknownError("a weight that is too large to be tried")
     if isinstance(value, Factored):
-        if math.prod(value.shape) > _MOST:
-            raise UnknownError("a weight that is too large to be tried")
-        whole: Array = np.zeros(value.shape)
+        whole: Array = np.zeros(shape)
         for term in value.terms:
             made: Array = np.ones(())
             for vector in term:
-                made = made[..., None] * _reals(vector)
+                made = made[..., None] * (_reals(vector) * 1.7)
             whole = whole + made
-        return whole
-    if isinstance(value, Field):
-        if value.kind == "truth":
-            return mixed(value.elements, 0xB001) > np.uint64(1 << 63)
-        found = _reals(value.elements)
-        return (found > 0).astype(np.int64) if value.kind == "whole" else found
-    return value
+    elif isinstance(value, Field):
+        whole = _reals(value.elements)
+    else:
+        return value
+    if len(shape) < 2:
+        return whole / 2 + 1.0
+    return whole * 1.7 / math.sqrt(math.prod(shape[1:]))
 
 
-def _reals(elements: Elements) -> Array:
-    scaled = mixed(elements, 0x4EA1).astype(np.float64) / 2.0**62 - 2.0
-    return np.where(elements == 0, 0.0, scaled)
+@dataclass
+class _RealWeights(Weights):
+    """The same tensors in real numbers; large ones are made each time."""
+
+    def of(self, name: str) -> Value:
+        """One of them."""
+        found = Weights.of(self, name)
+        return found if is_known(found) else real_of(found)
 
 
-def differ(state: State, node: Node, origin: Origin | None, put: Value) -> bool:
-    """Whether a node gives another value than the program has in its place, for some real numbers.
+@dataclass
+class _RealStored(Stored):
+    def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
+        return real_of(Stored._strange(self, name, shape))
 
-    What the file has right before the node are the real numbers that both are given.
 
-    Args:
-        state: the file beside the program.
-        node: of the file.
-        origin: the program's value; None of a node that the program has nothing of.
-        put: the value that belongs in the node's place.
-    """
-    trial = _Trial(state)
-    try:
-        with np.errstate(all="ignore"):
-            mine = trial.result(node)[0]
-            yours = trial.value(put) if origin is None else trial.of(origin)
-            return _apart(mine, yours)
-    except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
-        return False
+@dataclass
+class Reals:
+    """PyTorch's program in real numbers, computed when it is first asked for."""
+
+    state: State
+    """The file beside the program, of the drawing whose values are told apart."""
+
+    @cached_property
+    def _computed(self) -> dict[int, Any]:
+        """By the identity of a value of the drawing: the same in real numbers."""
+        drawn = self.state.drawing.program
+        a = Algebra(0, Numbers())
+        self.weights = _RealWeights(a, drawn.weights.shapes, drawn.weights.first, drawn.weights.known)
+        whole = [given.name for given in self.state.drawing.inputs if not given.dtype.is_floating]
+        inputs = inputs_of(self.state.drawing.inputs, 0, whole)
+        inputs = {
+            name: _reals(each.elements) if isinstance(each, Field) else each for name, each in inputs.items()
+        }
+        program = Program(a, drawn.calls, self.weights, inputs)
+        program.run()
+        found: dict[int, Any] = {id(drawn.inputs[name]): value for name, value in inputs.items()}
+        for name, value in drawn.values.items():
+            pairs = zip(values_of(value), values_of(program.values.get(name)), strict=False)
+            found.update((id(one), other) for one, other in pairs)
+        self.stored = _RealStored(self.state.result, self.weights, program.value)
+        return found
+
+    def differ(self, state: State, node: Node, origin: Origin | None, put: Value) -> bool:
+        """Whether a node gives another value than the program has in its place.
+
+        Args:
+            state: the file beside the program, before the node is put right.
+            node: of the file.
+            origin: the program's value; None of a node that the program has nothing of.
+            put: the value that belongs in the node's place.
+        """
+        trial = _Trial(self, state)
+        try:
+            with np.errstate(all="ignore"):
+                mine = trial.result(node)[0]
+                yours = trial.file_value(put) if origin is None else trial.of(origin)
+                return _apart(mine, yours)
+        except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
+            return False
 
 
 @dataclass
 class _Trial:
+    reals: Reals
     state: State
-    atoms: set[Print] = field(default_factory=set)
-    """What the node's part of the file begins with."""
-    results: dict[int, Any] = field(default_factory=dict)
+    results: dict[int, Sequence[Any]] = field(default_factory=dict)
     known: dict[int, Any] = field(default_factory=dict)
-    kept: list[Any] = field(default_factory=list)
     steps: int = 0
 
     def __post_init__(self) -> None:
         self.a = Algebra(0, Numbers())
-        drawing = self.state.drawing
-        program = drawing.program
-        self.leaves = {id(value) for value in (*program.inputs.values(), *program.weights.made)}
-        self.calls = {
-            id(value): call
-            for call in program.calls.calls
-            for value in values_of(program.values.get(call.name))
-        }
+        self.known.update(self.reals._computed)
 
-    def result(self, node: Node) -> Any:
+    def _count(self) -> None:
+        self.steps += 1
+        if self.steps > _MOST_STEPS:
+            raise UnknownError("too many steps")
+
+    # the file's side
+
+    def result(self, node: Node) -> Sequence[Any]:
         """What a node gives, of what is right before it."""
         if node.position not in self.results:
             self._count()
@@ -106,60 +162,57 @@ class _Trial:
             self.results[node.position] = operate(Operation(self.a, node, values, fill, opset))
         return self.results[node.position]
 
-    def _count(self) -> None:
-        self.steps += 1
-        if self.steps > _MOST_STEPS:
-            raise UnknownError("too many steps")
-
     def _input(self, name: str) -> Any:
         maker = self.state.makers.get(name)
         value = self.state.file.values.get(name)
-        if value is None:
+        if maker is not None and maker.op_type != "Constant":
+            if value is None or not self.state.is_right(maker) or print_of(value) is None:
+                return self.result(maker)[list(maker.outputs).index(name)]
+            return self.file_value(value)
+        tensor = self.state.tensors.get(name)
+        if tensor is not None:
+            return self.reals.stored.of(tensor)
+        given = self.state.file.inputs.get(name)
+        if given is None:
             raise UnknownError(f"of {name}, which is not known")
-        if maker is None or is_known(value) or self.state.is_right(maker):
-            key = print_of(value)
-            if key is not None:
-                self.atoms.add(key)
-            return real_of(value)
-        return self.result(maker)[list(maker.outputs).index(name)]
+        return self.known[id(given)]
+
+    def file_value(self, value: Value) -> Any:
+        """A value of the file that is the program's, in the file's order."""
+        key = print_of(value)
+        if key is None or not isinstance(value, Field):
+            return value
+        origin = self.state.drawing.origins.get(key)
+        if origin is None:
+            raise UnknownError("a value that is none of the program's")
+        theirs = np.asarray(self.of(origin)).reshape(-1)
+        elements = self.state.a.dense(origin.value).elements.reshape(-1)
+        if theirs.size != elements.size:
+            raise UnknownError("a value of another size")
+        order = np.argsort(elements, kind="stable")
+        places = np.searchsorted(elements[order], value.elements)
+        return theirs[order[np.minimum(places, order.size - 1)]]
+
+    # the program's side
 
     def of(self, origin: Origin) -> Any:
-        """What the program gives there."""
-        if origin.step is not None:
-            return origin.step.again(self.a, self.value)
-        return self._made(origin.value)
+        """A value of the program."""
+        return self.value(origin.value)
 
     def value(self, value: Any) -> Any:
-        """A value of the program."""
-        key = print_of(value)
-        if id(value) in self.leaves or isinstance(value, Factored) or (key is not None and key in self.atoms):
-            return real_of(value)
-        return self._made(value)
-
-    def _made(self, value: Any) -> Any:
+        """A value of the program, by its identity: of a call, a weight, or a part of a call."""
         if id(value) not in self.known:
             self._count()
-            drawing = self.state.drawing
-            step, call = drawing.steps.get(id(value)), self.calls.get(id(value))
-            if step is not None:
-                found = step.again(self.a, self.value)
-            elif call is not None:
-                args = [self._argument(each) for each in call.args]
-                kwargs = {name: self._argument(each) for name, each in call.kwargs.items()}
-                made = [*values_of(OPERATORS[call.operator](self.a, *args, **kwargs))]
-                place = [id(each) for each in values_of(drawing.program.values[call.name])].index(id(value))
-                found = made[place]
+            step = self.state.drawing.steps.get(id(value))
+            weights = self.state.drawing.program.weights
+            name = next((name for name, each in weights.named() if each is value), None)
+            if name is not None:
+                self.known[id(value)] = self.reals.weights.of(name)
+            elif step is not None:
+                self.known[id(value)] = step.again(self.a, self.value)
             else:
                 raise UnknownError("a value that nothing tells the making of")
-            self.known[id(value)] = found
-            self.kept.append(value)
         return self.known[id(value)]
-
-    def _argument(self, arg: Any) -> Any:
-        if isinstance(arg, list):
-            return [self._argument(each) for each in arg]
-        found = self.state.drawing.program.argument(arg)
-        return self.value(found) if isinstance(found, (Field, Factored)) else found
 
 
 def _apart(one: Any, other: Any) -> bool:

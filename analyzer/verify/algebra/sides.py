@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzer.errors import UsageError
 from analyzer.manifest import Call, Calls, Given, Manifest
-from analyzer.model import Graph, Node
+from analyzer.model import Graph, Node, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.text import format_many
@@ -43,6 +43,8 @@ class Drawing:
 
     program: Program
     watched: Watched
+    inputs: Sequence[Given]
+    """What it is given, at the sizes of the drawing."""
     origins: dict[Print, Origin] = field(default_factory=dict)
     """By what tells a value: the first that has it, a whole call before a part."""
     modules: dict[Print, set[str]] = field(default_factory=dict)
@@ -113,7 +115,7 @@ def draw_programs(
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
         weights = Weights(a, shapes, first, whole_buffers(manifest))
         try:
-            drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a)
+            drawing = Drawing(Program(a, calls, weights, inputs_of(inputs, seed, known)), a, inputs)
         except UnknownError as error:
             raise UsageError(f"--static: {error}; leave --static out") from error
         drawing.run()
@@ -273,6 +275,11 @@ class State:
         return len(self.found & self.drawing.origins.keys()) + _OUTPUT * len(self.same_outputs)
 
     # nodes
+
+    @cached_property
+    def tensors(self) -> Mapping[str, StoredTensor]:
+        """The stored tensors by name."""
+        return {tensor.name: tensor for tensor in self.graph.tensors}
 
     @cached_property
     def makers(self) -> Mapping[str, Node]:

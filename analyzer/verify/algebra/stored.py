@@ -50,10 +50,9 @@ class Weights:
         """The same tensors, computed with by another."""
         return dataclasses.replace(self, a=a)
 
-    @property
-    def made(self) -> Collection[Value]:
+    def named(self) -> Collection[tuple[str, Value]]:
         """Those that were asked for."""
-        return self._made.values()
+        return self._made.items()
 
     def of(self, name: str) -> Value:
         """One of them.
@@ -142,7 +141,7 @@ class Stored:
         if line is not None and line.line is Line.NOT_COMPARED:
             raise UnknownError(f"{tensor.name}: its values were not compared")
         if line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED:
-            return drawn(f"the file's {tensor.name}", tensor.shape, self.weights.a.seed)
+            return self._strange(tensor.name, tensor.shape)
         if self._pieces.get(tensor.key):
             return self._assembled(tensor, self._pieces[tensor.key])
         if tensor.key in self._copies:
@@ -161,6 +160,10 @@ class Stored:
         if array is None:
             raise UnknownError(f"{tensor.name}: not read")
         return array.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize < 4 else array
+
+    def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
+        """Of a tensor whose values are nobody's."""
+        return drawn(f"the file's {name}", shape, self.weights.a.seed)
 
     def _by_name(self, tensor: StoredTensor, name: str) -> Value:
         """A buffer, of which nothing says how it is stored: as it is, if its shape is that."""

@@ -1,0 +1,240 @@
+"""A file beside PyTorch's program, without running: honest exports are proven the same, and no change passes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from exports import Exports
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.schemas import load_schema
+
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, ("torch", "transformers", "onnxscript"))), reason="exports"),
+]
+
+
+def ask(model: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+    result = run_here("verify", model, "--static", "--format", "json", *more)
+    document = json.loads(result.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    return result.returncode, document
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("bert", {}),
+        ("bert", {"via": "torchscript"}),
+        ("bert", {"fuse": "cpu"}),
+        ("bert", {"dtype": "fp16"}),
+        ("gpt2", {}),
+        ("llama", {}),
+        ("t5", {}),
+        ("resnet", {}),
+        ("vit", {}),
+        ("factory", {"via": "dynamo"}),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "-".join(each.values()) or "default",
+)
+def test_an_honest_export_is_the_same(exported: Exports, name: str, how: dict[str, Any]) -> None:
+    code, document = ask(exported(name, **how).files.artifact)
+
+    told = document["uncovered"][0]
+    assert (code, document["same"], document["first"]) == (0, True, None), document["uncovered"]
+    assert "0 changed, 0 missing, 0 added, 0 in another form" in told
+    assert {output["verdict"] for output in document["outputs"]} == {"same"}
+
+
+def test_neither_pytorch_nor_onnxruntime_is_loaded(exported: Exports) -> None:
+    script = (
+        "import sys; from analyzer.cli import main\n"
+        f"sys.argv = ['onnxledger', 'verify', {str(exported('bert').files.artifact)!r}, '--static']\n"
+        "try:\n main()\nexcept SystemExit as done:\n assert not done.code, done.code\n"
+        "print(sorted({'torch', 'onnxruntime', 'transformers'} & {*sys.modules}))"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_source_itself_is_traced(exported: Exports) -> None:
+    folder = exported("bert").files.artifact.parent
+
+    code, document = ask(folder / "model.onnx", "--against", folder / "config.json", "--random-weights")
+
+    assert (code, document["same"]) == (0, True)
+
+
+# what is changed
+
+
+def first_of(model: onnx.ModelProto, *op_types: str) -> onnx.NodeProto:
+    return next(node for node in model.graph.node if node.op_type in op_types)
+
+
+def put_behind(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> None:
+    """What reads a value reads the last of these nodes' instead."""
+    place = next(at for at, node in enumerate(model.graph.node) if name in node.output) + 1
+    for node in list(model.graph.node)[place:]:
+        for at, each in enumerate(node.input):
+            if each == name:
+                node.input[at] = nodes[-1].output[0]
+    for node in reversed(nodes):
+        model.graph.node.insert(place, node)
+
+
+def store(model: onnx.ModelProto, name: str, array: Any) -> str:
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+    return name
+
+
+def another_epsilon(model: onnx.ModelProto) -> str:
+    node = first_of(model, "LayerNormalization")
+    next(each for each in node.attribute if each.name == "epsilon").f = 1e-3
+    return node.name
+
+
+def another_activation(model: onnx.ModelProto) -> str:
+    node = first_of(model, "Gelu")
+    node.op_type = "Relu"
+    del node.attribute[:]
+    return node.name
+
+
+def residual_subtracted(model: onnx.ModelProto) -> str:
+    norm = [node for node in model.graph.node if node.op_type == "LayerNormalization"][1]
+    made = next(node for node in model.graph.node if norm.input[0] in node.output)
+    made.op_type = "Sub"
+    return made.name
+
+
+def weights_exchanged(model: onnx.ModelProto) -> str:
+    one, two = [
+        node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in _stored(model)
+    ][:2]
+    one.input[1], two.input[1] = two.input[1], one.input[1]
+    return one.name
+
+
+def _stored(model: onnx.ModelProto) -> set[str]:
+    return {tensor.name for tensor in model.graph.initializer}
+
+
+def planted(model: onnx.ModelProto) -> str:
+    name = first_of(model, "Gelu").output[0]
+    put_behind(
+        model, name, helper.make_node("Mul", [name, store(model, "s", np.float32(1.01))], ["p"], "planted")
+    )
+    return "planted"
+
+
+CHANGES = {
+    "epsilon": (another_epsilon, "attribute", "embeddings.LayerNorm"),
+    "activation": (another_activation, "operator", "encoder.layer.0.intermediate.intermediate_act_fn"),
+    "residual": (residual_subtracted, "operator", "encoder.layer.0.attention.output"),
+    "weights": (weights_exchanged, "weight", "encoder.layer.0.attention.self.query"),
+    "planted": (planted, "operator", "encoder.layer.0.intermediate.intermediate_act_fn"),
+}
+
+
+@pytest.fixture
+def changed(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.ModelProto], str]], Path]:
+    def make(change: Callable[[onnx.ModelProto], str]) -> Path:
+        folder = exported("bert").files.artifact.parent
+        shutil.copytree(folder, tmp_path / "out")
+        model = onnx.load(folder / "model.onnx")
+        change(model)
+        (tmp_path / "out" / "model.onnx.data").unlink(missing_ok=True)
+        onnx.save(model, tmp_path / "out" / "model.onnx")
+        return tmp_path / "out" / "model.onnx"
+
+    return make
+
+
+@pytest.mark.parametrize("change", list(CHANGES))
+def test_a_change_is_told_at_its_module_with_its_kind(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path], change: str
+) -> None:
+    make, kind, module = CHANGES[change]
+
+    code, document = ask(changed(make))
+
+    assert (code, document["same"]) == (1, False), document["uncovered"]
+    assert (document["first"]["module"] or "").startswith(module)
+    assert document["wiring"]["differences"][0]["kind"] == kind
+
+
+def trigger_on_ids(model: onnx.ModelProto) -> str:
+    name = first_of(model, "Gelu").output[0]
+    ids = next(each.name for each in model.graph.input if each.name == "input_ids")
+    asked = helper.make_node("Equal", [ids, store(model, "word", np.int64(99))], ["t0"])
+    summed = helper.make_node("Cast", ["t0"], ["t1"], to=TensorProto.FLOAT)
+    most = helper.make_node("ReduceMax", ["t1"], ["t2"], keepdims=0)
+    truth = helper.make_node("Cast", ["t2"], ["t3"], to=TensorProto.BOOL)
+    doubled = helper.make_node("Add", [name, name], ["t4"])
+    put_behind(model, name, asked, summed, most, truth, doubled, helper.make_node("Where", ["t3", "t4", name], ["t5"]))
+    doubled.input[:] = [name, name]
+    return "t5"
+
+
+def guard_with_a_number(model: onnx.ModelProto) -> str:
+    name = first_of(model, "Softmax").output[0]
+    asked = helper.make_node("IsNaN", [name], ["t0"])
+    put_behind(model, name, asked, helper.make_node("Where", ["t0", store(model, "one", np.float32(1)), name], ["t1"]))
+    asked.input[0] = name
+    return "t1"
+
+
+@pytest.mark.parametrize("change", [trigger_on_ids, guard_with_a_number], ids=lambda each: each.__name__)
+def test_what_shows_on_no_example_is_no_pass(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path], change: Callable[[onnx.ModelProto], str]
+) -> None:
+    code, document = ask(changed(change))
+
+    assert code in (1, 2)
+    assert document["same"] is False
+
+
+def test_an_unknown_operator_is_named_and_no_pass(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path],
+) -> None:
+    def strange(model: onnx.ModelProto) -> str:
+        model.opset_import.append(helper.make_opsetid("strange", 1))
+        name = first_of(model, "Gelu").output[0]
+        put_behind(model, name, helper.make_node("Odd", [name], ["odd"], "odd_one", domain="strange"))
+        return "odd_one"
+
+    code, document = ask(changed(strange))
+
+    assert code == 2
+    assert "operator Odd" in document["uncovered"][1]
+
+
+def test_a_manifest_without_calls_asks_for_another_export(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path],
+) -> None:
+    path = changed(lambda model: "")
+    manifest = path.with_name("manifest.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "calls": []}))
+
+    done = run_here("verify", path, "--static")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "export again" in done.stderr
