@@ -174,7 +174,7 @@ def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Pat
     shaped = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
 
     assert (folder.returncode, folder.stdout) == (2, "")
-    assert "name another .onnx file" in folder.stderr
+    assert "config.json" in folder.stderr
     assert (shaped.returncode, shaped.stdout) == (2, "")
 
 

@@ -75,7 +75,7 @@ def test_neither_pytorch_nor_onnxruntime_is_loaded(exported: Exports) -> None:
 
 
 def test_the_source_itself_is_traced(exported: Exports) -> None:
-    folder = exported("bert").files.artifact.parent
+    folder = exported("bert", via="torchscript").files.artifact.parent
 
     code, document = ask(folder / "model.onnx", "--against", folder / "config.json", "--random-weights")
 
@@ -146,11 +146,11 @@ def planted(model: onnx.ModelProto) -> str:
 
 
 CHANGES = {
-    "epsilon": (another_epsilon, "attribute", "embeddings.LayerNorm"),
-    "activation": (another_activation, "operator", "encoder.layer.0.intermediate.intermediate_act_fn"),
-    "residual": (residual_subtracted, "operator", "encoder.layer.0.attention.output"),
-    "weights": (weights_exchanged, "weight", "encoder.layer.0.attention.self.query"),
-    "planted": (planted, "operator", "encoder.layer.0.intermediate.intermediate_act_fn"),
+    "epsilon": (another_epsilon, "attribute", "bert.embeddings.LayerNorm"),
+    "activation": (another_activation, "operator", "bert.encoder.layer.0.intermediate.intermediate_act_fn"),
+    "residual": (residual_subtracted, "operator", "bert.encoder.layer.0.attention.output"),
+    "weights": (weights_exchanged, "weight", "bert.encoder.layer.0.attention.self.query"),
+    "planted": (planted, "operator", "bert.encoder.layer.0"),
 }
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzer.manifest import Call
 from analyzer.model import Node
+from analyzer.model.operators import MOVES
 from analyzer.reconciliation.lines import UNBALANCED
 from analyzer.verify.algebra.reals import Reals
 from analyzer.verify.algebra.sides import Origin, State, elements_in
@@ -45,11 +46,24 @@ class Change:
 
 
 def find_changes(state: State) -> tuple[list[Change], State]:
-    """Put values of the program into the place of the file's until both are one, or nobody knows."""
-    found: list[Change] = []
+    """Put values of the program into the place of the file's until both are one, or nobody knows.
+
+    Where two values are wrong that one is made of, neither shows alone: then a node is taken for the call that reads
+    its parameter, and that is kept if it leads to the end.
+    """
     reals = Reals(state)
+    found = _follow(state, reals, by_parameters=True)
+    return (
+        found
+        if found[1].is_same
+        else max((found, _follow(state, reals, by_parameters=False)), key=lambda each: each[1].rightness)
+    )
+
+
+def _follow(state: State, reals: Reals, *, by_parameters: bool) -> tuple[list[Change], State]:
+    found: list[Change] = []
     while not state.is_same and len(found) < _MOST_CHANGES:
-        change, after = _next_change(state, reals)
+        change, after = _next_change(state, reals, by_parameters)
         if change is None or after is None:
             break
         found.append(change)
@@ -57,33 +71,76 @@ def find_changes(state: State) -> tuple[list[Change], State]:
     return found, state
 
 
-def _next_change(state: State, reals: Reals) -> tuple[Change | None, State | None]:
-    for node in _not_right(state):
-        value = state.results.get((node.position, 0))
-        if value is None:
-            continue
-        best: tuple[Origin | None, Value, State] | None = None
-        least = state.rightness
-        for origin, put in _candidates(state, node, value):
-            if not _promises(state, node, put):
-                continue
-            after = State(
-                state.result, state.calls, state.drawing, {**state.given, (node.position, 0): put}, state
-            )
-            if after.rightness > least + (origin is not None):
-                least = after.rightness
-                best = origin, put, after
-                if after.is_same:
-                    break
+def _next_change(state: State, reals: Reals, by_parameters: bool) -> tuple[Change | None, State | None]:
+    nodes = _not_right(state)
+    first = [node for node, depth in nodes if not depth]
+    for node in first:
+        best = _best(state, node)
         if best is not None:
-            origin, put, after = best
-            verdict = Verdict.DIFFERS if reals.differ(state, node, origin, put) else Verdict.NOT_COMPARED
-            return Change(node, origin, verdict, _describe(state, node, origin)), after
+            return _change(state, reals, node, *best)
+    for node in first if by_parameters else ():
+        named = _by_parameter(state, node)
+        if named is not None:
+            after = State(
+                state.result,
+                state.calls,
+                state.drawing,
+                {**state.given, (node.position, 0): named.value},
+                state,
+            )
+            return _change(state, reals, node, named, named.value, after)
+    for node in (node for node, depth in nodes if depth):
+        best = _best(state, node)
+        if best is not None:
+            return _change(state, reals, node, *best)
     return None, None
 
 
-def _not_right(state: State) -> list[Node]:
-    """The nodes that are not settled and near the first of these, in the order of the file."""
+def _change(
+    state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
+) -> tuple[Change, State]:
+    verdict = Verdict.DIFFERS if reals.differ(state, node, origin, put) else Verdict.NOT_COMPARED
+    return Change(node, origin, verdict, _describe(state, node, origin)), after
+
+
+def _best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None:
+    """The value in the place of a node's after which the most is right; None where none helps."""
+    value = state.results.get((node.position, 0))
+    best: tuple[Origin | None, Value, State] | None = None
+    least = state.rightness
+    for origin, put in () if value is None else _candidates(state, node, value):
+        if not _promises(state, node, put):
+            continue
+        after = State(
+            state.result, state.calls, state.drawing, {**state.given, (node.position, 0): put}, state
+        )
+        if after.rightness > least + (origin is not None):
+            least = after.rightness
+            best = origin, put, after
+            if after.is_same:
+                break
+    return best
+
+
+def _by_parameter(state: State, node: Node) -> Origin | None:
+    """The one call that reads a parameter which a node reads, if the file has its value nowhere."""
+    value = state.results.get((node.position, 0))
+    held = {state.parameters[name] for name in state.node_names(node) if name in state.parameters}
+    if value is None or not held:
+        return None
+    found = [
+        origin
+        for key, origin in state.drawing.origins.items()
+        if origin.step is None
+        and key not in state.found
+        and shape_of(origin.value) == shape_of(value)
+        and held.intersection(tensors_of(origin.call))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _not_right(state: State) -> list[tuple[Node, int]]:
+    """The nodes that are not settled, each with how many such are before it; the nearest first, in the file's order."""
     open_ones: dict[int, int] = {}
     found = []
     for node in state.graph.nodes:
@@ -97,7 +154,7 @@ def _not_right(state: State) -> list[Node]:
         open_ones[node.position] = max(depths, default=-1) + 1
         found.append(node)
     found.sort(key=lambda node: (open_ones[node.position] > _NEAR, node.position))
-    return found[:_MOST_NODES]
+    return [(node, open_ones[node.position]) for node in found[:_MOST_NODES]]
 
 
 def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin | None, Value]]:
@@ -170,21 +227,30 @@ def _differing(state: State, node: Node, origin: Origin | None) -> tuple[str, st
             if line is not None and line.line in UNBALANCED:
                 named = line.parameter or name
                 return "weight", name, f"{named} as it is there", SAID.get(line.line, line.line.value)
-    said = ", ".join(_say_node(each, state.file.values) for each in region)
+    told = [each for each in region if each.op_type not in MOVES] or region
+    said = ", ".join(_say_node(each, state.file.values) for each in told)
     if origin is None:
         return "operator", None, "nothing there", said
     call = origin.call
     theirs = _say_call(call)
-    own = [*_tensors_of(call)]
-    for each in region:
+    own = [*tensors_of(call)]
+    before = [maker for name in state.node_names(node) if (maker := state.makers.get(name)) is not None]
+    for each in (*region, *(maker for maker in before if _is_of_another(state, maker, call))):
         for name in state.node_names(each):
-            line = lines.get(name)
-            if line is not None and line.parameter is not None and own and line.parameter not in own:
-                return "weight", name, " and ".join(own), f"reads {line.parameter}"
+            parameter = state.parameters.get(name)
+            if parameter is not None and own and parameter not in own:
+                return "weight", name, " and ".join(own), f"reads {parameter}"
     if _reads_other(state, node, origin):
         return "input", None, theirs, f"{said} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
     return ("attribute" if alike else "operator"), None, theirs, said
+
+
+def _is_of_another(state: State, node: Node, call: Call) -> bool:
+    """Whether what a node gives is what another call of the program does on its way."""
+    key = state.prints.get((node.position, 0))
+    origin = None if key is None else state.drawing.origins.get(key)
+    return origin is not None and origin.step is not None and origin.call is not call
 
 
 def _region(state: State, node: Node) -> Iterator[Node]:
@@ -206,7 +272,7 @@ def _region(state: State, node: Node) -> Iterator[Node]:
 
 def _reads_other(state: State, node: Node, origin: Origin) -> bool:
     """Whether a node computes what the program does, of other values."""
-    values = [state.file.values.get(name) for name in node.inputs if name]
+    values = [state.file.values.get(name) for name in node.inputs if name and name not in state.tensors]
     mine = {print_of(value) for value in values if isinstance(value, Field)}
     if origin.step is not None:
         yours = {print_of(value) for value in origin.step.args if isinstance(value, Field)}
@@ -230,7 +296,7 @@ def values_in(call: Call) -> Iterator[str]:
             yield each["value"]
 
 
-def _tensors_of(call: Call) -> Iterator[str]:
+def tensors_of(call: Call) -> Iterator[str]:
     """The parameters and buffers that a call reads."""
     for each in (*call.args, *call.kwargs.values()):
         if isinstance(each, dict) and "tensor" in each:

@@ -282,6 +282,15 @@ class State:
         return {tensor.name: tensor for tensor in self.graph.tensors}
 
     @cached_property
+    def parameters(self) -> Mapping[str, str]:
+        """The parameter or buffer that a stored tensor holds, by the tensor's name."""
+        return {
+            line.key[1]: line.parameter
+            for line in self.result.entries
+            if not line.key[0] and line.parameter is not None
+        }
+
+    @cached_property
     def makers(self) -> Mapping[str, Node]:
         """The node that makes a value."""
         return {name: node for node in self.graph.nodes for name in node.outputs if name}
