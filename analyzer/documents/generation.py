@@ -53,8 +53,12 @@ class GenerationLoop(Record, frozen=True, kw_only=True):
     """Sequences at a time."""
     source: Count | None
     """What an encoder hands to the decoder of each sequence, such as tokens or frames; null where none does."""
+    source_decided_by: Text | None
+    """What decided that: `--shape sequence`, the encoder's own input or output, or a default, which may be far off."""
     prompt: Tokens
     """Tokens that the decoder begins with."""
+    prompt_decided_by: Text
+    """What decided that: `--shape sequence`, the file, a default."""
     new_tokens: Tokens
     """Generated tokens of each sequence; the first comes of the prompt's run."""
     caches: list[Tokens]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from analyzer.account.ledger import Group, natural_order
@@ -112,6 +112,12 @@ def _doubts(document: GenerationDocument) -> Iterator[str]:
                 told.setdefault(doubt, []).append(name)
     for doubt, names in told.items():
         yield f"{', '.join(names)}: {doubt}"
+    loop = document.loop
+    if loop.source_decided_by is not None and loop.source_decided_by.startswith("default"):
+        yield (
+            f"how much the encoder hands on is not known; it is taken to be {format_count(loop.source or 0)}, and each "
+            "token takes longer with more: give it with --shape encoder_sequence=N"
+        )
     others = [each.component for each in document.components if each.step is Step.OTHER]
     if others:
         listed = ", ".join(map(printable, others))
@@ -216,67 +222,70 @@ _LONGEST = 40
 
 
 def _groups(document: GenerationDocument) -> Table:
-    """What each group takes of a run of each file, and of all tokens."""
-    measured = [
-        (component, point, rebuild_timing(point.timing))
-        for component in document.components
-        for point in component.points
-    ]
-    scales = [timing.points[0].scale for _, _, timing in measured]
-    weights = [(component.times or 0) / len(component.points) for component, _, _ in measured]
+    """What each group takes of each step, and of all tokens."""
+    measured = [(each, point.timing) for each in document.components for point in each.points]
+    timings = [rebuild_timing(timing) for _, timing in measured]
+    scales = [timing.points[0].scale for timing in timings]
+    weights = [(each.times or 0) / len(each.points) for each, _ in measured]
+    columns = list(_columns(document))
     whole = document.total_ms
 
     def row(name: str, ms: Sequence[float], level: int = 0, *, stays: bool = False) -> Row:
+        sums = (math.fsum(ms[at] for at in places) for _, places in columns)
         total = math.fsum(weight * each for weight, each in zip(weights, ms, strict=True))
-        return Row((name, *ms, total, total / whole if whole else None), level, stays=stays)
+        return Row((name, *sums, total, total / whole if whole else None), level, stays=stays)
 
-    def scaled(ms: Sequence[float]) -> list[float]:
+    def scaled(ms: Iterable[float]) -> list[float]:
         return [each * scale for each, scale in zip(ms, scales, strict=True)]
 
-    rows = [each for each in make_rows(_joined([timing for _, _, timing in measured]), 0)[0] if any(each.ms)]
+    rows = [each for each in make_rows(_joined(timings), 0)[0] if any(each.ms)]
     made = [row(name_row(each), scaled(each.ms), each.level) for each in rows]
-    documents = [point.timing for _, point, _ in measured]
+    documents = [timing for _, timing in measured]
     first = documents[0]
     if first.by == "group":
-        ungrouped = [each.ungrouped_ms for each in documents]
-        overlap = [-each.overlap_ms for each in documents]
-        made.append(row(first.group_balance.ungrouped.group, scaled(ungrouped), stays=True))
-        made.append(row(first.group_balance.overlap.group, scaled(overlap), stays=True))
+        balance = first.group_balance
+        made.append(row(balance.ungrouped.group, scaled(each.ungrouped_ms for each in documents), stays=True))
+        made.append(row(balance.overlap.group, scaled(-each.overlap_ms for each in documents), stays=True))
     (unattributed, _), (overhead, _) = outside(first)
-    made.append(row(unattributed, scaled([each.unattributed_ms for each in documents]), stays=True))
+    made.append(row(unattributed, scaled(each.unattributed_ms for each in documents), stays=True))
     rest = [
         each.latency_ms.mean - (each.profiled_latency_ms.mean - each.overhead_ms) * scale
         for each, scale in zip(documents, scales, strict=True)
     ]
     made.append(row(overhead, rest, stays=True))
     title = title_groups(first.by, first.depth)
-    means = [each.latency_ms.mean for each in documents]
-    columns = (
-        Column(title, Kind.NAME),
-        *(Column(_column(component, point, document), Kind.MS, room=8) for component, point, _ in measured),
-        Column("ms in all", Kind.MS, room=9),
-        Column("share", Kind.SHARE, room=9),
-    )
     return Table(
-        columns,
+        (
+            Column(title, Kind.NAME),
+            *(Column(name, Kind.MS, room=8) for name, _ in columns),
+            Column("ms in all", Kind.MS, room=9),
+            Column("share", Kind.SHARE, room=9, is_bar=True),
+        ),
         tuple(made),
         title=title,
-        total=("the mean run", *means, whole, 1.0 if whole else None),
+        total=row("the mean run", [each.latency_ms.mean for each in documents]).cells,
         notes=("ms are scaled to sum to the mean run without the profiler; in all: of all runs of the loop",),
         is_whole=first.by == "group",
-        order=len(measured) + 1,
+        order=len(columns) + 1,
         others="other group",
     )
 
 
-def _column(component: GenerationComponent, point: GenerationPoint, document: GenerationDocument) -> str:
-    """What a measurement is called over its column: its step, if that has one file, else the file."""
-    alike = [each for each in document.components if each.step is component.step]
-    name = component.step.value if len(alike) == 1 else shorten(component.component, _SHORT)
-    return f"{name}, {format_count(point.cache or 0)}" if len(component.points) > 1 else name
-
-
-_SHORT = 16
+def _columns(document: GenerationDocument) -> Iterator[tuple[str, list[int]]]:
+    """The steps, each as often as it was measured: what its column is called, and which measurements it sums."""
+    places: dict[Step, list[list[int]]] = {}
+    at = 0
+    for component in document.components:
+        count = len(component.points)
+        places.setdefault(component.step, []).append(list(range(at, at + count)))
+        at += count
+    for step, found in places.items():
+        caches = document.loop.caches if step is Step.DECODE and max(map(len, found)) > 1 else ()
+        if caches:
+            yield f"{step}, {format_count(caches[0])}", [each[0] for each in found]
+            yield f"{step}, {format_count(caches[-1])}", [each[-1] for each in found]
+        else:
+            yield step.value, [each[0] for each in found]
 
 
 def _joined(timings: Sequence[Timing]) -> Timing:

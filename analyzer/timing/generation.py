@@ -22,7 +22,7 @@ from analyzer.process.child import Limits
 from analyzer.text import format_count, printable
 from analyzer.timing.inputs.feeds import Inputs, Planner
 from analyzer.timing.inputs.roles import Roles
-from analyzer.timing.inputs.sizes import Shapes, Sweep
+from analyzer.timing.inputs.sizes import Shapes, Sweep, compute_size, fixed_size, parse_size
 from analyzer.timing.record import Axis, Timing, TimingSettings
 from analyzer.timing.running.apart import Progress
 from analyzer.timing.timer import time_model
@@ -45,7 +45,7 @@ BOTH = (Step.PREFILL, Step.DECODE)
 _DECODERS: Mapping[str, tuple[Step, ...]] = {
     "prefill": (Step.PREFILL,),
     "decoder": (Step.PREFILL,),
-    "language_model": (Step.PREFILL,),
+    "language": (Step.PREFILL,),
     "decode": (Step.DECODE,),
     "decoder_with_past": (Step.DECODE,),
     "decoder_merged": BOTH,
@@ -117,8 +117,12 @@ class Loop:
     """Sequences at a time."""
     source: int | None
     """Elements that the encoder hands to the decoder of each, such as tokens; None where none does."""
+    source_reason: str | None
+    """What decided that, as `Axis.reason`; it begins with `default` where nothing tells."""
     prompt: int
     """Tokens that the decoder begins with."""
+    prompt_reason: str
+    """What decided that."""
     new_tokens: int
     """Generated tokens of each sequence; the first comes of the prompt's run."""
     caches: tuple[int, ...]
@@ -305,9 +309,7 @@ def plan_loop(
             f"--shape {printable(shapes.sweep.key)}: a sweep is of one model, and this is a loop of several; give one "
             "size, or name one of the files"
         )
-    parts = [
-        _Part(name, step, Planner.of(ledger)) for name, ledger in ledgers.items() for step in steps[name]
-    ]
+    parts = [_Part(name, step, ledger) for name, ledger in ledgers.items() for step in steps[name]]
     parts.sort(key=lambda part: tuple(Step).index(part.step))
     return _Planning(parts, shapes.sizes, new_tokens).plan()
 
@@ -319,10 +321,11 @@ _Wanted = tuple[tuple[str, int, str], ...]
 class _Part:
     """A component in one of its steps."""
 
-    def __init__(self, name: str, step: Step, planner: Planner) -> None:
+    def __init__(self, name: str, step: Step, ledger: Ledger) -> None:
         self.name = name
         self.step = step
-        self.planner = planner
+        self.planner = planner = Planner.of(ledger)
+        self.results = ledger.model.graphs[0].results
         self.is_decoder = _bare(name) in _DECODERS or (step in BOTH and _bare(name) not in _BESIDE)
         has_sides = bool(planner.sizes_of(Roles.DECODER))
         self.tokens = Roles.DECODER if has_sides else Roles.SEQUENCE
@@ -342,6 +345,17 @@ class _Part:
         if self.step is Step.DECODE:
             own.add(self.tokens)
         return self.step in BOTH and not own.isdisjoint(roles)
+
+    def handed_on(self, batch: _Wanted) -> int | None:
+        """How long its output is, (batch, length, features), as the file says it; None where that tells nothing."""
+        found = [result.dims for result in self.results if result.dims is not None and len(result.dims) == 3]
+        dim = found[0][1] if found else None
+        fixed = fixed_size(dim, is_nameless=False)
+        if fixed is not None or not isinstance(dim, str):
+            return fixed
+        sizes = {axis.name: axis.size for axis in self.plan(batch).axes}
+        parsed = parse_size(dim)
+        return sizes.get(dim) if parsed is None else compute_size(parsed, sizes.get)
 
     def plan(self, wanted: _Wanted = (), value: int | None = None) -> Inputs:
         """What it is fed.
@@ -450,8 +464,16 @@ class _Planning:
                 f"{printable(name)} takes {format_count(one)} sequences at a time, and {printable(second)} "
                 f"{format_count(other)}; give --shape batch=N, or name one of the files"
             )
-        told = None if source is None else source[0]
-        return Loop(next(iter(batches), 1), told, prompt[0], new_tokens, caches), fed
+        told = (None, None) if source is None else source
+        return Loop(
+            batch=next(iter(batches), 1),
+            source=told[0],
+            source_reason=told[1],
+            prompt=prompt[0],
+            prompt_reason=prompt[1],
+            new_tokens=new_tokens,
+            caches=caches,
+        ), fed
 
     def _wanted_batch(self) -> _Wanted:
         if self.batch is None:
@@ -468,22 +490,28 @@ class _Planning:
                     f"{self.source[1]}: no decoder of this loop reads what an encoder makes; leave it out"
                 )
             return None
-        encoder = next((part for part in self.parts if _bare(part.name) == "encoder"), None)
+        encoder = next((part for part in self.parts if part.step is Step.ENCODE), None)
         if encoder is not None and encoder.has(encoder.source):
             wanted = () if self.source is None else ((encoder.source, *self.source),)
             size = size_of(encoder.plan((*batch, *wanted)).axes, encoder.source)
-            return (size or 0, "as the encoder's" if self.source is None else self.source[1])
+            return size or 0, "as the encoder's" if self.source is None else self.source[1]
+        made = None if encoder is None else encoder.handed_on(batch)
+        if encoder is not None and made is not None and self.source is not None and made != self.source[0]:
+            raise UsageError(
+                f"{self.source[1]} {self.source[0]:,}: {printable(encoder.name)} hands on {format_count(made)}; leave "
+                "it out, or give the encoder other inputs"
+            )
         if self.source is not None:
             return self.source
+        if made is not None:
+            return made, "output of the encoder"
         size = size_of(self.prefill.plan(batch).axes, self.prefill.source)
         return size or 0, f"default of {Roles.ENCODER}"
 
     def _sourced(self, part: _Part, source: tuple[int, str] | None) -> _Wanted:
         """The source's size, for what has it: a decoder, and an encoder of tokens."""
-        is_encoder = _bare(part.name) == "encoder" and self.source is not None
-        if source is None or not (part.step in BOTH or is_encoder):
-            return ()
-        return ((part.source, *source),)
+        is_asked = part.step is Step.ENCODE and self.source is not None
+        return () if source is None or not (part.step in BOTH or is_asked) else ((part.source, *source),)
 
     def _settle_prompt(self, wanted: _Wanted) -> tuple[int, str]:
         """How many tokens the decoder begins with: as asked, as the file has it; behind an encoder one; or a default.

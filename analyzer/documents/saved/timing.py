@@ -57,8 +57,8 @@ def load_timing(path: Path | str) -> Timing:
     check_numbers(path, document)
     if "loop" in document:
         raise UsageError(
-            f"{path}: a report of a generation loop, of which no two are compared; time each of its files by itself, and "
-            "compare those reports"
+            f"{path}: a report of a generation loop, of which no two are compared; time each of its files by itself, "
+            "and compare those reports"
         )
     if document.get("axis") is None:
         return rebuild_timing(decode(path, document, TimeDocument))

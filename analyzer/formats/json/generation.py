@@ -25,7 +25,9 @@ def document_generation(report: GenerationTiming) -> records.GenerationDocument:
         loop=records.GenerationLoop(
             batch=loop.batch,
             source=loop.source,
+            source_decided_by=loop.source_reason,
             prompt=loop.prompt,
+            prompt_decided_by=utf8(loop.prompt_reason),
             new_tokens=loop.new_tokens,
             caches=list(loop.caches),
         ),
