@@ -7,9 +7,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from analyzer.documents.base import (
-    Count,
+    Elements,
     Milliseconds,
-    Positive,
     Record,
     Runs,
     Share,
@@ -19,6 +18,9 @@ from analyzer.documents.base import (
 )
 from analyzer.documents.time import TimeDocument, TimeModel
 from analyzer.timing.generation import Step
+
+Sequences = Annotated[int, Meta(ge=0, extra={"unit": "sequences"})]
+Speed = Annotated[float, Meta(ge=0, extra={"unit": "tokens a second"})]
 
 
 class GenerationDocument(Stamped, frozen=True, kw_only=True):
@@ -38,7 +40,7 @@ class GenerationDocument(Stamped, frozen=True, kw_only=True):
     """To the first new token: the mean runs of `encode` and `prefill`."""
     token_ms: TokenMs
     """A further token."""
-    tokens_per_second: Positive | None
+    tokens_per_second: Speed | None
     """Further tokens a second, of all sequences: `loop.batch` by the mean of `token_ms`; null where that is 0."""
     total_ms: Milliseconds
     """All new tokens: the sum of `components[].total_ms`."""
@@ -49,9 +51,9 @@ class GenerationDocument(Stamped, frozen=True, kw_only=True):
 class GenerationLoop(Record, frozen=True, kw_only=True):
     """The sizes of the loop."""
 
-    batch: Count
+    batch: Sequences
     """Sequences at a time."""
-    source: Count | None
+    source: Elements | None
     """What an encoder hands to the decoder of each sequence, such as tokens or frames; null where none does."""
     source_decided_by: Text | None
     """What decided that: `--shape sequence`, the encoder's own input or output, or a default, which may be far off."""

@@ -118,6 +118,8 @@ def _doubts(document: GenerationDocument) -> Iterator[str]:
             f"how much the encoder hands on is not known; it is taken to be {format_count(loop.source or 0)}, and each "
             "token takes longer with more: give it with --shape encoder_sequence=N"
         )
+    if document.token_ms.last < _FASTER * document.token_ms.first:
+        yield "a token with the longer cache took less than one with the shorter: something else was running then"
     others = [each.component for each in document.components if each.step is Step.OTHER]
     if others:
         listed = ", ".join(map(printable, others))
@@ -133,6 +135,10 @@ def _assumptions(document: GenerationDocument) -> Iterator[str]:
     if len(document.loop.caches) > 1:
         first, last = map(format_count, document.loop.caches)
         yield f"runs with caches between {first} and {last} are taken to lie on a line between both"
+
+
+_FASTER = 0.9
+"""What a token with a longer cache may take of one with a shorter before that is worth a warning."""
 
 
 # the files
@@ -254,6 +260,7 @@ def _groups(document: GenerationDocument) -> Table:
     ]
     made.append(row(overhead, rest, stays=True))
     title = title_groups(first.by, first.depth)
+    means = [each.latency_ms.mean for each in documents]
     return Table(
         (
             Column(title, Kind.NAME),
@@ -263,7 +270,7 @@ def _groups(document: GenerationDocument) -> Table:
         ),
         tuple(made),
         title=title,
-        total=row("the mean run", [each.latency_ms.mean for each in documents]).cells,
+        total=(*row("the mean run", means).cells[:-2], whole, 1.0 if whole else None),
         notes=("ms are scaled to sum to the mean run without the profiler; in all: of all runs of the loop",),
         is_whole=first.by == "group",
         order=len(columns) + 1,
