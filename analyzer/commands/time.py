@@ -115,7 +115,7 @@ feeding = bundle(
         "--new-tokens",
         type=click.IntRange(1, _MOST_TOKENS),
         metavar="N",
-        help="Generate N tokens in a loop of prefill and decode.  [128, of a folder with the files of one]",
+        help="Time a generation loop of N tokens.  [128 for a folder with the files of one]",
     ),
     click.option(
         "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
@@ -211,6 +211,7 @@ measuring = bundle(
         "onnxledger time model.onnx --shape batch=1,sequence=128",
         "onnxledger time model.onnx --shape sequence=16:512:x2 -o growth.svg",
         "onnxledger time model.onnx --provider cuda --format json -o after.json",
+        "onnxledger time exported/ --shape sequence=512 --new-tokens 256",
     ),
 )
 @click.argument("model", shell_complete=complete_files)
@@ -225,7 +226,9 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
     onnxruntime runs MODEL, by turns as it is and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
     it computes. A sweep over an axis also tells how the groups grow. -o draws
-    .svg and .png too.
+    .svg and .png too. Of a folder with the files of a generation loop (encoder,
+    prefill, decode; or decoder_model, decoder_with_past_model) each is timed
+    alone: how long to the first token, and how long for each further one?
     """
     from analyzer.timing.inputs.sizes import parse_shapes
 
