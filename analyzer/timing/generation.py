@@ -161,8 +161,9 @@ class GenerationTiming:
     loop: Loop
     components: tuple[StepTiming, ...]
     parameters: int
-    """Of all components, each once."""
+    """Learned elements of all components, each once."""
     file_nbytes: int
+    """Bytes of all files on disk."""
     stamp: str | None = None
 
     def times(self, step: Step) -> int | None:
