@@ -14,6 +14,7 @@ from analyzer.pages.page import (
     Block,
     Cell,
     Chart,
+    Code,
     Column,
     Detail,
     Figure,
@@ -99,7 +100,7 @@ def _blocks(document: GenerationDocument) -> Iterator[Block]:
     yield Notes((*tell_rule(first.match, first.groups_from), *_assumptions(document)))
     for component in document.components:
         for point in component.points:
-            yield from _alone(_name(component, document, point), point.timing)
+            yield from _alone(_title(component, document, point), point.timing)
 
 
 def _doubts(document: GenerationDocument) -> Iterator[str]:
@@ -115,26 +116,26 @@ def _doubts(document: GenerationDocument) -> Iterator[str]:
     loop = document.loop
     if loop.source_decided_by is not None and loop.source_decided_by.startswith("default"):
         yield (
-            f"how much the encoder hands on is not known; it is taken to be {format_count(loop.source or 0)}, and each "
-            "token takes longer with more: give it with --shape encoder_sequence=N"
+            f"no file says how long the encoder's output is: {format_count(loop.source or 0)} is a guess, and a longer "
+            "one makes each token slower; give it with --shape encoder_sequence=N"
         )
     if document.token_ms.last < _FASTER * document.token_ms.first:
         yield "a token with the longer cache took less than one with the shorter: something else was running then"
     others = [each.component for each in document.components if each.step is Step.OTHER]
     if others:
         listed = ", ".join(map(printable, others))
-        yield f"{listed}: nobody knows when a loop runs it, by its name; its time is in no sum"
+        yield f"{listed}: its name does not say when a loop runs it, and its time is in no sum"
 
 
 def _assumptions(document: GenerationDocument) -> Iterator[str]:
     """What the sums rest on."""
     yield (
-        "each file runs alone, fed with made-up values of the shapes that it has in the loop; choosing tokens, and "
-        "handing the cache from run to run, are not in it"
+        "each file is measured alone, with random inputs of the sizes that it has in the loop; the sums leave out the "
+        "choice of tokens, and the cache's way from run to run"
     )
     if len(document.loop.caches) > 1:
         first, last = map(format_count, document.loop.caches)
-        yield f"runs with caches between {first} and {last} are taken to lie on a line between both"
+        yield f"between caches of {first} and {last} tokens the time of a run is taken to grow evenly"
 
 
 _FASTER = 0.9
@@ -213,7 +214,7 @@ def _caches(component: GenerationComponent) -> Cell:
 
 def _name(component: GenerationComponent, document: GenerationDocument, point: GenerationPoint) -> str:
     """What a measurement is called: its file; where that is measured several times also the step, and the cache."""
-    name = shorten(component.component, _LONGEST)
+    name = printable(shorten(component.component, _LONGEST))
     if sum(each.component == component.component for each in document.components) > 1:
         name = f"{name}, {component.step.value}"
     if len(component.points) > 1:
@@ -314,10 +315,19 @@ def _joined(timings: Sequence[Timing]) -> Timing:
 # each file by itself
 
 
+def _title(component: GenerationComponent, document: GenerationDocument, point: GenerationPoint) -> str:
+    """What a measurement is called in titles, which have no room for names of others: its step, and which of it."""
+    alike = [each for each in document.components if each.step is component.step]
+    number = f" {alike.index(component) + 1}" if len(alike) > 1 else ""
+    cache = f" (cache {format_count(point.cache or 0)})" if len(component.points) > 1 else ""
+    return f"{component.step}{number}{cache}"
+
+
 def _alone(name: str, document: TimeDocument) -> Iterator[Block]:
     """What `time` says of one file, for who asks for more."""
     page = describe_timing(document)
-    yield Notes((page.answer, *(figure.said for figure in page.figures if figure.said)), name, Detail.MORE)
+    said = (figure.said for figure in page.figures if figure.said)
+    yield Notes(((Code(document.model.path), f": {page.answer}"), *said), name, Detail.MORE)
     for block in page.blocks:
         if isinstance(block, Chart) or (isinstance(block, Notes) and block.tone is Tone.WARN):
             continue
