@@ -216,7 +216,7 @@ def _name(component: GenerationComponent, document: GenerationDocument, point: G
     """What a measurement is called: its file; where that is measured several times also the step, and the cache."""
     name = printable(shorten(component.component, _LONGEST))
     if sum(each.component == component.component for each in document.components) > 1:
-        name = f"{name}, {component.step.value}"
+        name = f"{name} for {component.step}"
     if len(component.points) > 1:
         name = f"{name} (cache {format_count(point.cache or 0)})"
     return name

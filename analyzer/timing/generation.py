@@ -311,8 +311,13 @@ def plan_loop(
             "size, or name one of the files"
         )
     parts = [_Part(name, step, ledger) for name, ledger in ledgers.items() for step in steps[name]]
-    parts.sort(key=lambda part: tuple(Step).index(part.step))
+    parts.sort(key=lambda part: (tuple(Step).index(part.step), _place(part.name)))
     return _Planning(parts, shapes.sizes, new_tokens).plan()
+
+
+def _place(name: str) -> int:
+    """Where a step runs a component: what embeds tokens before the decoder, what makes logits after it."""
+    return {"embed_tokens": -1, "lm_head": 1}.get(_bare(name), 0)
 
 
 _Sizes = tuple[tuple[str, int], ...]

@@ -76,6 +76,11 @@ def encoder(made: str = "encoder_sequence_length") -> onnx.ModelProto:
     return models.text_model(f"{text} {{ last_hidden_state = Gather(table, input_ids) }}", WEIGHTS)
 
 
+def embedding() -> onnx.ModelProto:
+    text = "embed (int64[batch,sequence] input_ids) => (float[batch,sequence,8] inputs_embeds)"
+    return models.text_model(f"{text} {{ inputs_embeds = Gather(table, input_ids) }}", WEIGHTS)
+
+
 def listener(made: str | int) -> onnx.ModelProto:
     """An encoder of sound, that hands on half as many frames."""
     text = f"encoder (float[batch,8,frames] input_features) => (float[batch,{made},8] last_hidden_state)"
@@ -195,6 +200,21 @@ def test_behind_an_encoder_the_decoder_begins_with_one_token(tmp_path: Path) -> 
     assert (decode["past_key_values.0.key"], decode["encoder_hidden_states"]) == ((1, 2, 7, 4), (1, 30, 8))
     assert planned(tmp_path, "encoder_sequence=9,decoder_sequence=4", new=8)[0].caches == (4, 10)
     assert planned(tmp_path, "encoder_sequence_length=9")[0].source == 9
+
+
+def test_what_embeds_tokens_is_run_for_each_before_the_decoder(tmp_path: Path) -> None:
+    folder_of(tmp_path, decoder_model_merged=decoder(past="past_sequence"), embed_tokens=embedding())
+
+    _, fed = planned(tmp_path, "sequence=6")
+
+    steps = (
+        "embed_tokens prefill",
+        "decoder_model_merged prefill",
+        "embed_tokens decode",
+        "decoder_model_merged decode",
+    )
+    assert tuple(fed) == steps
+    assert (fed[steps[0]], fed[steps[2]]) == ([{"input_ids": (1, 6)}], [{"input_ids": (1, 1)}])
 
 
 @pytest.mark.parametrize(
@@ -498,3 +518,13 @@ def test_an_export_of_a_loop_is_timed(
     assert "ms median at batch 2" in run_here("show", alone).stdout
     refused = run_here("compare", saved, saved)
     assert (refused.returncode, "time each of its files by itself" in refused.stderr) == (2, True)
+
+
+def test_the_lines_of_the_document_s_table_sum_to_their_totals() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "timing.md").read_text(encoding="utf-8")
+
+    (table,) = re.findall(r"^scope, depth \d +prefill .*?^the mean run .*?$", page, re.MULTILINE | re.DOTALL)
+    *rows, total = [re.findall(_PRINTED, line) for line in table.splitlines()[1:]]
+    for column in zip(*rows, total, strict=True):
+        *parts, printed = (float(ms.replace(",", "")) for ms in column)
+        assert math.fsum(parts) == pytest.approx(printed, abs=0.0005 * len(column))
