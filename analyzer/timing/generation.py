@@ -19,7 +19,7 @@ from analyzer.account.group.patterns import OwnGroups
 from analyzer.account.ledger import Grouping, Ledger
 from analyzer.errors import UsageError
 from analyzer.process.child import Limits
-from analyzer.text import format_count, printable
+from analyzer.text import format_count, format_many, printable
 from analyzer.timing.inputs.feeds import Inputs, Planner
 from analyzer.timing.inputs.roles import Roles
 from analyzer.timing.inputs.sizes import Shapes, Sweep, compute_size, fixed_size, parse_size
@@ -454,6 +454,7 @@ class _Planning:
         source = self._settle_source(batch)
         prompt = self._settle_prompt((*batch, *self._sourced(self.prefill, source)))
         new_tokens = self._settle_tokens(prompt[0])
+        self._check_positions(prompt[0], new_tokens)
         caches = self._caches(prompt[0], new_tokens)
         fed = tuple(
             Fed(part.name, part.step, tuple(self._feed(part, batch, source, prompt, caches)))
@@ -549,6 +550,21 @@ class _Planning:
             return self.new_tokens
         limit = self._positions()
         return _TOKENS if limit is None else max(1, min(_TOKENS, limit - prompt + 1))
+
+    def _check_positions(self, prompt: int, new_tokens: int) -> None:
+        """Refuse what no such loop can generate: the last token has been made of all before it.
+
+        Raises:
+            UsageError: a file's table of positions is shorter.
+        """
+        limit, needed = self._positions(), prompt + new_tokens - 1
+        if limit is not None and needed > limit:
+            role = Roles.DECODER if self.has_source else Roles.SEQUENCE
+            raise UsageError(
+                f"a prompt of {format_many(prompt, 'token')} and {format_count(new_tokens)} new take "
+                f"{format_many(needed, 'position')}, and the model's table has {format_count(limit)}; give fewer with "
+                f"--shape {role}=N or --new-tokens N"
+            )
 
     def _caches(self, prompt: int, new_tokens: int) -> tuple[int, ...]:
         """Tokens in the cache at the second new token and at the last.

@@ -289,6 +289,11 @@ def test_prompt_and_new_tokens_fit_a_table_of_positions_unless_somebody_says_oth
     )
 
     assert [(each.prompt, each.new_tokens) for each in (usual, short, told)] == [(20, 21), (6, 35), (30, 11)]
+    for more in (["sequence=30"], 12), (["sequence=41"], None):
+        with pytest.raises(
+            UsageError, match="take 41 positions, and the model's table has 40; give fewer with --shape"
+        ):
+            planned(tmp_path, *more[0], new=more[1])
     assert usual.caches[-1] + 1 == short.caches[-1] + 1 == told.caches[-1] + 1 == 40
 
 
