@@ -114,6 +114,8 @@ if TYPE_CHECKING:
     from analyzer.survey import Unreadable as Unreadable
     from analyzer.survey import find_models as find_models
     from analyzer.survey import survey_models as survey_models
+    from analyzer.timing.generation import GenerationTiming as GenerationTiming
+    from analyzer.timing.generation import time_generation as time_generation
     from analyzer.timing.inputs.sizes import parse_shapes as parse_shapes
     from analyzer.timing.record import Timing as Timing
     from analyzer.timing.record import TimingSettings as TimingSettings
@@ -143,6 +145,7 @@ __all__ = [
     "FleetSettings",
     "Formula",
     "FormulaReport",
+    "GenerationTiming",
     "GraphReport",
     "Group",
     "Grouping",
@@ -231,6 +234,7 @@ __all__ = [
     "summary_as_text",
     "survey_fleet",
     "survey_models",
+    "time_generation",
     "time_model",
     "to_document",
     "verify_executions",
@@ -253,6 +257,7 @@ _MODULES = {
     "FleetSettings": "fleet.record",
     "Formula": "formulas.record",
     "FormulaReport": "formulas.record",
+    "GenerationTiming": "timing.generation",
     "GraphReport": "reports",
     "Group": "account.ledger",
     "Grouping": "account.ledger",
@@ -341,6 +346,7 @@ _MODULES = {
     "summary_as_text": "formats.lake",
     "survey_fleet": "fleet.run",
     "survey_models": "survey",
+    "time_generation": "timing.generation",
     "time_model": "timing.timer",
     "to_document": "formats",
     "verify_executions": "verify.executions",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     from analyzer.reconciliation.lines import Reconciliation
     from analyzer.recover import Recovery
     from analyzer.survey import Survey
+    from analyzer.timing.generation import GenerationTiming
     from analyzer.timing.record import Timing
     from analyzer.timing.side_by_side import TimingComparison
     from analyzer.verify.record import VerifyReport
@@ -113,5 +114,5 @@ def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
 
 Report: TypeAlias = (
     "Inspection | SurveyReport | ReconcileReport | ExportReport | RecoverReport | Comparison"
-    " | BudgetReport | VerifyReport | CostReport | FormulaReport | Timing | TimingComparison"
+    " | BudgetReport | VerifyReport | CostReport | FormulaReport | Timing | TimingComparison | GenerationTiming"
 )

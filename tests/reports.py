@@ -45,6 +45,7 @@ from analyzer.reports import (
     SurveyReport,
 )
 from analyzer.survey import survey_models
+from analyzer.timing.generation import Step
 from analyzer.timing.side_by_side import compare_timings
 from analyzer.verify.record import (
     Agreement,
@@ -292,6 +293,30 @@ def sweep_of_two(folder: Path) -> Report:
     return timings.make_sweep(folder, (16, 32))
 
 
+def generation(folder: Path) -> Report:
+    return timings.make_generation(folder)
+
+
+def user_grouped_generation(folder: Path) -> Report:
+    return replace(timings.make_generation(folder, is_own=True), stamp="2025-01-31T12:00:00+00:00")
+
+
+def generation_with_doubts(folder: Path) -> Report:
+    """A loop whose decoder has no cache, of an encoder that does not say what it hands on, and a file of no step."""
+    made = timings.make_generation(folder)
+    encoder, prefill, decode = made.components
+    first = replace(decode.timing, axis=None, points=(replace(decode.timing.points[0], value=None, axes=()),))
+    loop = replace(made.loop, source_reason="default of encoder_sequence", caches=(), batch=1)
+    unsure = replace(encoder.timing.points[0], latency=timings.latency(8.0, settled=False))
+    components = (
+        replace(encoder, timing=replace(encoder.timing, points=(unsure,))),
+        prefill,
+        replace(decode, timing=first),
+        replace(prefill, name="classifier", step=Step.OTHER),
+    )
+    return replace(made, loop=loop, components=components)
+
+
 def timing_comparison(folder: Path) -> Report:
     a, b = timings.make_timing(folder), timings.make_timing(folder, factor=1.1)
     return compare_timings(a, replace(b, environment=replace(b.environment, threads=8)))
@@ -385,6 +410,9 @@ REPORTS: list[Callable[[Path], Report]] = [
     user_grouped_timing,
     sweep,
     sweep_of_two,
+    generation,
+    user_grouped_generation,
+    generation_with_doubts,
     timing_comparison,
     sweep_comparison,
     formula,
@@ -403,6 +431,7 @@ ONE_OF_EACH = [
     recovery,
     timing,
     sweep,
+    generation,
     formula,
     formula_with_changes,
 ]

@@ -246,6 +246,11 @@ def reports(folder: Path, proto: onnx.ModelProto, name: str = "") -> Iterator[Re
     timing = replace(timing, path=name, points=(point,), environment=environment)
     yield timing
     yield replace(timings.make_sweep(folder), path=name, axis=name)
+    loop = timings.make_generation(folder)
+    files = tuple(
+        replace(each, name=name, timing=replace(each.timing, path=name)) for each in loop.components
+    )
+    yield replace(loop, path=name, components=files)
     yield replace(compare_timings(timing, timing), a=name, b=name)
     odd_verdicts = [
         replace(

@@ -18,7 +18,7 @@ import analyzer.timing.timer
 from analyzer.cli import command
 from analyzer.commands import terminal
 from analyzer.commands.options import parse_size
-from analyzer.commands.time import find_model
+from analyzer.commands.time import find_models
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.formats import find_suffixes
 from analyzer.formats.json import render_json
@@ -196,10 +196,10 @@ def test_a_url_is_to_be_downloaded_first() -> None:
 def test_a_folder_with_one_model_is_that_model_and_with_several_names_them(tmp_path: Path) -> None:
     timings.audit_net(tmp_path)
 
-    assert find_model(str(tmp_path)) == tmp_path / "model.onnx"
+    assert list(find_models(str(tmp_path)).values()) == [tmp_path / "model.onnx"]
     shutil.copy(tmp_path / "model.onnx", tmp_path / "decoder.onnx")
     with pytest.raises(UsageError, match=r"holds 2 models; name one of decoder\.onnx, model\.onnx"):
-        find_model(str(tmp_path))
+        find_models(str(tmp_path))
 
 
 def test_an_empty_name_names_nothing() -> None:

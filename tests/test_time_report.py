@@ -18,6 +18,7 @@ from analyzer.formats import render_report
 from analyzer.formats.json import render_json, to_document
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
+from analyzer.timing.generation import Step, StepTiming
 from analyzer.timing.record import KernelTime, Timing
 from analyzer.timing.request import Fill, MeasuringOrder, Schedule
 from analyzer.timing.side_by_side import compare_timings
@@ -116,6 +117,8 @@ def test_no_line_is_wider_than_the_terminal(tmp_path: Path, width: int) -> None:
         timings.make_timing(tmp_path, factor=1000),
         timings.make_timing(tmp_path, is_own=True),
         timings.make_sweep(tmp_path, lengths, power=2),
+        timings.make_generation(tmp_path, factor=1000),
+        timings.make_generation(tmp_path, is_own=True),
         compare_timings(timings.make_timing(tmp_path), timings.make_timing(tmp_path, factor=1e4)),
     )
     for report in reports:
@@ -132,8 +135,12 @@ def test_names_from_the_file_cannot_reach_the_terminal(tmp_path: Path) -> None:
     environment = replace(timing.environment, device=evil, messages=(evil,))
     hostile = with_point(replace(timing, path=evil, environment=environment), kernels=(kernel,), feeds=feeds)
     sweep = replace(timings.make_sweep(tmp_path), axis=evil)
+    loop = timings.make_generation(tmp_path)
+    files = [StepTiming(evil, each.step, replace(each.timing, path=evil)) for each in loop.components]
+    files.append(StepTiming(evil, Step.OTHER, hostile))
+    loop = replace(loop, path=evil, components=tuple(files))
 
-    for report in (hostile, sweep, compare_timings(hostile, timing), compare_timings(sweep, sweep)):
+    for report in (hostile, sweep, loop, compare_timings(hostile, timing), compare_timings(sweep, sweep)):
         text = render_text(report, RenderOptions(verbose=True))
 
         assert "\x1b" not in text

@@ -12,6 +12,7 @@ import models
 from analyzer.account.group import group_by
 from analyzer.account.group.patterns import group_by_patterns, parse_patterns
 from analyzer.account.ledger import Group, Grouping, Ledger
+from analyzer.timing.generation import GenerationTiming, Loop, Step, StepTiming
 from analyzer.timing.record import (
     Axis,
     Environment,
@@ -149,6 +150,36 @@ def make_timing(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> T
         points=(point,),
         parameters=ledger.parameters,
         file_nbytes=ledger.file_nbytes,
+    )
+
+
+def make_generation(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> GenerationTiming:
+    """A loop of an encoder, a prefill and a decode of one model, with 16 tokens of a source and 5 new ones."""
+    once = make_timing(folder, is_own=is_own, factor=factor)
+
+    def at(factor: float, value: int | None = None, **others: int) -> Point:
+        point = make_own_point(once.grouping) if is_own else make_point(once.grouping, factor, value)
+        axes = tuple(
+            Axis("ids", position, role, role, size, "the loop")
+            for position, (role, size) in enumerate(others.items())
+        )
+        return replace(point, value=value, axes=axes)
+
+    def timed(name: str, *points: Point) -> Timing:
+        axis = "past" if len(points) > 1 else None
+        return replace(once, path=f"net/{name}.onnx", points=points, axis=axis)
+
+    decode = (at(factor / 4, 2, decoder_sequence=1, past=2), at(factor / 2, 5, decoder_sequence=1, past=5))
+    return GenerationTiming(
+        path="net",
+        loop=Loop(2, 16, "--shape sequence", 2, "--shape decoder_sequence", 5, (2, 5)),
+        components=(
+            StepTiming("encoder", Step.ENCODE, timed("encoder", at(2 * factor, sequence=16))),
+            StepTiming("prefill", Step.PREFILL, timed("prefill", at(factor, decoder_sequence=2))),
+            StepTiming("decode", Step.DECODE, timed("decode", *decode)),
+        ),
+        parameters=once.parameters,
+        file_nbytes=3 * once.file_nbytes,
     )
 
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from analyzer.commands.help import command, complete_files
-from analyzer.commands.options import Grouped, bundle, grouping, parse_size, stamping, time_stamp
-from analyzer.commands.run import Run, answering, group_ledger, list_inputs
+from analyzer.commands.options import Bounded, Grouped, bundle, grouping, parse_size, stamping, time_stamp
+from analyzer.commands.run import Run, answering, group_ledger, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
+    from analyzer.account.group.patterns import OwnGroups
+    from analyzer.account.ledger import Grouping, Ledger
     from analyzer.process.child import Limits
-    from analyzer.timing.record import TimingSettings
+    from analyzer.timing.generation import GenerationTiming
+    from analyzer.timing.record import Timing, TimingSettings
 
 _USUAL = Schedule()
+_MOST_TOKENS = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +32,25 @@ class _Fed:
     """What the model is fed."""
 
     shapes: tuple[str, ...]
+    new_tokens: int | None
     past: int | None
     npz: Path | None
+
+    def check_loop(self) -> None:
+        """Refuse what is of one model and no loop.
+
+        Raises:
+            UsageError: as said.
+        """
+        if self.past is not None:
+            raise UsageError(
+                "--past: a loop's cache is as long as its prompt and the tokens so far; give --shape sequence=N and "
+                "--new-tokens N, or name one of its files"
+            )
+        if self.npz is not None:
+            raise UsageError(
+                f"--input {self.npz}: is of one model, and this is a loop; name one of its files"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +110,12 @@ feeding = bundle(
         multiple=True,
         metavar="AXIS=N",
         help="Set sizes of axes: batch=8,sequence=128; sweep over one: sequence=16:512:x2.",
+    ),
+    click.option(
+        "--new-tokens",
+        type=click.IntRange(1, _MOST_TOKENS),
+        metavar="N",
+        help="Time a generation loop of N tokens.  [128 for a folder with the files of one]",
     ),
     click.option(
         "--past", type=click.IntRange(0), metavar="N", help="Put N tokens into a decoder's key-value cache."
@@ -184,6 +211,7 @@ measuring = bundle(
         "onnxledger time model.onnx --shape batch=1,sequence=128",
         "onnxledger time model.onnx --shape sequence=16:512:x2 -o growth.svg",
         "onnxledger time model.onnx --provider cuda --format json -o after.json",
+        "onnxledger time exported/ --shape sequence=512 --new-tokens 256",
     ),
 )
 @click.argument("model", shell_complete=complete_files)
@@ -198,16 +226,28 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
     onnxruntime runs MODEL, by turns as it is and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
     it computes. A sweep over an axis also tells how the groups grow. -o draws
-    .svg and .png too.
+    .svg and .png too. Of a folder with the files of a generation loop (encoder,
+    prefill, decode; or decoder_model, decoder_with_past_model) each is timed
+    alone: how long to the first token, and how long for each further one?
     """
     from analyzer.timing.inputs.sizes import parse_shapes
 
     grouped.check()
     settings, limits, shapes = measured.settings(), measured.limits(), parse_shapes(fed.shapes)
-    path = find_model(model)
-    run.guard(*list_inputs(model), path, *([] if fed.npz is None else [fed.npz]), *measured.libraries)
+    files = find_models(model)
+    is_loop = fed.new_tokens is not None or len(files) > 1
+    if is_loop:
+        fed.check_loop()
+        run = replace(run, report=None)  # a loop has no picture
+    run.guard(
+        *list_inputs(model), *files.values(), *([] if fed.npz is None else [fed.npz]), *measured.libraries
+    )
+    stamped = time_stamp() if stamp else None
+    if is_loop:
+        run.emit(_time_loop(Path(model), files, fed, measured, grouped, stamped, run))
+        return
+    (path,) = files.values()
     ledger = run.audit(path)
-    from analyzer.cost.timed import with_work
     from analyzer.timing.timer import time_model
 
     with run.stages(f"timing {path.name}") as tell:
@@ -222,20 +262,85 @@ def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bo
             libraries=measured.libraries,
             limits=limits,
             progress=tell,
-            stamp=time_stamp() if stamp else None,
+            stamp=stamped,
         )
+    run.emit(_with_work(timing, ledger, run))
+
+
+def _with_work(timing: Timing, ledger: Ledger, run: Run) -> Timing:
+    from analyzer.cost.timed import with_work
+
     try:
-        timing = with_work(timing, ledger)
+        return with_work(timing, ledger)
     except OnnxLedgerError as error:  # what was measured is told all the same
         run.tell(f"multiply-accumulates are not counted: {error}")
-    run.emit(timing)
+        return timing
 
 
-def find_model(model: str) -> Path:
-    """The one file that is meant: MODEL, or the only model file of a folder.
+def _time_loop(
+    path: Path,
+    files: Mapping[str, Path],
+    fed: _Fed,
+    measured: _Measured,
+    grouped: Grouped,
+    stamp: str | None,
+    run: Run,
+) -> GenerationTiming:
+    """The files of a generation loop, one after the other.
 
     Raises:
-        UsageError: it is a URL, nothing, or a folder with several models.
+        UsageError: they are none, or what they are to be fed cannot be made.
+    """
+    from analyzer.timing.generation import time_generation
+    from analyzer.timing.inputs.sizes import parse_shapes
+
+    ledgers = {name: run.audit(file) for name, file in files.items()}
+    if len(files) == 1:
+        (artifact,) = ledgers.values()
+    else:
+        artifact = run.audit(path, Bounded(artifact=True, max_objects=None))
+    own = grouped.own_groups(artifact)
+    grouping = group_ledger(artifact, grouped)
+    with run.stages(f"timing {path.name}") as tell:
+        timing = time_generation(
+            artifact,
+            ledgers,
+            {name: _group_alike(ledger, grouping, own) for name, ledger in ledgers.items()},
+            measured.settings(),
+            own=own,
+            shapes=parse_shapes(fed.shapes),
+            new_tokens=fed.new_tokens,
+            libraries=measured.libraries,
+            limits=measured.limits(),
+            progress=tell,
+            stamp=stamp,
+        )
+    components = (
+        replace(each, timing=_with_work(each.timing, ledgers[each.name], run)) for each in timing.components
+    )
+    return replace(timing, components=tuple(components))
+
+
+def _group_alike(ledger: Ledger, grouping: Grouping, own: OwnGroups | None) -> Grouping:
+    """The groups of one file, made as those of all files together are.
+
+    Raises:
+        UsageError: a regex takes too long.
+    """
+    from analyzer.account.group import group_by
+    from analyzer.account.group.patterns import group_by_patterns
+
+    if own is None:
+        return group_by(ledger, grouping.by, grouping.depth)
+    with search_clock(own.origin):
+        return group_by_patterns(ledger, own.patterns, match=own.match, origin=own.origin)
+
+
+def find_models(model: str) -> dict[str, Path]:
+    """The files that are meant, by the names of their components: MODEL, or those of a folder.
+
+    Raises:
+        UsageError: it is a URL, nothing, or a folder with several models that are no generation loop.
     """
     from analyzer.account.artifact import find_components
     from analyzer.model.ranges import is_url
@@ -248,8 +353,20 @@ def find_model(model: str) -> Path:
         )
     path = Path(model)
     if not path.is_dir():
-        return path
+        return {path.stem: path}
     files = find_components(path)
     if len(files) > 1:
-        raise UsageError(f"{model}: holds {len(files)} models; name one of {', '.join(files.values())}")
-    return path / next(iter(files.values()))
+        from analyzer.timing.generation import find_loop
+
+        listed = f"name one of {', '.join(files.values())}"
+        try:
+            steps = find_loop(list(files))
+        except UsageError as error:
+            raise UsageError(f"{model}: {error}, or {listed}") from error
+        if steps is None:
+            raise UsageError(
+                f"{model}: holds {len(files)} models; {listed}; as a generation loop they are not timed, for by their "
+                "names no two are for the prompt (prefill, decoder_model) and for each token (decode, "
+                "decoder_with_past_model)"
+            )
+    return {name: path / file for name, file in files.items()}

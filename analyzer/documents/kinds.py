@@ -11,6 +11,7 @@ from analyzer.documents.compare_time import CompareSweepDocument, CompareTimeDoc
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.explain import ExplainDocument
 from analyzer.documents.formula import FormulaDocument
+from analyzer.documents.generation import GenerationDocument
 from analyzer.documents.graph import GraphDocument
 from analyzer.documents.inspect import InspectDocument
 from analyzer.documents.lake import LakeDocument
@@ -29,6 +30,7 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "explain": ExplainDocument,
     "export": ExportDocument,
     "formula": FormulaDocument,
+    "generation": GenerationDocument,
     "graph": GraphDocument,
     "inspect": InspectDocument,
     "lake": LakeDocument,

@@ -17,6 +17,7 @@ PAGES: Mapping[str, str] = {
     "ExplainDocument": "explain:describe_explanations",
     "ExportDocument": "reconcile:describe_export",
     "FormulaDocument": "formula:describe_formula",
+    "GenerationDocument": "generation:describe_generation",
     "InspectDocument": "inspect:describe_inspection",
     "LakeDocument": "lake:describe_lake",
     "ReconcileDocument": "reconcile:describe_reconciliation",

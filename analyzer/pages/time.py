@@ -91,7 +91,7 @@ _NOTHING = 5e-5
 
 
 def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
-    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {_provider(document)}"
+    told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {name_provider(document.provider)}"
     outer = [row for row in rows if not row.level and not row.is_fused and row.ms[0] > 0]
     whole = _whole(document)
     if not outer or not whole:
@@ -125,9 +125,8 @@ def _sizes(measured: Measured) -> str:
     return f" at {natural_list(told)}" if told else ""
 
 
-def _provider(document: Timed) -> str:
+def name_provider(name: str) -> str:
     """The name of a provider as it is written: `CPU`, `CUDA`, `openvino`."""
-    name = document.provider
     return name.upper() if len(name) <= _INITIALS else name
 
 
@@ -167,8 +166,7 @@ def _sure(document: Timed, latency: Latency) -> str:
 
 
 def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Iterator[Block]:
-    warnings = (*_doubts(document, timing), *_elsewhere(document, document), *document.environment.messages)
-    yield Notes(warnings, detail=Detail.FIRST, tone=Tone.WARN)
+    yield Notes(tuple(list_doubts(document, timing)), detail=Detail.FIRST, tone=Tone.WARN)
     yield Notes((*_profiling(document), *_axes(document)), detail=Detail.FIRST)
     groups = _groups(document, timing, rows)
     each = _each(document)
@@ -183,6 +181,13 @@ def _blocks(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
 
 _BARS = {"name": 0, "most": 30, "measures": [["ms", [["ms", 1]]]]}
 _BARS_SUMMARY = "Bars of the milliseconds of each group; the table of groups has the numbers."
+
+
+def list_doubts(document: TimeDocument, timing: Timing | None = None) -> Iterator[str]:
+    """What may be wrong with a measurement: unsure medians, other load, what ran elsewhere, onnxruntime's own words."""
+    yield from _doubts(document, timing or rebuild_timing(document))
+    yield from _elsewhere(document, document)
+    yield from document.environment.messages
 
 
 def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
@@ -346,7 +351,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
         for part, sign in ((balance.ungrouped, 1), (balance.overlap, -1)):
             counts = held(sign * part.parameters, sign * part.bytes, None, None)
             made.append(row(part.group, sign * part.ms, *counts, stays=True))
-    made += [row(name, ms, stays=True, rest=name == _OVERHEAD) for name, ms in _outside(document)]
+    made += [row(name, ms, stays=True, rest=name == _OVERHEAD) for name, ms in outside(document)]
     title = title_groups(document.by, document.depth)
     columns = (
         Column(title, Kind.NAME),
@@ -377,7 +382,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
     )
 
 
-def _outside(measured: Measured) -> tuple[tuple[str, float], ...]:
+def outside(measured: Measured) -> tuple[tuple[str, float], ...]:
     """The times that no group has."""
     return (("[unattributed]", measured.unattributed_ms), (_OVERHEAD, measured.overhead_ms))
 
@@ -617,7 +622,7 @@ def _swept(document: SweepDocument, timing: Timing) -> str:
     times = f"{short_ms(first.latency_ms.median)} to {short_ms(last.latency_ms.median)} ms median"
     span = f"{_axis(document)} {format_count(first.value)} to {format_count(last.value)}"
     grown = _order(grow_latency(timing), timing, [point.latency.mean for point in timing.points])
-    return f"{times} at {span} on {_provider(document)}; growth: {grown}"
+    return f"{times} at {span} on {name_provider(document.provider)}; growth: {grown}"
 
 
 def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str:
@@ -705,7 +710,7 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
     longest = format_count(max(lengths(timing)))
     point = timing.points[-1]
     last = point.latency.mean / point.scale if _is_device(document) else point.profiled.mean
-    made = [_growth(_row_name(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
+    made = [_growth(name_row(row), grow_row(row, timing), timing, row.ms, row.level, last) for row in rows]
     latency = [point.latency.mean for point in timing.points]
     total = _growth("plain run", grow_latency(timing), timing, latency, 0, 0.0)
     columns = (
@@ -726,7 +731,8 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
     )
 
 
-def _row_name(row: TimeRow) -> str:
+def name_row(row: TimeRow) -> str:
+    """The name of a group's row, or of fused kernels'."""
     return row.title if row.is_fused else row.group.name or "[root]"
 
 
@@ -755,13 +761,13 @@ def say_growth(growth: Growth) -> str:
 def _times(document: SweepDocument, rows: Sequence[TimeRow]) -> Table:
     """Each group at each length."""
     points = document.points
-    made = [Row((_row_name(row), *row.ms), row.level) for row in rows]
+    made = [Row((name_row(row), *row.ms), row.level) for row in rows]
     if document.by == "group":
         balance = points[0].group_balance
         made.append(Row((balance.ungrouped.group, *(point.ungrouped_ms for point in points)), stays=True))
         made.append(Row((balance.overlap.group, *(-point.overlap_ms for point in points)), stays=True))
-    for at, (name, _) in enumerate(_outside(points[0])):
-        made.append(Row((name, *(_outside(point)[at][1] for point in points)), stays=True))
+    for at, (name, _) in enumerate(outside(points[0])):
+        made.append(Row((name, *(outside(point)[at][1] for point in points)), stays=True))
     title = f"{title_groups(document.by, document.depth)}; ms at {_axis(document)}"
     return Table(
         (Column(title, Kind.NAME), *_at_lengths(document)),

@@ -16,6 +16,7 @@ SCHEMAS = (
     "explain",
     "export",
     "formula",
+    "generation",
     "graph",
     "inspect",
     "lake",
@@ -31,10 +32,10 @@ SCHEMAS = (
 
 
 def schema_name(report: Mapping[str, Any]) -> str:
-    """The schema that a report was written for: that of its command, but for five kinds.
+    """The schema that a report was written for: that of its command, but for six kinds.
 
-    `survey` is `inspect` of many models, `lake` what `survey` says, `sweep` is `time` at several lengths;
-    `compare_time` and `compare_sweep` are `compare` of two saved reports of `time`.
+    `survey` is `inspect` of many models, `lake` what `survey` says, `sweep` is `time` at several lengths, `generation`
+    of the files of a generation loop; `compare_time` and `compare_sweep` are `compare` of two saved reports of `time`.
 
     >>> schema_name({"command": "inspect", "models": []}), schema_name({"command": "inspect", "model": {}})
     ('survey', 'inspect')
@@ -42,6 +43,8 @@ def schema_name(report: Mapping[str, Any]) -> str:
     ('sweep', 'compare_time')
     """
     is_sweep = "points" in report
+    if report.get("command") == "time" and "loop" in report:
+        return "generation"
     is_survey = report.get("command") == "inspect" and "models" in report
     if report.get("command") == "compare" and "kind" in report:
         return "compare_sweep" if is_sweep else "compare_time"

@@ -56,6 +56,7 @@ def time_model(
     shapes: Shapes | None = None,
     past: int | None = None,
     npz: Path | None = None,
+    inputs: Sequence[Inputs] | None = None,
     libraries: Sequence[Path] = (),
     limits: Limits | None = None,
     progress: Progress | None = None,
@@ -70,6 +71,7 @@ def time_model(
         shapes: sizes of axes, and which is swept.
         past: length of the key-value cache of a decoder.
         npz: a file with inputs; those that it lacks are made.
+        inputs: what the model is fed instead, point by point, where that was planned before.
         libraries: shared libraries of custom operators.
         limits: time and memory that running it may take.
 
@@ -81,7 +83,9 @@ def time_model(
     """
     settings, shapes = settings or TimingSettings(provider="cpu"), shapes or Shapes()
     membership = find_membership(ledger, grouping, own)
-    task = _Task(ledger, grouping, settings, own, membership, plan_feeds(ledger, shapes, past, npz))
+    if inputs is None:
+        inputs = plan_feeds(ledger, shapes, past, npz)
+    task = _Task(ledger, grouping, settings, own, membership, inputs)
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         reply = run_apart(task.request(folder, npz, libraries), limits or Limits(), progress)
         points = task.points(reply)

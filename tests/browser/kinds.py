@@ -118,6 +118,10 @@ def _swept(folder: Path) -> _Made:
     return timings.make_sweep(folder), ()
 
 
+def _generated(folder: Path) -> _Made:
+    return timings.make_generation(folder), ()
+
+
 def _times_compared(folder: Path) -> _Made:
     slow, fast = (timings.make_timing(folder, factor=factor) for factor in (1.0, 0.5))
     return compare_timings(slow, fast), ()
@@ -164,6 +168,7 @@ KINDS: Mapping[str, Callable[[Path], _Made]] = {
     "check": _checked,
     "time": _timed,
     "sweep": _swept,
+    "generation": _generated,
     "compare_time": _times_compared,
     "formula": _counted,
     "verify": _verified,

@@ -22,6 +22,7 @@ from analyzer.documents.time import Latency as LatencyRow
 from analyzer.documents.time import (
     Point as PointRow,
 )
+from analyzer.errors import UsageError
 from analyzer.timing.record import (
     Axis,
     Environment,
@@ -54,6 +55,11 @@ def load_timing(path: Path | str) -> Timing:
     """
     document = read_report(path, "time")
     check_numbers(path, document)
+    if "loop" in document:
+        raise UsageError(
+            f"{path}: a report of a generation loop, of which no two are compared; time each of its files by itself, "
+            "and compare those reports"
+        )
     if document.get("axis") is None:
         return rebuild_timing(decode(path, document, TimeDocument))
     return rebuild_timing(decode(path, document, SweepDocument))

@@ -119,6 +119,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "check": _columns(Verdict, after={"status": ("skipped",)}),
     "time": _TIMED,
     "sweep": (*_AT, *_TIMED),
+    "generation": ("component", "step", "times", "cache", *_TIMED),
     "formula": ("term", *_columns(FormulaPart)),
 }
 """By the name of the schema; docs/reference/report-format.md says what stands in each."""

@@ -170,6 +170,18 @@ def _parts(document: Document) -> Iterator[Row]:
             yield {**part, "term": term["term"]}
 
 
+def _steps(document: Document) -> Iterator[Row]:
+    """Of a generation loop the groups of each of its measurements."""
+    for component in document["components"]:
+        for point in component["points"]:
+            place = {
+                **{key: component[key] for key in ("component", "step", "times")},
+                "cache": point["cache"],
+            }
+            for row in _times(point["timing"]):
+                yield {**row, **place}
+
+
 _MAKERS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "survey": _models,
     "recover": _recovered,
@@ -181,5 +193,6 @@ _MAKERS: Mapping[str, Callable[[Document], Iterator[Row]]] = {
     "cost": _costs,
     "time": _times,
     "sweep": _at_each_point(_times),
+    "generation": _steps,
     "formula": _parts,
 }

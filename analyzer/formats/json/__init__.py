@@ -73,6 +73,7 @@ _MAKERS = {
     "CostReport": "cost:document_cost",
     "ExportReport": "bridge:document_export",
     "FormulaReport": "formula:document_formula",
+    "GenerationTiming": "generation:document_generation",
     "Inspection": "inspect:document_inspection",
     "ReconcileReport": "bridge:document_reconciliation",
     "RecoverReport": "bridge:document_recovery",

@@ -35,7 +35,15 @@ from analyzer.timing.inputs.roles import (
     assign_roles,
     look_up,
 )
-from analyzer.timing.inputs.sizes import Asked, Defaults, Shapes, read_settings, size_axes
+from analyzer.timing.inputs.sizes import (
+    Asked,
+    Defaults,
+    Shapes,
+    fixed_size,
+    read_settings,
+    roles_of_name,
+    size_axes,
+)
 from analyzer.timing.record import Axis
 from analyzer.timing.request import Feed, Fill
 
@@ -163,12 +171,8 @@ def plan_feeds(
     """
     shapes = shapes or Shapes()
     stored = {array.name: array for array in read_headers(npz)} if npz is not None else {}
-    signature = _check(ledger, stored)
-    lookups = look_up(ledger.model, ledger.wiring)
-    parts, sides = assign_roles(signature, lookups.uses)
-    sequences = frozenset(given.name for given in ledger.model.graphs[0].signature if given.each)
-    maker = _Maker(parts, sides, lookups, read_settings(ledger.model.paths), stored, sequences)
-    return tuple(maker.plan(shapes.at(value), past, value) for value in shapes.points())
+    planner = Planner.of(ledger, stored)
+    return tuple(planner.plan(shapes.at(value), past, value) for value in shapes.points())
 
 
 def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...]:
@@ -237,8 +241,8 @@ class _Scales:
         return cls(past, next(lengths, 1))
 
 
-class _Maker:
-    """What is known of the inputs, whatever their sizes."""
+class Planner:
+    """What is known of a model's inputs, whatever their sizes."""
 
     def __init__(
         self,
@@ -256,17 +260,67 @@ class _Maker:
         self.stored = stored
         self.sequences = sequences
         self.room = _room(parts)
-
-    def plan(self, sizes: tuple[tuple[str, int], ...], past: int | None, value: int | None) -> Inputs:
-        arrays = tuple((array.name, array.shape) for array in self.stored.values())
-        defaults = Defaults(
-            self.lookups,
-            self.settings,
-            has_decoder=self.sides.has_decoder,
+        self.defaults = Defaults(
+            lookups,
+            settings,
+            has_decoder=sides.has_decoder,
             room=self.room,
-            is_stream=any(part.purpose is Purpose.STATE for part in self.parts),
+            is_stream=any(part.purpose is Purpose.STATE for part in parts),
         )
-        axes = size_axes(self.parts, self.sides, Asked(sizes, past, arrays), defaults.size)
+
+    @classmethod
+    def of(cls, ledger: Ledger, stored: Mapping[str, Stored] | None = None) -> Planner:
+        """Of a model, and of the arrays that a file has for some of its inputs.
+
+        Raises:
+            UsageError: an input cannot be made, or the file does not fit the model.
+        """
+        stored = stored or {}
+        signature = _check(ledger, stored)
+        lookups = look_up(ledger.model, ledger.wiring)
+        parts, sides = assign_roles(signature, lookups.uses)
+        sequences = frozenset(given.name for given in ledger.model.graphs[0].signature if given.each)
+        return cls(parts, sides, lookups, read_settings(ledger.model.paths), stored, sequences)
+
+    def roles_of(self, name: str) -> frozenset[str]:
+        """The roles of the axes that `--shape` means by a name.
+
+        Raises:
+            UsageError: it means none.
+        """
+        return roles_of_name(self.parts, self.sides, name, self.defaults.size)
+
+    def sizes_of(self, role: str) -> frozenset[int | None]:
+        """The sizes that the file gives the axes of a role, None for one that it leaves open; empty without any."""
+        axes = (axis for part in self.parts for axis in zip(part.dims, part.roles, strict=True))
+        is_nameless = all(part.given.name.isdecimal() for part in self.parts)
+        return frozenset(fixed_size(dim, is_nameless=is_nameless) for dim, found in axes if found == role)
+
+    @property
+    def positions(self) -> int | None:
+        """How many tokens a sequence may have, by the smallest table of positions; None where nothing limits it."""
+        fed = (
+            self.lookups.uses.get(part.given.name, Use()).rows
+            for part in self.parts
+            if part.purpose is Purpose.POSITIONS
+        )
+        found = (limit for limit in (self.lookups.positions, self.room, *fed) if limit is not None)
+        return min(found, default=None)
+
+    def plan(
+        self,
+        sizes: tuple[tuple[str, int], ...],
+        past: int | None = None,
+        value: int | None = None,
+        roles: tuple[tuple[str, int, str], ...] = (),
+    ) -> Inputs:
+        """What the model is fed, with these sizes of `--shape` and `--past`, and of roles with a reason.
+
+        Raises:
+            UsageError: sizes contradict each other, or an input cannot be made.
+        """
+        arrays = tuple((array.name, array.shape) for array in self.stored.values())
+        axes = size_axes(self.parts, self.sides, Asked(sizes, past, arrays, roles), self.defaults.size)
         by_input: dict[str, list[Axis]] = {part.given.name: [] for part in self.parts}
         for axis in axes:
             by_input[axis.input].append(axis)

@@ -368,6 +368,8 @@ class Asked:
     past: int | None = None
     arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Inputs that `--input` has, and their shapes."""
+    roles: tuple[tuple[str, int, str], ...] = ()
+    """Roles that what the model is part of gives a size, and what that is: (role, size, reason)."""
 
 
 Default = Callable[[KnownInput | None, int, str, int], tuple[int, str]]
@@ -393,8 +395,21 @@ def size_axes(parts: Sequence[KnownInput], sides: Sides, asked: Asked, default: 
         solver.bind(key, size)
     if asked.past is not None:
         solver.bind_past(asked.past)
+    for role, size, reason in asked.roles:
+        solver.bind_role(role, size, reason)
     solver.check_roles()
     return solver.solve()
+
+
+def roles_of_name(parts: Sequence[KnownInput], sides: Sides, name: str, default: Default) -> frozenset[str]:
+    """The roles of the axes that `--shape` means by a name.
+
+    Raises:
+        UsageError: it means none.
+    """
+    slots, role = _Solver(parts, sides, default).names.find(name)
+    found = {parts[number].roles[position] for number, position in slots}
+    return frozenset(found if role is None else {*found, role})
 
 
 class _Solver:
@@ -437,7 +452,7 @@ class _Solver:
             self._bind_slot((self.numbers[name], position), size, "--input")
 
     def bind_past(self, past: int) -> None:
-        self._bind_role(Roles.PAST, past, "--past")
+        self.bind_role(Roles.PAST, past, "--past")
 
     def bind(self, key: str, size: int) -> None:
         """Take one `--shape`."""
@@ -448,9 +463,9 @@ class _Solver:
             if slot not in bound:  # every axis of one name is bound at once
                 bound.update(self._bind_slot(slot, size, reason))
         if role is not None:
-            self._bind_role(role, size, reason)
+            self.bind_role(role, size, reason)
 
-    def _bind_role(self, role: str, size: int, reason: str) -> None:
+    def bind_role(self, role: str, size: int, reason: str) -> None:
         if role not in self.roles:
             raise UsageError(f"{reason}: no input of the model is a {role}; {self.names.listing()}")
         known = self.wanted.setdefault(role, (size, reason))

@@ -1,0 +1,613 @@
+"""The files of a generation loop -> what each is fed, how long it takes alone, and so how long all tokens take.
+
+A loop runs the encoder once, the decoder once over the prompt, and then once for each further token, with the keys and
+values of all tokens before it. Each file is measured alone, with inputs of the shapes that it has in such a loop.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+from analyzer.account.group.patterns import OwnGroups
+from analyzer.account.ledger import Grouping, Ledger
+from analyzer.errors import UsageError
+from analyzer.process.child import Limits
+from analyzer.text import format_count, format_many, printable
+from analyzer.timing.inputs.feeds import Inputs, Planner
+from analyzer.timing.inputs.roles import Roles
+from analyzer.timing.inputs.sizes import Shapes, Sweep, compute_size, fixed_size, parse_size
+from analyzer.timing.record import Axis, Timing, TimingSettings
+from analyzer.timing.running.apart import Progress
+from analyzer.timing.timer import time_model
+
+
+class Step(StrEnum):
+    """When a loop that generates tokens runs a file."""
+
+    ENCODE = "encode"
+    """Once, before the decoder."""
+    PREFILL = "prefill"
+    """Once, over the prompt; the first new token comes of it."""
+    DECODE = "decode"
+    """Once for each further token, with the cache of all before it."""
+    OTHER = "other"
+    """Nobody knows."""
+
+
+BOTH = (Step.PREFILL, Step.DECODE)
+_DECODERS: Mapping[str, tuple[Step, ...]] = {
+    "prefill": (Step.PREFILL,),
+    "decoder": (Step.PREFILL,),
+    "language": (Step.PREFILL,),
+    "decode": (Step.DECODE,),
+    "decoder_with_past": (Step.DECODE,),
+    "decoder_merged": BOTH,
+}
+"""The files of which a loop has one for each of its steps, as transformers, torch.onnx and optimum name them."""
+_BESIDE: Mapping[str, tuple[Step, ...]] = {
+    "encoder": (Step.ENCODE,),
+    "text_encoder": (Step.ENCODE,),
+    "vision_encoder": (Step.ENCODE,),
+    "image_encoder": (Step.ENCODE,),
+    "audio_encoder": (Step.ENCODE,),
+    "multi_modal_projector": (Step.ENCODE,),
+    "lm_head": (Step.PREFILL,),
+    "embed_tokens": BOTH,
+}
+"""What else a loop may have."""
+_VARIANT = re.compile(r"_(fp16|fp32|bf16|int8|uint8|q4|q4f16|q8|bnb4|quantized|optimized|o[1-4])$")
+"""What optimum and transformers.js put behind the name of a file that was stored otherwise."""
+
+
+def steps_of(name: str) -> tuple[Step, ...]:
+    """When a loop runs the component of this name.
+
+    >>> (
+    ...     [step.value for step in steps_of("decoder_with_past_model")],
+    ...     steps_of("onnx/encoder_model_q4")[0].value,
+    ... )
+    (['decode'], 'encode')
+    >>> len(steps_of("decoder_model_merged")), steps_of("classifier")[0].value
+    (2, 'other')
+    """
+    bare = _bare(name)
+    return _DECODERS.get(bare) or _BESIDE.get(bare) or (Step.OTHER,)
+
+
+def _bare(name: str) -> str:
+    """The name without its folder, and without what it shares with others."""
+    return _VARIANT.sub("", name.rpartition("/")[2].lower()).replace("_model", "", 1)
+
+
+def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
+    """The steps of each component of an artifact; None where no loop with a cache is among them.
+
+    Raises:
+        UsageError: two of them are for one step.
+    """
+    found = {name: steps_of(name) for name in names}
+    of_step = {
+        step: [name for name in names if _bare(name) in _DECODERS and step in found[name]] for step in BOTH
+    }
+    if not all(of_step.values()):
+        return None
+    alike = Counter(_bare(name) for name in names if found[name] != (Step.OTHER,))
+    twice = [[name for name in names if _bare(name) == bare] for bare, times in alike.items() if times > 1]
+    for rivals in (*of_step.values(), *twice):
+        if len(rivals) > 1:
+            listed = ", ".join(map(printable, rivals))
+            raise UsageError(
+                f"{listed} are for the same step of a loop; leave the files of one loop in the folder"
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The sizes of a generation loop."""
+
+    batch: int
+    """Sequences at a time."""
+    source: int | None
+    """Elements that the encoder hands to the decoder of each, such as tokens; None where none does."""
+    source_reason: str | None
+    """What decided that, as `Axis.reason`; it begins with `default` where nothing tells."""
+    prompt: int
+    """Tokens that the decoder begins with."""
+    prompt_reason: str
+    """What decided that."""
+    new_tokens: int
+    """Generated tokens of each sequence; the first comes of the prompt's run."""
+    caches: tuple[int, ...]
+    """Tokens in the cache at the second new token, and at the last; one number where it is the same, or fixed by the
+    file; () where the decoder has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a component is fed in a step: once, or with a cache as it is at the second new token and at the last."""
+
+    name: str
+    step: Step
+    inputs: tuple[Inputs, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepTiming:
+    """A component in one of its steps, measured alone: once, or at both lengths of the cache."""
+
+    name: str
+    step: Step
+    timing: Timing
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """Milliseconds of the mean run, at each point."""
+        return tuple(point.latency.mean for point in self.timing.points)
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationTiming:
+    """`time` of a generation loop."""
+
+    path: str
+    loop: Loop
+    components: tuple[StepTiming, ...]
+    parameters: int
+    """Learned elements of all components, each once."""
+    file_nbytes: int
+    """Bytes of all files on disk."""
+    stamp: str | None = None
+
+    def times(self, step: Step) -> int | None:
+        """How often a loop runs the files of a step; None where nobody knows."""
+        match step:
+            case Step.ENCODE | Step.PREFILL:
+                return 1
+            case Step.DECODE:
+                return self.loop.new_tokens - 1
+        return None
+
+    def spent_ms(self, component: StepTiming) -> float | None:
+        """Milliseconds of a component for all tokens; None where nobody knows how often it runs.
+
+        Between the two lengths of the cache the time is taken to grow by as much with each token, so that the runs
+        take as long as so many in the middle.
+        """
+        times = self.times(component.step)
+        return None if times is None else times * _middle(component.means)
+
+    @property
+    def first_token_ms(self) -> float:
+        """Milliseconds to the first new token: all that runs once."""
+        return math.fsum(_middle(each.means) for each in self.components if self.is_before(each.step))
+
+    @staticmethod
+    def is_before(step: Step) -> bool:
+        """Whether a step comes before the first token."""
+        return step in (Step.ENCODE, Step.PREFILL)
+
+    @property
+    def token_ms(self) -> tuple[float, float]:
+        """Milliseconds of a further token: of the second, and of the last."""
+        means = [each.means for each in self.components if each.step is Step.DECODE]
+        return math.fsum(each[0] for each in means), math.fsum(each[-1] for each in means)
+
+    @property
+    def total_ms(self) -> float:
+        """Milliseconds of all tokens."""
+        return math.fsum(self.spent_ms(each) or 0.0 for each in self.components)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Further tokens a second, of all sequences at a time; None where they take no time."""
+        mean = _middle(self.token_ms)
+        return 1e3 * self.loop.batch / mean if mean > 0 else None
+
+
+def _middle(ms: Sequence[float]) -> float:
+    return (ms[0] + ms[-1]) / 2
+
+
+def time_generation(
+    artifact: Ledger,
+    ledgers: Mapping[str, Ledger],
+    groupings: Mapping[str, Grouping],
+    settings: TimingSettings | None = None,
+    *,
+    own: OwnGroups | None = None,
+    shapes: Shapes | None = None,
+    new_tokens: int | None = None,
+    libraries: Sequence[Path] = (),
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    stamp: str | None = None,
+) -> GenerationTiming:
+    """Run each file of a generation loop alone, and tell how long a loop takes, and each of the groups in it.
+
+    Args:
+        artifact: the account of all files together.
+        ledgers: that of each file, by the name of its component; of a single file, which is then for every step.
+        groupings: the groups of each, by the same names; by the user's patterns, which are then `own`.
+        settings: provider, threads, optimization level, when to stop.
+        shapes: sizes of axes, as `plan_loop` takes them.
+        new_tokens: how many tokens are to be generated.
+        libraries: shared libraries of custom operators.
+        limits: time and memory that running one file may take.
+
+    Raises:
+        UsageError: the files are no loop, the groups say nothing of nodes, or inputs cannot be made.
+        TimingError: a file cannot be run, or not on the provider.
+        LedgerError: the times of the groups do not sum up, a defect of onnxledger itself.
+        MissingExtraError: onnxruntime is not installed.
+    """
+    steps = dict.fromkeys(ledgers, BOTH) if len(ledgers) == 1 else find_loop(list(ledgers))
+    if steps is None:
+        names = ", ".join(map(printable, ledgers))
+        raise UsageError(
+            f"{artifact.model.path}: {names} are no generation loop, by their names; time each alone"
+        )
+    loop, planned = plan_loop(ledgers, steps, shapes, new_tokens)
+    timed = []
+    for fed in planned:
+        values = tuple(each.value for each in fed.inputs if each.value is not None)
+        timing = time_model(
+            ledgers[fed.name],
+            groupings[fed.name],
+            settings,
+            own=own,
+            shapes=Shapes(sweep=Sweep(Roles.PAST, values)) if values else None,
+            inputs=fed.inputs,
+            libraries=libraries,
+            limits=limits,
+            progress=progress if progress is None else partial(_tell, progress, fed),
+        )
+        timed.append(StepTiming(fed.name, fed.step, timing))
+    path = str(artifact.model.path)
+    return GenerationTiming(path, loop, tuple(timed), artifact.parameters, artifact.file_nbytes, stamp)
+
+
+def _tell(progress: Progress, fed: Fed, stage: str) -> None:
+    progress(f"{fed.name}, {fed.step}: {stage}")
+
+
+_TOKENS = 128
+"""New tokens, unless somebody says otherwise or a table of positions has fewer."""
+_ROLES = (Roles.SEQUENCE, Roles.DECODER, Roles.ENCODER)
+_USUAL = ("default", "position table", "room")
+"""How the reasons of sizes begin that nobody gave."""
+
+
+def plan_loop(
+    ledgers: Mapping[str, Ledger],
+    steps: Mapping[str, tuple[Step, ...]],
+    shapes: Shapes | None = None,
+    new_tokens: int | None = None,
+) -> tuple[Loop, tuple[Fed, ...]]:
+    """What each component is fed in each of its steps, in the order in which a loop runs them.
+
+    Args:
+        ledgers: the account of each file, by the name of its component.
+        steps: as `find_loop` has them.
+        shapes: sizes that the user gave. `sequence` is the prompt, or what an encoder takes where there is one;
+            `decoder_sequence` is then the prompt. A name is of the components that have it.
+        new_tokens: how many tokens are to be generated.
+
+    Raises:
+        UsageError: an axis is swept, a size is of no component's axis, sizes contradict each other, or inputs cannot be
+            made.
+    """
+    shapes = shapes or Shapes()
+    if shapes.sweep is not None:
+        raise UsageError(
+            f"--shape {printable(shapes.sweep.key)}: a sweep is of one model, and this is a loop of several; give one "
+            "size, or name one of the files"
+        )
+    parts = [_Part(name, step, ledger) for name, ledger in ledgers.items() for step in steps[name]]
+    parts.sort(key=lambda part: (tuple(Step).index(part.step), _place(part.name)))
+    return _Planning(parts, shapes.sizes, new_tokens).plan()
+
+
+def _place(name: str) -> int:
+    """Where a step runs a component: what embeds tokens before the decoder, what makes logits after it."""
+    return {"embed_tokens": -1, "lm_head": 1}.get(_bare(name), 0)
+
+
+_Sizes = tuple[tuple[str, int], ...]
+_Wanted = tuple[tuple[str, int, str], ...]
+
+
+class _Part:
+    """A component in one of its steps."""
+
+    def __init__(self, name: str, step: Step, ledger: Ledger) -> None:
+        self.name = name
+        self.step = step
+        self.planner = planner = Planner.of(ledger)
+        self.results = ledger.model.graphs[0].results
+        self.is_decoder = _bare(name) in _DECODERS or (step in BOTH and _bare(name) not in _BESIDE)
+        has_sides = bool(planner.sizes_of(Roles.DECODER))
+        self.tokens = Roles.DECODER if has_sides else Roles.SEQUENCE
+        """The role of the axes that have the decoder's tokens."""
+        self.source = Roles.SEQUENCE if has_sides else Roles.ENCODER
+        """The role of those that an encoder's output has."""
+        if step is Step.ENCODE:
+            self.source = Roles.SEQUENCE if planner.sizes_of(Roles.SEQUENCE) else Roles.ENCODER
+        self.sizes: _Sizes = ()
+
+    def has(self, role: str) -> bool:
+        return bool(self.planner.sizes_of(role))
+
+    def governs(self, roles: frozenset[str]) -> bool:
+        """Whether the loop, and not the user, says how long an axis of one of these roles is in this step."""
+        own = {Roles.PAST, *_TOTALS} if self.step is Step.DECODE else {Roles.PAST}
+        if self.step is Step.DECODE:
+            own.add(self.tokens)
+        return self.step in BOTH and not own.isdisjoint(roles)
+
+    def handed_on(self, batch: _Wanted) -> int | None:
+        """How long its output is, (batch, length, features), as the file says it; None where that tells nothing."""
+        found = [result.dims for result in self.results if result.dims is not None and len(result.dims) == 3]
+        dim = found[0][1] if found else None
+        fixed = fixed_size(dim, is_nameless=False)
+        if fixed is not None or not isinstance(dim, str):
+            return fixed
+        sizes = {axis.name: axis.size for axis in self.plan(batch).axes}
+        parsed = parse_size(dim)
+        return sizes.get(dim) if parsed is None else compute_size(parsed, sizes.get)
+
+    def plan(self, wanted: _Wanted = (), value: int | None = None) -> Inputs:
+        """What it is fed.
+
+        Raises:
+            UsageError: sizes contradict each other, or an input cannot be made.
+        """
+        try:
+            return self.planner.plan(
+                self.sizes, value=value, roles=tuple(each for each in wanted if self.has(each[0]))
+            )
+        except UsageError as error:
+            raise UsageError(f"{printable(self.name)}: {error}") from error
+
+
+_TOTALS = (Roles.TOTAL, Roles.DECODER_TOTAL)
+
+
+class _Planning:
+    """The sizes of a loop, as they come to be known."""
+
+    def __init__(self, parts: Sequence[_Part], sizes: _Sizes, new_tokens: int | None) -> None:
+        self.parts = parts
+        self.prefill = next(part for part in parts if part.step is Step.PREFILL and part.is_decoder)
+        self.decode = next(part for part in parts if part.step is Step.DECODE and part.is_decoder)
+        if self.prefill.name == self.decode.name and not self.decode.has(Roles.PAST):
+            raise UsageError(
+                f"{printable(self.decode.name)}: takes no key-value cache, so that no loop runs it token by token; "
+                "leave --new-tokens out, or name the folder of all files of a loop"
+            )
+        self.has_source = self.prefill.has(self.prefill.source)
+        asked = {key: size for key, size in sizes if key in _ROLES or key == Roles.BATCH}
+        self.batch = asked.pop(Roles.BATCH, None)
+        self.new_tokens = new_tokens
+        self.is_asked = dict(asked)
+        for key, size in sizes:
+            if key not in _ROLES and key != Roles.BATCH:
+                self._give(key, size)
+        own = (Roles.DECODER,) if self.has_source else (Roles.DECODER, Roles.SEQUENCE)
+        self.prompt = self._asked(*own)
+        self.source = self._asked(Roles.ENCODER, *(key for key in _ROLES[:1] if key not in own))
+
+    def _asked(self, *keys: str) -> tuple[int, str] | None:
+        """The size that one of these roles was given, and why.
+
+        Raises:
+            UsageError: two have different ones.
+        """
+        found = [(self.is_asked[key], f"--shape {key}") for key in keys if key in self.is_asked]
+        if len({size for size, _ in found}) > 1:
+            first, second = found[:2]
+            raise UsageError(
+                f"{first[1]} {first[0]:,} contradicts {second[1]} {second[0]:,}; both are the same of this loop"
+            )
+        return found[0] if found else None
+
+    def _give(self, key: str, size: int) -> None:
+        """A size to the components that have an axis of this name, unless the loop says how long that is.
+
+        Raises:
+            UsageError: there is none.
+        """
+        problem, is_governed = None, False
+        takers = []
+        for part in self.parts:
+            try:
+                roles = part.planner.roles_of(key)
+            except UsageError as error:
+                problem = error if part is self.prefill or problem is None else problem
+                continue
+            if part.governs(roles):
+                is_governed = True
+            else:
+                takers.append(part)
+        for part in takers:
+            part.sizes = (*part.sizes, (key, size))
+        if takers:
+            return
+        if is_governed:
+            raise UsageError(
+                f"--shape {printable(key)}: the loop decides this axis; give the prompt with --shape "
+                f"{Roles.DECODER if self.has_source else Roles.SEQUENCE}=N, and what follows with --new-tokens N"
+            )
+        if problem is not None:
+            raise problem
+
+    def plan(self) -> tuple[Loop, tuple[Fed, ...]]:
+        """All sizes, and what follows of them."""
+        batch = self._wanted_batch()
+        source = self._settle_source(batch)
+        prompt = self._settle_prompt((*batch, *self._sourced(self.prefill, source)))
+        new_tokens = self._settle_tokens(prompt[0])
+        self._check_positions(prompt[0], new_tokens)
+        caches = self._caches(prompt[0], new_tokens)
+        fed = tuple(
+            Fed(part.name, part.step, tuple(self._feed(part, batch, source, prompt, caches)))
+            for part in self.parts
+        )
+        batches = {
+            size: each.name
+            for each in fed
+            if each.step in BOTH and (size := size_of(each.inputs[0].axes, Roles.BATCH)) is not None
+        }
+        if len(batches) > 1:
+            (one, name), (other, second), *_ = batches.items()
+            raise UsageError(
+                f"{printable(name)} takes {format_count(one)} sequences at a time, and {printable(second)} "
+                f"{format_count(other)}; give --shape batch=N, or name one of the files"
+            )
+        told = (None, None) if source is None else source
+        return Loop(
+            batch=next(iter(batches), 1),
+            source=told[0],
+            source_reason=told[1],
+            prompt=prompt[0],
+            prompt_reason=prompt[1],
+            new_tokens=new_tokens,
+            caches=caches,
+        ), fed
+
+    def _wanted_batch(self) -> _Wanted:
+        if self.batch is None:
+            return ()
+        if not any(part.has(Roles.BATCH) for part in self.parts):
+            raise UsageError("--shape batch: no file of this loop has such an axis; leave it out")
+        return ((Roles.BATCH, self.batch, "--shape batch"),)
+
+    def _settle_source(self, batch: _Wanted) -> tuple[int, str] | None:
+        """How much an encoder hands on: as asked, as the encoder takes it, or as the decoder would by itself."""
+        if not self.has_source:
+            if self.source is not None:
+                raise UsageError(
+                    f"{self.source[1]}: no decoder of this loop reads what an encoder makes; leave it out"
+                )
+            return None
+        encoder = next((part for part in self.parts if part.step is Step.ENCODE), None)
+        if encoder is not None and encoder.has(encoder.source):
+            wanted = () if self.source is None else ((encoder.source, *self.source),)
+            size = size_of(encoder.plan((*batch, *wanted)).axes, encoder.source)
+            return size or 0, "as the encoder's" if self.source is None else self.source[1]
+        made = None if encoder is None else encoder.handed_on(batch)
+        if encoder is not None and made is not None and self.source is not None and made != self.source[0]:
+            raise UsageError(
+                f"{self.source[1]} {self.source[0]:,}: {printable(encoder.name)} hands on {format_count(made)}; leave "
+                "it out, or give the encoder other inputs"
+            )
+        if self.source is not None:
+            return self.source
+        if made is not None:
+            return made, "output of the encoder"
+        size = size_of(self.prefill.plan(batch).axes, self.prefill.source)
+        return size or 0, f"default of {Roles.ENCODER}"
+
+    def _sourced(self, part: _Part, source: tuple[int, str] | None) -> _Wanted:
+        """The source's size, for what has it: a decoder, and an encoder of tokens."""
+        is_asked = part.step is Step.ENCODE and self.source is not None
+        return () if source is None or not (part.step in BOTH or is_asked) else ((part.source, *source),)
+
+    def _settle_prompt(self, wanted: _Wanted) -> tuple[int, str]:
+        """How many tokens the decoder begins with: as asked, as the file has it; behind an encoder one; or a default.
+
+        There are no more by default than leave room for new ones in a table of positions.
+        """
+        part = self.prefill
+        if self.prompt is not None:
+            return self.prompt
+        found = next((axis for axis in part.plan(wanted).axes if axis.role == part.tokens), None)
+        if found is None:
+            return 1, "default of the prompt"
+        if not found.reason.startswith(_USUAL):
+            return found.size, found.reason
+        if self.has_source:
+            return 1, "default of a decoder behind an encoder"
+        limit = self._positions()
+        if limit is None:
+            return found.size, found.reason
+        room = limit // 2 if self.new_tokens is None else limit - self.new_tokens + 1
+        return min(found.size, max(room, 1)), "default of the prompt"
+
+    def _positions(self) -> int | None:
+        found = (part.planner.positions for part in (self.prefill, self.decode))
+        return min((limit for limit in found if limit is not None), default=None)
+
+    def _settle_tokens(self, prompt: int) -> int:
+        if self.new_tokens is not None:
+            return self.new_tokens
+        limit = self._positions()
+        return _TOKENS if limit is None else max(1, min(_TOKENS, limit - prompt + 1))
+
+    def _check_positions(self, prompt: int, new_tokens: int) -> None:
+        """Refuse what no such loop can generate: the last token has been made of all before it.
+
+        Raises:
+            UsageError: a file's table of positions is shorter.
+        """
+        limit, needed = self._positions(), prompt + new_tokens - 1
+        if limit is not None and needed > limit:
+            role = Roles.DECODER if self.has_source else Roles.SEQUENCE
+            raise UsageError(
+                f"a prompt of {format_many(prompt, 'token')} and {format_count(new_tokens)} new take "
+                f"{format_many(needed, 'position')}, and the model's table has {format_count(limit)}; give fewer with "
+                f"--shape {role}=N or --new-tokens N"
+            )
+
+    def _caches(self, prompt: int, new_tokens: int) -> tuple[int, ...]:
+        """Tokens in the cache at the second new token and at the last.
+
+        Raises:
+            UsageError: the file fixes several sizes.
+        """
+        sizes = self.decode.planner.sizes_of(Roles.PAST)
+        fixed = sorted(size for size in sizes if size is not None)
+        if len(sizes) > 1 and fixed:
+            raise UsageError(
+                f"{printable(self.decode.name)}: the file fixes some of its caches to "
+                f"{', '.join(map(format_count, fixed))} tokens and not all; name this file, and give --past N"
+            )
+        if not sizes or fixed:
+            return tuple(fixed)
+        return tuple(dict.fromkeys((prompt, max(prompt, prompt + new_tokens - 2))))
+
+    def _feed(
+        self,
+        part: _Part,
+        batch: _Wanted,
+        source: tuple[int, str] | None,
+        prompt: tuple[int, str],
+        caches: tuple[int, ...],
+    ) -> Iterator[Inputs]:
+        wanted = (*batch, *self._sourced(part, source))
+        sizes = part.planner.sizes_of(Roles.PAST)
+        if part.step is Step.PREFILL:
+            empty = ((Roles.PAST, 0, "an empty cache"),) if None in sizes else ()
+            yield part.plan((*wanted, (part.tokens, *prompt), *empty))
+        elif part.step is Step.DECODE:
+            wanted = (*wanted, (part.tokens, 1, "one token"))
+            if None not in sizes:
+                yield part.plan(wanted)
+                return
+            for cache in caches:
+                value = cache if len(caches) > 1 else None
+                yield part.plan((*wanted, (Roles.PAST, cache, "the cache")), value)
+        else:
+            yield part.plan(wanted)
+
+
+def size_of(axes: Sequence[Axis], role: str) -> int | None:
+    """The size of the first axis of a role; None where none has it."""
+    return next((axis.size for axis in axes if axis.role == role), None)
