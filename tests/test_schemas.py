@@ -242,7 +242,7 @@ def written_tables(page: str) -> dict[str, list[tuple[str, str, str]]]:
 def tables_of(name: str) -> list[tuple[str, dict[str, Any]]]:
     """The parts of a schema that have a table of keys, by its heading."""
     schema = load_schema(name)
-    rows = ((row, part) for row, part in schema["$defs"].items() if row != "dtype")
+    rows = ((row, part) for row, part in schema["$defs"].items() if row not in ("argument", "dtype"))
     return [("" if name == "manifest" else name, schema), *rows]
 
 
