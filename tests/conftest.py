@@ -15,6 +15,7 @@ import documents
 import kept
 import pytest
 from exports import Exports
+from forked import Forking
 
 TESTS = Path(__file__).parent
 
@@ -248,6 +249,21 @@ def honest() -> Path:
     """Where the honest files of the tamper and the rewrite suite are made, or `$ONNXLEDGER_SUITES`."""
     named = os.environ.get("ONNXLEDGER_SUITES")
     return Path(named).resolve() if named else kept.home("tools.suite.bases", "tools.matrix.transforms")
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    """What copies processes; it starts when it is first asked to."""
+    forking = Forking()
+    yield forking
+    forking.end()
+
+
+@pytest.fixture
+def forked_children(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that answer questions have their imports done; elsewhere than on Linux they are what they are."""
+    if sys.platform.startswith("linux"):
+        monkeypatch.setattr("analyzer.process.child.subprocess", forking)
 
 
 @pytest.fixture
