@@ -15,6 +15,7 @@ import documents
 import kept
 import pytest
 from exports import Exports
+from forked import Forking
 
 TESTS = Path(__file__).parent
 
@@ -29,8 +30,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Whoever runs the tests: a test that asks for annotations says so itself.
 os.environ.pop("GITHUB_ACTIONS", None)
 
-# Files that share costly session fixtures, or the clean process that `tools.matrix.isolated` copies: each set runs in
-# one process, whatever number of processes there are. So does a file whose tests share a fixture.
+# Files that share costly session fixtures, the clean process that `tools.matrix.isolated` copies, or the modules of a
+# hundred models: each set runs in one process, whatever number of processes there are. So does a file whose tests share
+# a fixture.
 collect_ignore = ["conftest.py"]  # as a module with doctests: tests/browser has one of the same name
 
 TOGETHER = {
@@ -47,6 +49,8 @@ TOGETHER = {
     "test_matrix.py": "suites",
     "test_matrix_wide.py": "suites",
     "test_subgraphs.py": "suites",
+    "test_families.py": "modules",
+    "test_published.py": "modules",
 }
 
 # Tests that look at exports of one model go to one process, so that none waits for what the other makes.
@@ -137,6 +141,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(
+        config, "workerinput"
+    ):  # what takes long comes first, so that no process ends long after the others
+        items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW_LANES)))
     if config.getoption("--update-golden"):
         others = [
             item
@@ -147,12 +155,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=others)
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them.
 
     Nor is what a library or PyTorch's tracing holds, which is most of what there is: to walk it as often as Python does
     by itself takes a fifth of an export.
     """
+    if "torch" in sys.modules and any(item.get_closest_marker("export") for item in session.items):
+        from tools.matrix.registries import remember_registries
+
+        remember_registries()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*FEW_COLLECTIONS)
@@ -248,6 +260,21 @@ def honest() -> Path:
     """Where the honest files of the tamper and the rewrite suite are made, or `$ONNXLEDGER_SUITES`."""
     named = os.environ.get("ONNXLEDGER_SUITES")
     return Path(named).resolve() if named else kept.home("tools.suite.bases", "tools.matrix.transforms")
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    """What copies processes; it starts when it is first asked to."""
+    forking = Forking()
+    yield forking
+    forking.end()
+
+
+@pytest.fixture
+def forked_children(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that answer questions have their imports done; elsewhere than on Linux they are what they are."""
+    if sys.platform.startswith("linux"):
+        monkeypatch.setattr("analyzer.process.child.subprocess", forking)
 
 
 @pytest.fixture

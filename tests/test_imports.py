@@ -64,6 +64,31 @@ def test_a_model_is_read_with_onnx_s_messages_and_without_the_rest_of_onnx(
     assert are_same
 
 
+PLANS = """
+import json, sys
+from pathlib import Path
+from analyzer.read.described import Optimizing
+from analyzer.timing.running import planned
+described = planned._describe(Optimizing("model.onnx", str(Path.cwd()), "ORT_ENABLE_ALL"))
+print(json.dumps([sorted(described.values), sorted(sys.modules)]))
+"""
+
+
+@pytest.mark.child
+@pytest.mark.time
+def test_the_graph_that_onnxruntime_would_run_is_read_without_pytorch(tmp_path: Path) -> None:
+    save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Mul(x, w) }", {"w": noise(2, seed=0)}))
+
+    done = subprocess.run(
+        [sys.executable, "-c", PLANS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    values, loaded = json.loads(done.stdout)
+    assert {"x", "y"} <= set(values)
+    assert "onnxruntime" in loaded
+    assert "torch" not in loaded
+
+
 @pytest.mark.child
 def test_python_dash_m_analyzer_is_the_command() -> None:
     done = subprocess.run(

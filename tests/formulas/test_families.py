@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections import Counter, defaultdict
 from typing import Any
@@ -108,6 +109,21 @@ def test_every_class_of_the_family_has_its_closed_form(key: str) -> None:
         assert classes <= set(family.classes), classes - set(family.classes)
 
 
+@functools.cache
+def auto_mappings() -> dict[str, Any]:
+    """What each automatic class gives for a config; to list the names of transformers takes half a second."""
+    import transformers
+
+    found = {
+        name: getattr(transformers, name, None) for name in dir(transformers) if name.startswith("AutoModel")
+    }
+    return {
+        name: mapping
+        for name, each in found.items()
+        if (mapping := getattr(each, "_model_mapping", None)) is not None
+    }
+
+
 @pytest.mark.export
 @pytest.mark.parametrize("key", family_names())
 def test_auto_classes_give_the_class_that_transformers_gives(key: str) -> None:
@@ -116,13 +132,8 @@ def test_auto_classes_give_the_class_that_transformers_gives(key: str) -> None:
     family = load_family(key)
     for model_type in family.model_types:
         config = type(transformers.AutoConfig.for_model(model_type))
-        for name in dir(transformers):
-            mapping = (
-                getattr(getattr(transformers, name, None), "_model_mapping", None)
-                if name.startswith("AutoModel")
-                else None
-            )
-            if mapping is None or config not in mapping:
+        for name, mapping in auto_mappings().items():
+            if config not in mapping:
                 continue
             found = mapping[config]
             found = found[0] if isinstance(found, tuple) else found

@@ -12,7 +12,7 @@ from models import save, text_model
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
-pytestmark = pytest.mark.time
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
 
 TEXT = """
 <ir_version: 8, opset_import: ["": OPSET]>

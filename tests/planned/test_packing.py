@@ -15,7 +15,7 @@ from onnx import helper, numpy_helper
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
-pytestmark = pytest.mark.time
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
 
 MS = "com.microsoft"
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]

@@ -20,7 +20,7 @@ from analyzer.schemas import load_schema
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.time, pytest.mark.export]
+pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
 CONFIG = {
     "architectures": ["BertModel"],

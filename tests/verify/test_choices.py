@@ -20,6 +20,7 @@ from samples import sampled
 from analyzer.verify.choices import keeps_order
 
 ort = pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.usefixtures("forked_children")
 
 FACTORY = """
 import torch

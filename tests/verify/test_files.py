@@ -16,7 +16,7 @@ from models import noise, save, text_model, with_scopes
 
 from analyzer.schemas import load_schema
 
-pytestmark = pytest.mark.time
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
 
 BLOCK = """
     <ir_version: 10, opset_import: ["" : 20]>

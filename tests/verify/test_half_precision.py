@@ -16,7 +16,7 @@ from analyzer.model.dtypes import is_one_in_half, round_to_half
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.time, pytest.mark.export]
+pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
 BLOCKS = """
 import torch

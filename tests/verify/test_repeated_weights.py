@@ -10,7 +10,7 @@ import pytest
 from commands import run_here
 
 pytest.importorskip("torch")
-pytestmark = [pytest.mark.time, pytest.mark.export]
+pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
 FACTORY = """
 import torch

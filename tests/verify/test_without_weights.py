@@ -14,7 +14,7 @@ from exports import Exports
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.time, pytest.mark.export]
+pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
 DINO = {
     "architectures": ["Dinov2ForImageClassification"],

@@ -13,7 +13,7 @@ from commands import run_here
 torch = pytest.importorskip("torch")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("transformers")
-pytestmark = [pytest.mark.time, pytest.mark.export]
+pytestmark = [pytest.mark.time, pytest.mark.export, pytest.mark.usefixtures("forked_children")]
 
 MESSAGES = '''
 import torch

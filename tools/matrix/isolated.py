@@ -39,6 +39,7 @@ PRELOADED = [
     "analyzer.account.audit",
     "analyzer.reconciliation",
     "analyzer.recover",
+    "tools.matrix.warmed",
 ]
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)

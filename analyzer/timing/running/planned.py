@@ -6,6 +6,8 @@ and the nodes by the numbers that their order follows from.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -50,9 +52,19 @@ def _describe(asked: Optimizing) -> Described:
     _save(asked, own)
     content = own.read_bytes()
     own.unlink()
-    from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.InferenceSession import InferenceSession
+    session = _class("InferenceSession").GetRootAsInferenceSession(bytearray(content), 0)
+    return _read(session.Model().Graph())
 
-    return _read(InferenceSession.GetRootAsInferenceSession(bytearray(content), 0).Model().Graph())
+
+@functools.cache
+def _class(name: str) -> Any:
+    """A class of onnxruntime's format. Its own package `onnxruntime.tools` imports PyTorch, where there is one."""
+    import onnxruntime
+
+    place = str(Path(onnxruntime.__file__).parent / "tools" / "ort_format_model")
+    if place not in sys.path:
+        sys.path.append(place)  # as that package does
+    return getattr(importlib.import_module(f"ort_flatbuffers_py.fbs.{name}"), name)
 
 
 def _save(asked: Optimizing, path: Path) -> None:
@@ -121,15 +133,11 @@ def _node(node: Any) -> DescribedNode:
 
 
 def _value(typed: Any) -> DescribedValue:
-    from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs.TensorTypeAndShape import (
-        TensorTypeAndShape,
-    )
-
     if typed is None:
         return DescribedValue(0, None)
     if typed.ValueType() != _TENSOR:
         return DescribedValue(0, None, is_tensor=False)
-    tensor = TensorTypeAndShape()
+    tensor = _class("TensorTypeAndShape")()
     tensor.Init(typed.Value().Bytes, typed.Value().Pos)
     shape = tensor.Shape()
     dims = None if shape is None else tuple(_dim(each) for each in _each(shape.DimLength(), shape.Dim))
