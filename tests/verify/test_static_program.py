@@ -189,7 +189,16 @@ def trigger_on_ids(model: onnx.ModelProto) -> str:
     most = helper.make_node("ReduceMax", ["t1"], ["t2"], keepdims=0)
     truth = helper.make_node("Cast", ["t2"], ["t3"], to=TensorProto.BOOL)
     doubled = helper.make_node("Add", [name, name], ["t4"])
-    put_behind(model, name, asked, summed, most, truth, doubled, helper.make_node("Where", ["t3", "t4", name], ["t5"]))
+    put_behind(
+        model,
+        name,
+        asked,
+        summed,
+        most,
+        truth,
+        doubled,
+        helper.make_node("Where", ["t3", "t4", name], ["t5"]),
+    )
     doubled.input[:] = [name, name]
     return "t5"
 
@@ -197,7 +206,12 @@ def trigger_on_ids(model: onnx.ModelProto) -> str:
 def guard_with_a_number(model: onnx.ModelProto) -> str:
     name = first_of(model, "Softmax").output[0]
     asked = helper.make_node("IsNaN", [name], ["t0"])
-    put_behind(model, name, asked, helper.make_node("Where", ["t0", store(model, "one", np.float32(1)), name], ["t1"]))
+    put_behind(
+        model,
+        name,
+        asked,
+        helper.make_node("Where", ["t0", store(model, "one", np.float32(1)), name], ["t1"]),
+    )
     asked.input[0] = name
     return "t1"
 

@@ -241,4 +241,4 @@ class _Account:
         given = [name for name, value in self.states[0].drawing.program.inputs.items() if is_known(value)]
         if given:
             yield f"other numbers of {', '.join(given)} than those of the export's example"
-        yield "rounding, and numbers beyond what a type holds"
+        yield "rounding, numbers beyond what a type holds, and rows of attention that a mask leaves nothing of"

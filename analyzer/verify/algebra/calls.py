@@ -852,7 +852,7 @@ def running_sum(a: Algebra, value: Value, axis: int) -> Value:
     axis = _axis(value, axis)
     if is_known(value):
         array = np.asarray(value)
-        return np.cumsum(array, axis=axis, dtype=np.int64 if array.dtype.kind in "bu" else None)
+        return np.cumsum(array, axis=axis, dtype=np.int64 if array.dtype.kind in ("b", "u") else None)
     size = shape_of(value)[axis]
     triangle = np.tri(size, dtype=np.int64).T
     order = [at for at in range(len(shape_of(value))) if at != axis] + [axis]

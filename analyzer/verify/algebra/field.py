@@ -100,10 +100,15 @@ _SINGLE = 1.2e-7
 _HALF = 5e-4
 """The same of one in half precision."""
 _HEAD = 256
-_MASKED = -1e30
-"""What is below masks: the least number, or none at all."""
+LARGE = 1e30
+"""Masks are below minus this, or minus infinity: added to a score, both leave nothing of it."""
 _ENDLESS = int(draw((1,), "infinity")[0])
-_UNDEFINED = int(draw((1,), "not a number")[0])
+LARGEST = int(draw((1,), "the largest number")[0])
+"""Stands for a number of that size where it is a factor, and no mask."""
+
+
+UNDEFINED = int(draw((1,), "not a number")[0])
+"""Stands for what is no number."""
 
 
 def _of_fraction(value: Fraction) -> int:
@@ -142,11 +147,9 @@ def element_of(value: float) -> int:
     True
     """
     if math.isnan(value):
-        return _UNDEFINED
-    if value <= _MASKED:
-        return PRIME - _ENDLESS
-    if value >= -_MASKED:
-        return _ENDLESS
+        return UNDEFINED
+    if abs(value) >= LARGE:
+        return _ENDLESS if value > 0 else PRIME - _ENDLESS
     if value == 0:
         return 0
     if value < 0:
@@ -246,6 +249,6 @@ def _half_root(value: float) -> int | None:
 
 
 def _exact(value: float) -> int:
-    if not math.isfinite(value) or abs(value) >= -_MASKED:
+    if not math.isfinite(value) or abs(value) >= LARGE:
         return element_of(value)
     return _of_fraction(Fraction(value))

@@ -16,7 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.verify.algebra.field import (
+    LARGE,
+    LARGEST,
     PRIME,
+    UNDEFINED,
     Elements,
     Numbers,
     draw,
@@ -322,8 +325,20 @@ class Algebra:
                     axis = next((at for at, size in enumerate(padded) if size != 1), 0)
                     if padded[axis] in (1, weight.shape[axis]):
                         return self.scale(weight, self.dense(by).elements.reshape(-1), axis)
-        a, b = self._both(one, other)
+        a, b = (self._factor(one), self._factor(other))
+        self._bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
         return Field(a * b % _P, _kind(one, other))
+
+    def _factor(self, value: Value) -> Elements:
+        """The elements; of infinity that of no number, which it makes of 0, and of the largest that of themselves."""
+        elements = self.dense(value).elements
+        if isinstance(value, (Field, Factored)) or value.dtype.kind != "f":
+            return elements
+        large = np.abs(value) >= LARGE
+        if not large.any():
+            return elements
+        signed = np.where(value > 0, np.uint64(LARGEST), np.uint64(PRIME - LARGEST))
+        return np.where(np.isinf(value), np.uint64(UNDEFINED), np.where(large, signed, elements))
 
     def invert(self, value: Value) -> Value:
         """1 / value."""
@@ -461,9 +476,11 @@ class Algebra:
         guarded = condition.guarded if isinstance(condition, Field) else None
         if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
             return other
-        yes = self.dense(condition)
-        no = self.subtract(Field(np.ones((), np.uint64), "truth"), yes)
-        return self.add(self.multiply(yes, one), self.multiply(no, other))
+        yes = self.dense(condition).elements
+        no = (np.uint64(1) + negative(yes)) % _P
+        a, b = self._both(one, other)
+        self._bound(math.prod(np.broadcast_shapes(yes.shape, a.shape, b.shape)))
+        return Field((yes * a + no * b) % _P, _kind(one, other))
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
         """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
