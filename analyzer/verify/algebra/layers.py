@@ -134,7 +134,10 @@ def attention(
         if (is_known(mask) and np.asarray(mask).dtype.kind == "b") or getattr(mask, "kind", "") == "truth":
             mask = a.where(mask, number(0), number(-np.inf))
         scores = a.add(scores, mask)
-    return a.matmul(softmax(a, scores, len(shape_of(scores)) - 1), value)
+    shares = softmax(a, scores, len(shape_of(scores)) - 1)
+    if is_known(shares):  # PyTorch's attention gives nothing where a mask leaves nothing (`_safe_softmax`)
+        shares = np.nan_to_num(np.asarray(shares))
+    return a.matmul(shares, value)
 
 
 # windows

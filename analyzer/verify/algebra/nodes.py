@@ -556,6 +556,8 @@ _reduction("ReduceProd", lambda o, v, axes, keeps: calls.OPERATORS["prod"](o.a, 
 
 @_plain("ArgMax", "ArgMin")
 def _arg(o: Operation) -> Any:
+    if o.integer("select_last_index", 0):
+        raise UnknownError(f"{o.node.op_type} of the last of equals")
     name = o.node.op_type.lower()
     return calls.OPERATORS[name](o.a, o.at(0), o.integer("axis", 0), bool(o.integer("keepdims", 1)))
 

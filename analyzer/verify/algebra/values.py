@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -120,9 +120,6 @@ class Algebra:
     """Whether numbers that are met are to be known: of PyTorch's side, which is read first."""
     tolerance: float = 1.2e-7
     """What is taken for rounding of a stored number."""
-    met: Callable[[Value], None] | None = None
-    """Told of every value that is computed."""
-    _whole: dict[int, Field] = field(default_factory=dict)
 
     # from one form to another
 
@@ -627,6 +624,10 @@ _REAL: Mapping[str, Callable[..., Any]] = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.maximum(x, 0),
     "log1p": np.log1p,
+    "softplus": lambda x: np.logaddexp(0, x),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "leaky relu": lambda x, slope: np.where(x >= 0, x, x * slope),
+    "remainder": np.remainder,
     "atan": np.arctan,
     "isnan": np.isnan,
     "isinf": np.isinf,

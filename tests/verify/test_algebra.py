@@ -1,0 +1,338 @@
+"""The algebra: its field is one, forms of one computation are one, and with known numbers it computes what they do."""
+
+from __future__ import annotations
+
+import math
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+from analyzer.model import Node
+from analyzer.verify.algebra import layers
+from analyzer.verify.algebra.calls import call
+from analyzer.verify.algebra.field import PRIME, Numbers, draw, element_of, inverse, product
+from analyzer.verify.algebra.nodes import Operation, operate
+from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, drawn, number
+
+
+@pytest.fixture
+def a() -> Algebra:
+    return Algebra(0, Numbers())
+
+
+def elements(a: Algebra, value: Value) -> Any:
+    return a.dense(value).elements
+
+
+def same(a: Algebra, one: Value, other: Value) -> bool:
+    return a.same(a.dense(one), a.dense(other))
+
+
+# the field
+
+
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 9))
+def test_a_product_of_matrices_is_exact(inner: int, outer: int, seed: int) -> None:
+    one, two = draw((outer, inner), "one", seed), draw((inner, 2), "two", seed)
+
+    expected = (one.astype(object) @ two.astype(object)) % PRIME
+
+    assert np.array_equal(product(one, two), expected.astype(np.uint64))
+
+
+def test_what_is_divided_by_comes_back() -> None:
+    values = draw((64,), "values")
+
+    assert (values * inverse(values) % np.uint64(PRIME) == 1).all()
+
+
+@pytest.mark.parametrize("size", [8, 16, 32, 64, 80, 96, 128])
+def test_scales_of_attention_are_the_roots_that_they_are(size: int) -> None:
+    whole = element_of(1 / size)
+    scale = element_of(float(np.float32(1 / math.sqrt(size))))
+    root = element_of(float(np.float32(size**-0.25)))
+
+    assert scale * scale % PRIME == whole
+    assert root * root % PRIME == scale
+
+
+@given(st.floats(0.001953125, 1000, width=32), st.floats(0.001953125, 1000, width=32))
+def test_numbers_that_are_further_apart_than_rounding_have_other_elements(one: float, other: float) -> None:
+    if abs(one - other) > 1e-6 * max(one, other):
+        assert element_of(one) != element_of(other)
+
+
+def test_a_number_of_the_file_is_the_nearest_of_the_programs() -> None:
+    numbers = Numbers()
+    (known,) = numbers.of(np.array([0.123456789]), is_new=True)
+
+    (near,) = numbers.of(np.array([0.123456789 * (1 + 1e-7)]), is_new=False)
+    (far,) = numbers.of(np.array([0.123456789 * (1 + 1e-5)]), is_new=False)
+
+    assert near == known != far
+
+
+# forms of one computation
+
+
+def test_a_large_weight_multiplies_as_if_it_were_written_out(a: Algebra) -> None:
+    weight = drawn("w", (96, 64), 0)
+    given = Field(draw((3, 5, 64), "x"))
+    assert isinstance(weight, Factored)
+
+    found = a.matmul(given, a.permute(weight, (1, 0)))
+    expected = product(given.elements, a.dense(weight).elements.T.copy())
+
+    assert np.array_equal(elements(a, found), expected)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_large_kernel_convolves_as_if_it_were_written_out(a: Algebra, groups: int) -> None:
+    kernel = drawn("k", (16, 12 // groups, 3, 4), 0)
+    given = Field(draw((2, 12, 9, 10), "x"))
+    how: Any = (None, [2, 1], [(1, 1), (0, 2)], [1, 2], groups)
+    assert isinstance(kernel, Factored)
+
+    assert same(a, layers.convolve(a, given, kernel, *how), layers.convolve(a, given, a.dense(kernel), *how))
+
+
+def test_a_norm_is_the_same_by_the_mean_of_squares(a: Algebra) -> None:
+    given, gain, bias = Field(draw((4, 8), "x")), Field(draw((8,), "g")), Field(draw((8,), "b"))
+    mean = a.mean(given, (1,), keeps=True)
+    variance = a.subtract(a.mean(a.multiply(given, given), (1,), keeps=True), a.multiply(mean, mean))
+    root = a.function("sqrt", a.add(variance, number(1e-5)))
+    decomposed = a.add(a.divide(a.multiply(a.subtract(given, mean), gain), root), bias)
+
+    assert same(a, layers.layer_norm(a, given, (1,), gain, bias, 1e-5), decomposed)
+    assert not same(a, layers.layer_norm(a, given, (1,), gain, bias, 1e-6), decomposed)
+
+
+def test_a_scale_may_stand_on_queries_on_scores_or_on_both(a: Algebra) -> None:
+    query, key = Field(draw((2, 3, 5, 16), "q")), Field(draw((2, 3, 5, 16), "k"))
+    turned = a.permute(key, (0, 1, 3, 2))
+    root = number(16**-0.25)
+    both = a.matmul(a.multiply(query, root), a.multiply(turned, root))
+
+    assert same(a, both, a.multiply(a.matmul(query, turned), number(0.25)))
+    assert same(a, both, a.matmul(a.multiply(query, number(0.25)), turned))
+    assert not same(a, both, a.matmul(query, turned))
+
+
+def test_functions_that_are_not_one_are_told_apart(a: Algebra) -> None:
+    given = Field(draw((8,), "x"))
+    bent = [a.function(name, given) for name in ("relu", "tanh", "exp", "erf", "sigmoid")]
+    bent += [layers.gelu(a, given, how) for how in ("none", "tanh")]
+
+    assert all(not same(a, one, two) for at, one in enumerate(bent) for two in bent[:at])
+
+
+def test_a_factor_of_infinity_is_no_mask(a: Algebra) -> None:
+    given = Field(draw((4,), "x"))
+    least, none = np.asarray(np.finfo(np.float32).min), np.asarray(-np.inf, np.float32)
+
+    assert same(a, a.add(given, least), a.add(given, none))
+    assert not same(a, a.multiply(given, least), a.multiply(given, none))
+
+
+# with known numbers
+
+X = np.linspace(-2, 2, 48, dtype=np.float32).reshape(2, 4, 6)
+Y = np.cos(X).astype(np.float32)
+W = np.sin(np.arange(30, dtype=np.float32)).reshape(5, 6)
+IMAGE = np.sin(np.arange(2 * 4 * 7 * 8, dtype=np.float32)).reshape(2, 4, 7, 8)
+KERNEL = np.cos(np.arange(6 * 4 * 9, dtype=np.float32)).reshape(6, 4, 3, 3)
+CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    *(
+        (name, [X], {})
+        for name in ("exp", "tanh", "relu", "sigmoid", "erf", "silu", "neg", "sin", "softplus")
+    ),
+    *((name, [np.abs(X) + 1], {}) for name in ("log", "sqrt", "rsqrt", "reciprocal", "log1p")),
+    *((name, [X, Y], {}) for name in ("add", "sub", "mul", "maximum", "minimum", "le", "where")[:-1]),
+    ("div", [X, Y], {}),
+    ("rsub", [X, 2.0], {}),
+    ("pow", [X, 3], {}),
+    ("add", [X, Y], {"alpha": 0.5}),
+    ("gelu", [X], {}),
+    ("gelu", [X], {"approximate": "tanh"}),
+    ("hardswish", [X * 3], {}),
+    ("leaky_relu", [X, 0.2], {}),
+    ("clamp", [X, -0.5, 1.0], {}),
+    ("softmax", [X, -1], {}),
+    ("log_softmax", [X, 1], {}),
+    ("mean", [X, [1], True], {}),
+    ("sum", [X, [0, 2], False], {}),
+    ("var", [X, [2]], {"correction": 1, "keepdim": True}),
+    ("amax", [X, [1], False], {}),
+    ("cumsum", [X, 1], {}),
+    ("linear", [X, W, np.arange(5, dtype=np.float32)], {}),
+    ("matmul", [X, W.T.copy()], {}),
+    ("addmm", [W[:, 0], X[0], W.T.copy()], {"alpha": 0.5}),
+    ("layer_norm", [X, [6], W[0], W[1], 1e-3], {}),
+    ("rms_norm", [X, [6], W[0], 1e-3], {}),
+    ("group_norm", [IMAGE, 2, W[0, :4], W[1, :4], 1e-3], {}),
+    ("batch_norm", [IMAGE, W[0, :4], W[1, :4], W[2, :4], np.abs(W[3, :4]), False, 0.1, 1e-3, False], {}),
+    ("conv2d", [IMAGE, KERNEL, W[0], [2, 1], [1, 0], [1, 2], 1], {}),
+    ("conv2d", [IMAGE, KERNEL[:, :2], None, [1, 1], [1, 1], [1, 1], 2], {}),
+    ("conv_transpose2d", [IMAGE, KERNEL[:4], None, [2, 2], [1, 1], [1, 1]], {}),
+    ("max_pool2d", [IMAGE, [3, 3], [2, 2], [1, 1]], {}),
+    ("avg_pool2d", [IMAGE, [3, 2], [2, 2], [1, 1], False, False], {}),
+    ("adaptive_avg_pool2d", [IMAGE, [3, 2]], {}),
+    ("upsample_nearest2d", [IMAGE, [14, 12]], {}),
+    ("pad", [X, [1, 2, 0, 1]], {"value": 3.0}),
+    ("pad", [X, [-1, 2]], {}),
+    ("tril", [X], {}),
+    ("triu", [X, 1], {}),
+    ("transpose", [X, 0, 2], {}),
+    ("permute", [X, [2, 0, 1]], {}),
+    ("repeat_interleave", [X, 2, 1], {}),
+    ("roll", [X, [2], [1]], {}),
+    ("flip", [X, [0, 2]], {}),
+    ("slice", [X, 2, 1, -1, 2], {}),
+    ("select", [X, 1, -2], {}),
+    ("select_scatter", [X, X[:, 0], 1, 2], {}),
+    ("unsqueeze", [X, -1], {}),
+    ("index_select", [X, 1, np.array([2, 0])], {}),
+    ("embedding", [W, np.array([[1, 4], [0, 0]])], {}),
+    ("gather", [X, 2, np.array([[[0, 5, 1]] * 4] * 2)], {}),
+    ("argmax", [Y, 1, True], {}),
+    ("linalg_vector_norm", [X, 2, [1], True], {}),
+    ("glu", [X, 2], {}),
+    ("masked_fill", [X, X > 0, 7.0], {}),
+    ("floor_divide", [X, 0.3], {}),
+    ("remainder", [X, 0.7], {}),
+    ("scaled_dot_product_attention", [X[:, None], Y[:, None], X[:, None]], {"is_causal": True}),
+    (
+        "scaled_dot_product_attention",
+        [X[:, None], Y[:, None], X[:, None], Y[:, None, :, :4] > 0],
+        {"scale": 0.3},
+    ),
+    ("_weight_norm", [KERNEL, np.ones((6, 1, 1, 1), np.float32), 0], {}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.export
+@pytest.mark.skipif(not find_spec("torch"), reason="torch")
+@pytest.mark.parametrize(
+    ("operator", "args", "kwargs"), CALLS, ids=[f"{at}-{each[0]}" for at, each in enumerate(CALLS)]
+)
+def test_with_known_numbers_a_call_gives_what_pytorch_gives(
+    a: Algebra, operator: str, args: list[Any], kwargs: dict[str, Any]
+) -> None:
+    import torch
+
+    given = [torch.from_numpy(np.array(each)) if isinstance(each, np.ndarray) else each for each in args]
+    expected = getattr(torch.ops.aten, operator)(*given, **kwargs)
+
+    found = call(a, operator, args, kwargs)
+
+    np.testing.assert_allclose(np.asarray(found), expected.numpy(), rtol=2e-5, atol=2e-5)
+
+
+NODES: list[tuple[str, list[Any], dict[str, Any]]] = [
+    *(
+        (name, [X], {})
+        for name in ("Exp", "Tanh", "Relu", "Sigmoid", "Erf", "Neg", "Abs", "Softplus", "HardSwish")
+    ),
+    *((name, [X, Y], {}) for name in ("Add", "Sub", "Mul", "Div", "Max", "Min", "Less", "GreaterOrEqual")),
+    ("Pow", [X, np.float32(2)], {}),
+    ("Gelu", [X], {"approximate": "tanh"}),
+    ("LeakyRelu", [X], {"alpha": 0.3}),
+    ("HardSigmoid", [X], {"alpha": 0.3, "beta": 0.4}),
+    ("Clip", [X, np.float32(-1), np.float32(0.5)], {}),
+    ("Softmax", [X], {"axis": 1}),
+    ("Mod", [np.array([-5, 5, 7]), np.array([3, -3, 4])], {}),
+    ("Mod", [X, Y], {"fmod": 1}),
+    ("Div", [np.array([-7, 7, -7]), np.array([2, -2, -2])], {}),
+    ("Reshape", [X, np.array([0, -1])], {}),
+    ("Transpose", [X], {"perm": [2, 0, 1]}),
+    ("Slice", [X, np.array([-1, 0]), np.array([-100, 9]), np.array([2, 1]), np.array([-2, 2])], {}),
+    ("Gather", [X, np.array([[0, -1], [2, 1]])], {"axis": 1}),
+    ("GatherElements", [X, np.array([[[0, -1]] * 4] * 2)], {"axis": 2}),
+    ("GatherND", [X, np.array([[0, 1], [1, 3]])], {}),
+    ("GatherND", [X, np.array([[1], [0]])], {"batch_dims": 1}),
+    ("Split", [X, np.array([1, 3])], {"axis": 1}),
+    ("Pad", [X, np.array([0, 1, 0, 0, 0, 2]), np.float32(3)], {}),
+    ("Pad", [X, np.array([0, 1, 0, 0, 0, 2])], {"mode": "reflect"}),
+    ("Tile", [X, np.array([1, 2, 2])], {}),
+    ("Expand", [X[:, :1], np.array([3, 1, 1, 1])], {}),
+    ("Trilu", [X, np.array(1)], {"upper": 0}),
+    ("CumSum", [X, np.array(1)], {}),
+    ("OneHot", [np.array([1, -1, 0]), np.array(4), np.array([0.5, 2.0])], {"axis": 0}),
+    ("ReduceMean", [X, np.array([1])], {"keepdims": 0}),
+    ("ReduceL2", [X, np.array([-1])], {}),
+    ("ReduceSum", [X], {"noop_with_empty_axes": 1}),
+    ("ReduceMax", [X, np.array([0, 2])], {}),
+    ("ArgMax", [Y], {"axis": 1, "keepdims": 0}),
+    ("ArgMax", [np.ones((2, 3), np.float32)], {"axis": 1, "select_last_index": 1}),
+    ("TopK", [X, np.array([2])], {"axis": 1, "largest": 0}),
+    ("Gemm", [X[0], W, W[:4, 0:5]], {"transB": 1, "alpha": 0.5, "beta": 2.0}),
+    ("LayerNormalization", [X, W[0], W[1]], {"epsilon": 1e-3}),
+    ("BatchNormalization", [IMAGE, W[0, :4], W[1, :4], W[2, :4], np.abs(W[3, :4])], {"epsilon": 1e-3}),
+    ("InstanceNormalization", [IMAGE, W[0, :4], W[1, :4]], {}),
+    ("Conv", [IMAGE, KERNEL, W[0]], {"strides": [2, 1], "pads": [1, 0, 1, 2], "dilations": [1, 2]}),
+    ("Conv", [IMAGE, KERNEL], {"auto_pad": "SAME_LOWER", "strides": [2, 2]}),
+    (
+        "ConvTranspose",
+        [IMAGE, KERNEL[:4]],
+        {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0]},
+    ),
+    ("MaxPool", [IMAGE], {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 1, 1]}),
+    ("AveragePool", [IMAGE], {"kernel_shape": [3, 2], "pads": [1, 0, 1, 1]}),
+    ("GlobalAveragePool", [IMAGE], {}),
+    ("Einsum", [X, W], {"equation": "bij,kj->bki"}),
+    ("Unsqueeze", [X, np.array([0, -1])], {}),
+    ("Squeeze", [X[:1]], {}),
+    ("Flatten", [X], {"axis": 2}),
+    ("Range", [np.array(3), np.array(11), np.array(2)], {}),
+    ("Cast", [X * 3], {"to": 7}),
+    ("Where", [X > 0, X, Y], {}),
+]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "values", "settings"), NODES, ids=[f"{at}-{each[0]}" for at, each in enumerate(NODES)]
+)
+def test_with_known_numbers_a_node_gives_what_onnx_gives(
+    a: Algebra, op_type: str, values: list[Any], settings: dict[str, Any]
+) -> None:
+    names = [f"x{at}" for at in range(len(values))]
+    count = {"Split": 2, "TopK": 2}.get(op_type, 1)
+    outputs = [f"y{at}" for at in range(count)]
+    made = helper.make_node(op_type, names, outputs, **settings)
+    graph = helper.make_graph(
+        [made],
+        "g",
+        [
+            helper.make_tensor_value_info(
+                name, helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype), None
+            )
+            for name, value in zip(names, values, strict=True)
+        ],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    expected = ReferenceEvaluator(model).run(None, dict(zip(names, map(np.asarray, values), strict=True)))
+    integers = {name: value for name, value in settings.items() if isinstance(value, int)}
+    others = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in settings.items()
+        if name not in integers
+    }
+    node = Node((), 0, op_type, "", "", tuple(names), tuple(outputs), integers, settings=others)
+
+    try:
+        found = operate(Operation(a, node, [np.asarray(value) for value in values], None, 20))
+    except UnknownError:
+        assert settings.get("select_last_index")  # what is not read is no answer
+        return
+
+    for one, other in zip(found, expected, strict=False):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=2e-5, atol=2e-5)
