@@ -10,6 +10,7 @@ import numpy as np
 
 from analyzer.model.dtypes import DType
 from analyzer.verify.algebra import layers
+from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.values import (
     Algebra,
     Factored,
@@ -449,9 +450,13 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
     """Rows at places; of places that are not known a function of the place and of all that may stand there."""
     if is_known(index):
         return a.take(table, np.asarray(index), axis)
-    dense = a.dense(table)
-    rows = a.move(dense, lambda each: np.moveaxis(each, axis, -1))
-    whole = a.ordered("look up", rows, len(shape_of(rows)) - 1, 1)
+    size = shape_of(table)[axis]
+    weights = Field(draw((1, size), "look up", size))
+    if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all of its rows
+        whole = a.matmul(weights, table)
+    else:
+        rows = a.move(a.dense(table), lambda each: np.moveaxis(each, axis, -1))
+        whole = a.ordered("look up", rows, len(shape_of(rows)) - 1, 1)
     before = shape_of(table)[:axis]
     rest = a.reshape(whole, (*before, *(1 for _ in shape_of(index)), *shape_of(table)[axis + 1 :]))
     places = a.reshape(

@@ -225,8 +225,8 @@ def _differing(state: State, node: Node, origin: Origin | None) -> tuple[str, st
         for name in state.node_names(each):
             line = lines.get(name)
             if line is not None and line.line in UNBALANCED:
-                named = line.parameter or name
-                return "weight", name, f"{named} as it is there", SAID.get(line.line, line.line.value)
+                expected = "nothing there" if line.parameter is None else f"{line.parameter} as it is there"
+                return "weight", name, expected, SAID.get(line.line, line.line.value)
     told = [each for each in region if each.op_type not in MOVES] or region
     said = ", ".join(_say_node(each, state.file.values) for each in told)
     if origin is None:
