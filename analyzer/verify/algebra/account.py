@@ -25,7 +25,7 @@ from analyzer.verify.algebra.watched import Print, print_of
 from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.verify import local_path, name_node
 
-_SEEDS = (0, 1)
+_SEEDS = (0, 1, 2)
 """Drawings that have to agree."""
 _MOST_TOLD = 8
 _UNJUDGED = "in another form"
@@ -90,6 +90,11 @@ class _Account:
     states: Sequence[State]
     counts: Counter[str] = field(default_factory=Counter)
     unjudged: list[str] = field(default_factory=list)
+
+    @property
+    def decided_by(self) -> list[str]:
+        """Inputs of whole numbers that the program cannot be computed without."""
+        return [name for name, value in self.states[0].drawing.program.inputs.items() if is_known(value)]
 
     # every operator
 
@@ -188,7 +193,7 @@ class _Account:
         for name, theirs in self.before.pairs:
             verdict = Verdict.NOT_COMPARED
             if all(name in state.same_outputs for state in self.states):
-                verdict = Verdict.SAME
+                verdict = Verdict.NOT_COMPARED if self.decided_by else Verdict.SAME
             elif name in self.after.same_outputs:
                 leading = [change for change in self.changes if self._leads(change.node, name)]
                 if any(change.verdict is Verdict.DIFFERS for change in leading):
@@ -238,7 +243,14 @@ class _Account:
             for state in self.states
         ]
         yield f"other sizes than {' and '.join(dict.fromkeys(sizes))}"
-        given = [name for name, value in self.states[0].drawing.program.inputs.items() if is_known(value)]
-        if given:
-            yield f"other numbers of {', '.join(given)} than those of the export's example"
-        yield "rounding, numbers beyond what a type holds, and rows of attention that a mask leaves nothing of"
+        if self.decided_by:
+            named = ", ".join(self.decided_by)
+            yield f"other numbers of {named} than the example's, by which PyTorch decides: so there is no answer"
+        hidden = sorted({name for state in self.states for name in state.hidden})
+        if hidden:
+            named = ", ".join(hidden[:_MOST_TOLD])
+            yield f"what shows at no size that was tried, or divides as PyTorch does not: {named}"
+        yield (
+            "rounding, numbers beyond what a type holds, zeros that something is divided by, and rows of attention "
+            "that a mask leaves nothing of"
+        )

@@ -23,6 +23,30 @@ from analyzer.verify.algebra.values import (
 )
 
 _LAST = 1 << 62
+FAILURES = (
+    *(
+        ArithmeticError,
+        AttributeError,
+        IndexError,
+        KeyError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ),
+)
+"""What arguments that do not fit an operator lead to."""
+
+
+def _plain(*numbers: Any) -> bool:
+    """Whether all are numbers, and no tensors.
+
+    Raises:
+        UnknownError: one is neither.
+    """
+    if not all(isinstance(each, (bool, int, float)) or hasattr(each, "shape") for each in numbers):
+        raise UnknownError("neither numbers nor tensors")
+    return not any(hasattr(each, "shape") for each in numbers)
 
 
 def call(a: Algebra, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -36,7 +60,7 @@ def call(a: Algebra, operator: str, args: Sequence[Any], kwargs: dict[str, Any])
         raise UnknownError(f"operator {operator}")
     try:
         return made(a, *args, **kwargs)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+    except FAILURES as error:
         raise UnknownError(f"operator {operator} with these arguments ({type(error).__name__})") from error
 
 
@@ -244,12 +268,18 @@ def _expand_as(a: Algebra, input: Value, other: Any) -> Value:
 
 @_operator("repeat")
 def _repeat(a: Algebra, input: Value, repeats: Any) -> Value:
-    return a.move(input, lambda each: np.tile(each, _sizes(repeats)))
+    return tile(a, input, _sizes(repeats))
+
+
+def tile(a: Algebra, value: Value, times: Sequence[int]) -> Value:
+    """A tensor so many times along each axis."""
+    a.bound(math.prod(shape_of(value)) * math.prod(times))
+    return a.move(value, lambda each: np.tile(each, times))
 
 
 @_operator("tile")
 def _tile(a: Algebra, input: Value, dims: Any) -> Value:
-    return a.move(input, lambda each: np.tile(each, _sizes(dims)))
+    return tile(a, input, _sizes(dims))
 
 
 @_operator("repeat_interleave")
@@ -260,6 +290,7 @@ def _repeat_interleave(
         if not is_known(repeats):
             raise UnknownError("repeats that are not known")
         repeats = np.asarray(repeats)
+    a.bound(math.prod(shape_of(input)) * int(np.max(repeats)))
     return a.move(input, lambda each: np.repeat(each, repeats, axis=dim))
 
 
@@ -410,6 +441,7 @@ def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any 
     rank = len(shape_of(input))
     pairs = [(int(pad[at]), int(pad[at + 1])) for at in range(0, len(pad), 2)]
     widths = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
+    a.bound(math.prod(max(n + f + b, 0) for n, (f, b) in zip(shape_of(input), widths, strict=True)))
     modes = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
     if mode != "constant":
         return a.move(input, lambda each: np.pad(each, widths, mode=modes[mode]))  # type: ignore[call-overload]
@@ -477,7 +509,7 @@ def gather_elements(a: Algebra, value: Value, axis: int, index: Value) -> Value:
     value = a.cut(value, cut) if shape_of(value) != shape_of(index) else value
     if is_known(index):
         places = np.asarray(index)
-        return a.move(value, lambda each: np.take_along_axis(each, places, axis=axis))
+        return a.pick(value, places, axis)
     whole = a.ordered("gather", value, axis, 1)
     return a.function("gather", whole, index)
 
@@ -491,6 +523,7 @@ def _scatter(a: Algebra, input: Value, *args: Any, **kwargs: Any) -> Value:
 
 
 def _filled(a: Algebra, size: Any, value: Any, dtype: DType | None) -> Value:
+    a.bound(math.prod(_sizes(size)))
     usual: Any = np.float32 if isinstance(value, float) else np.bool_ if isinstance(value, bool) else np.int64
     return np.full(_sizes(size), value, usual if dtype is None else _kind(dtype)[1])
 
@@ -546,6 +579,7 @@ def _scalar_tensor(a: Algebra, s: Any, dtype: Any = None, **_: Any) -> Value:
 
 @_operator("arange")
 def _arange(a: Algebra, *args: Any, dtype: Any = None, **_: Any) -> Value:
+    a.bound(int(max(map(abs, args))) if len(args) < 3 else math.ceil(abs(args[1] - args[0]) / abs(args[2])))
     made = np.arange(*args)
     return (
         made.astype(np.float32 if made.dtype.kind == "f" else np.int64)
@@ -556,6 +590,7 @@ def _arange(a: Algebra, *args: Any, dtype: Any = None, **_: Any) -> Value:
 
 @_operator("linspace")
 def _linspace(a: Algebra, start: Any, end: Any, steps: int, dtype: Any = None, **_: Any) -> Value:
+    a.bound(int(steps))
     return np.linspace(start, end, steps, dtype=np.float32 if dtype is None else _kind(dtype)[1])
 
 
@@ -580,14 +615,14 @@ def _scaled(a: Algebra, value: Any, alpha: Any) -> Value:
 
 @_operator("add", "add_")
 def _add(a: Algebra, input: Any, other: Any, alpha: Any = 1) -> Any:
-    if not hasattr(input, "shape") and not hasattr(other, "shape"):
+    if _plain(input, other):
         return input + other
     return a.add(_array(input), _scaled(a, other, alpha))
 
 
 @_operator("sub", "subtract", "sub_")
 def _sub(a: Algebra, input: Any, other: Any, alpha: Any = 1) -> Any:
-    if not hasattr(input, "shape") and not hasattr(other, "shape"):
+    if _plain(input, other):
         return input - other
     return a.subtract(_array(input), _scaled(a, other, alpha))
 
@@ -599,7 +634,7 @@ def _rsub(a: Algebra, input: Any, other: Any, alpha: Any = 1) -> Any:
 
 @_operator("mul", "multiply", "mul_")
 def _mul(a: Algebra, input: Any, other: Any) -> Any:
-    if not hasattr(input, "shape") and not hasattr(other, "shape"):
+    if _plain(input, other):
         return input * other
     return a.multiply(_array(input), _array(other))
 
@@ -621,7 +656,7 @@ def _floor_divide(a: Algebra, input: Any, other: Any) -> Any:
     return _div(a, input, other, "floor")
 
 
-@_operator("remainder", "fmod")
+@_operator("remainder")
 def _remainder(a: Algebra, input: Any, other: Any) -> Value:
     one, two = _array(input), _array(other)
     return np.remainder(one, two) if is_known(one) and is_known(two) else a.function("remainder", one, two)
@@ -629,7 +664,9 @@ def _remainder(a: Algebra, input: Any, other: Any) -> Value:
 
 @_operator("pow", "pow_")
 def _pow(a: Algebra, input: Any, exponent: Any) -> Any:
-    if not hasattr(input, "shape") and not hasattr(exponent, "shape"):
+    if _plain(input, exponent):
+        if abs(exponent) > 64:
+            raise UnknownError("a large power")
         return input**exponent
     return a.raise_to(_array(input), _array(exponent))
 
@@ -1276,7 +1313,7 @@ def _nearest(
 
 def _comparison(names: Sequence[str], said: str) -> None:
     def compute(a: Algebra, input: Any, other: Any) -> Any:
-        if not hasattr(input, "shape") and not hasattr(other, "shape"):
+        if _plain(input, other):
             return bool(getattr(np, said)(input, other))
         return a.compare(said, _array(input), _array(other))
 
@@ -1297,7 +1334,7 @@ for _names, _word in (
 
 def _connective(names: Sequence[str], said: str) -> None:
     def compute(a: Algebra, input: Any, other: Any) -> Any:
-        if not hasattr(input, "shape") and not hasattr(other, "shape"):
+        if _plain(input, other):
             return {"and": input & other, "or": input | other, "xor": input ^ other}[said]
         return a.combine(said, _array(input), _array(other))
 

@@ -97,18 +97,14 @@ _PI_ROOT = int(draw((1,), "the root of pi")[0])
 """Stands for the square root of pi, which is no number of any field."""
 _SINGLE = 1.2e-7
 """Of a number in single precision, what rounding takes off it, twice."""
-_HALF = 5e-4
-"""The same of one in half precision."""
+_MOST_HALF = 65_504.0
+"""The largest number in half precision, to which converters clip masks."""
 _HEAD = 256
-LARGE = 1e30
-"""Masks are below minus this, or minus infinity: added to a score, both leave nothing of it."""
+LARGE = 3.4e38
+"""Masks are the least number in single precision, or minus infinity: added to a score, both leave nothing of it."""
+_LEAST, _MOST = 1e-13, float(1 << 30)
+"""Between these, numbers are read as what they may stand for."""
 _ENDLESS = int(draw((1,), "infinity")[0])
-LARGEST = int(draw((1,), "the largest number")[0])
-"""Stands for a number of that size where it is a factor, and no mask."""
-
-
-UNDEFINED = int(draw((1,), "not a number")[0])
-"""Stands for what is no number."""
 
 
 def _of_fraction(value: Fraction) -> int:
@@ -130,24 +126,33 @@ def _root(value: Fraction) -> int | None:
 
 
 def _simple(value: float, most: int, tolerance: float) -> Fraction | None:
-    """A fraction of a small denominator that is no further off than rounding."""
+    """A fraction of a small denominator, no further off than the tolerance; without one, that rounds to the number."""
     found = Fraction(value).limit_denominator(most)
-    is_near = found != 0 and abs(float(found) - value) <= tolerance * abs(value)
+    if not found:
+        return None
+    is_near = (
+        abs(float(found) - value) <= tolerance * value
+        if tolerance
+        else float(np.float32(float(found))) == value
+    )
     return found if is_near else None
 
 
 def element_of(value: float) -> int:
-    """What stands for one floating-point number, read as what somebody may have rounded.
+    """What stands for one floating-point number, read as what somebody may have rounded to single precision.
 
     Whole numbers, short decimals and small fractions are themselves; roots of small fractions, and of those of pi, are
-    what gives them squared; others are the number that they are in single precision.
+    what gives them squared; any other is an element of its own.
 
     >>> half = element_of(0.35355338)
     >>> half * half % PRIME == element_of(0.125)
     True
+
+    Raises:
+        ValueError: it is no number.
     """
     if math.isnan(value):
-        return UNDEFINED
+        raise ValueError("not a number")
     if abs(value) >= LARGE:
         return _ENDLESS if value > 0 else PRIME - _ENDLESS
     if value == 0:
@@ -155,13 +160,14 @@ def element_of(value: float) -> int:
     if value < 0:
         return PRIME - element_of(-value)
     single = float(np.float32(value)) or value
-    mantissa, _ = math.frexp(single)
-    if (mantissa * (1 << 14)).is_integer() or single.is_integer():
+    if not _LEAST <= single < _MOST:
+        return key_of("number", single) % PRIME
+    if is_plain(single):
         return _of_fraction(Fraction(single))
     short = Fraction(f"{single:.6g}")
-    if abs(float(short) - single) <= _SINGLE * single:
+    if float(np.float32(float(short))) == single:
         return _of_fraction(short)
-    simple = _simple(single, 300, _SINGLE)
+    simple = _simple(single, 300, 0.0)
     if simple is not None:
         return _of_fraction(simple)
     for scale, unit in ((1.0, 1), (math.pi, pow(_PI_ROOT, -1, PRIME)), (1 / math.pi, _PI_ROOT)):
@@ -177,7 +183,13 @@ def element_of(value: float) -> int:
         simple = _simple(single * scale, 64, _SINGLE)
         if simple is not None:
             return _of_fraction(simple) * unit % PRIME
-    return _of_fraction(Fraction(single))
+    return key_of("number", single) % PRIME
+
+
+def is_plain(value: float) -> bool:
+    """Whether few digits write a number down in binary: then it is no rounded one."""
+    mantissa, _ = math.frexp(value)
+    return (mantissa * (1 << 14)).is_integer() or value.is_integer()
 
 
 _MANY = 4_096
@@ -190,47 +202,60 @@ class Numbers:
     def __init__(self) -> None:
         self._known: dict[float, int] = {}
         self._sorted: list[float] = []
+        self._halves: dict[float, int] = {}
         self._is_stale = False
 
-    def of(self, array: npt.NDArray[Any], *, is_new: bool, tolerance: float = _SINGLE) -> Elements:
+    def of(self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False) -> Elements:
         """The elements of a tensor.
 
         Args:
             array: the numbers.
             is_new: whether they are to be known from now on; else each is the nearest that is known, if that is
-                within rounding.
-            tolerance: what is taken for rounding, of each number.
+                within rounding, and not written down in few digits.
+            is_half: whether they may stand for what half precision has made of them.
+
+        Raises:
+            ValueError: one is no number.
         """
         values, places = np.unique(array.astype(np.float64), return_inverse=True)
         is_long = values.size > _MANY
         found = np.fromiter(
-            (self._one(float(value), is_new, is_long, tolerance) for value in values), np.uint64, values.size
+            (self._one(float(value), is_new, is_long, is_half) for value in values), np.uint64, values.size
         )
         return found[places].reshape(array.shape)
 
-    def _one(self, value: float, is_new: bool, is_long: bool, tolerance: float) -> int:
-        if math.isfinite(value):
-            value = float(np.float32(value)) if abs(value) < 3.4e38 else value  # as both sides compute
+    def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool) -> int:
+        value = float(np.float32(value)) if abs(value) < LARGE else value  # as both sides compute
         known = self._known.get(value)
-        if known is None and not is_new and math.isfinite(value) and value:
-            known = self._near(value, tolerance)
-        if known is None and tolerance > _HALF and not is_new:
-            known = _half_root(value)
+        if known is None and not is_new and value and math.isfinite(value):
+            known = self._near(value)
+            if known is None and is_half:
+                known = self._halves.get(value)
+            if known is None and is_half:
+                known = _half_root(value)
+        if known is None and is_half and abs(value) == _MOST_HALF:
+            known = element_of(math.copysign(math.inf, value))
         if known is None:
-            known = _exact(value) if is_long else element_of(value)
+            known = (
+                key_of("number", value) % PRIME
+                if is_long and abs(value) < LARGE and value
+                else element_of(value)
+            )
         if is_new and math.isfinite(value) and value and value not in self._known:
             self._known[value] = known
+            with np.errstate(over="ignore"):
+                self._halves[float(np.float16(value))] = known
             self._is_stale = True
         return known
 
-    def _near(self, value: float, tolerance: float) -> int | None:
+    def _near(self, value: float) -> int | None:
         if self._is_stale:
-            self._sorted = sorted(self._known)
+            self._sorted = sorted(each for each in self._known if not is_plain(each))
             self._is_stale = False
         place = bisect_left(self._sorted, value)
         near = self._sorted[max(place - 1, 0) : place + 1]
         best = min(near, key=lambda each: abs(each - value), default=None)
-        if best is None or abs(best - value) > tolerance * abs(value):
+        if best is None or abs(best - value) > 2 * _SINGLE * abs(value):
             return None
         return self._known[best]
 
@@ -241,14 +266,8 @@ def _half_root(value: float) -> int | None:
         return None
     for degree in (2, 4):
         whole = round(value**-degree)
-        if 1 < whole <= _HEAD and abs(whole ** (-1 / degree) - value) <= _HALF * value:
+        if 1 < whole <= _HEAD and float(np.float16(whole ** (-1 / degree))) == value:
             root = _root(Fraction(1, whole))
             if root is not None:
                 return root if degree == 2 else pow(root, (PRIME + 1) // 4, PRIME)
     return None
-
-
-def _exact(value: float) -> int:
-    if not math.isfinite(value) or abs(value) >= LARGE:
-        return element_of(value)
-    return _of_fraction(Fraction(value))

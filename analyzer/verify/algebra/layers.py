@@ -129,7 +129,8 @@ def attention(
     scores = a.multiply(a.matmul(query, a.permute(key, order)), number(scale))
     if causal:
         rows, columns = shape_of(scores)[-2:]
-        mask = np.tri(rows, columns, dtype=bool)
+        seen = np.tri(rows, columns, dtype=bool)
+        scores = a.add(scores, np.where(seen, number(0), number(-np.inf)))
     if mask is not None:
         if (is_known(mask) and np.asarray(mask).dtype.kind == "b") or getattr(mask, "kind", "") == "truth":
             mask = a.where(mask, number(0), number(-np.inf))

@@ -85,6 +85,14 @@ class Operation:
         return [axis % rank for axis in said] if said else list(range(rank))
 
 
+_MOST_HALF = 65_504.0
+
+
+def is_real(value: Value) -> bool:
+    """Whether a value has real numbers, not whole ones or truth values."""
+    return value.dtype.kind == "f" if is_known(value) else value.kind == "real"  # type: ignore[union-attr]
+
+
 def operate(operation: Operation) -> Sequence[Value | None]:
     """What a node gives.
 
@@ -96,13 +104,90 @@ def operate(operation: Operation) -> Sequence[Value | None]:
     made = table.get(node.op_type)
     if made is None:
         raise UnknownError(f"operator {node.op_type}")
+    unread = {*node.integers, *node.settings} - READ.get(node.op_type, NOTHING) - _HARMLESS
+    if unread or len([value for value in operation.values if value is not None]) > INPUTS.get(
+        node.op_type, _MANY
+    ):
+        said = f" with {', '.join(sorted(unread))}" if unread else " with so many inputs"
+        raise UnknownError(f"operator {node.op_type}{said}")
+    if operation.opset < _OLDEST and node.domain in _PLAIN:
+        raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
     try:
         found = made(operation)
-    except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+    except calls.FAILURES as error:
         raise UnknownError(f"operator {node.op_type} with these inputs ({type(error).__name__})") from error
     return found if isinstance(found, (list, tuple)) else [found]
 
 
+NOTHING: frozenset[str] = frozenset()
+_OLDEST = 9
+_HARMLESS = frozenset(
+    {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
+)
+"""Attributes that say nothing of a value, or of its rounding alone."""
+_AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
+_WINDOWS = frozenset({"kernel_shape", "strides", "pads", "dilations", "auto_pad"})
+READ: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"), _AXES
+    ),
+    **dict.fromkeys(("ReduceSumSquare", "ReduceLogSumExp"), _AXES),
+    **dict.fromkeys(
+        ("Softmax", "LogSoftmax", "Concat", "Flatten", "Gather", "GatherElements"), frozenset({"axis"})
+    ),
+    "ArgMax": frozenset({"axis", "keepdims", "select_last_index"}),
+    "ArgMin": frozenset({"axis", "keepdims", "select_last_index"}),
+    "Attention": frozenset({"is_causal", "scale", "softcap", "qk_matmul_output_mode"}),
+    "AveragePool": frozenset({*_WINDOWS, "ceil_mode", "count_include_pad"}) - {"dilations"},
+    "BatchNormalization": frozenset({"epsilon", "training_mode"}),
+    "Cast": frozenset({"to"}),
+    "Clip": frozenset({"min", "max"}),
+    "ConstantOfShape": frozenset({"value"}),
+    "Conv": _WINDOWS | {"group"},
+    "ConvTranspose": _WINDOWS | {"group", "output_padding", "output_shape"},
+    "CumSum": frozenset({"exclusive", "reverse"}),
+    "Dropout": frozenset({"ratio", "seed"}),
+    "Einsum": frozenset({"equation"}),
+    "Elu": frozenset({"alpha"}),
+    "EyeLike": frozenset({"dtype", "k"}),
+    "FusedMatMul": frozenset({"alpha", "transA", "transB", "transBatchA", "transBatchB"}),
+    "GatherND": frozenset({"batch_dims"}),
+    "Gelu": frozenset({"approximate"}),
+    "Gemm": frozenset({"alpha", "beta", "transA", "transB"}),
+    "GroupNormalization": frozenset({"epsilon", "num_groups"}),
+    "HardSigmoid": frozenset({"alpha", "beta"}),
+    "InstanceNormalization": frozenset({"epsilon"}),
+    "LayerNormalization": frozenset({"axis", "epsilon"}),
+    "LeakyRelu": frozenset({"alpha"}),
+    "LpNormalization": frozenset({"axis", "p"}),
+    "MaxPool": _WINDOWS | {"ceil_mode"},
+    "Mod": frozenset({"fmod"}),
+    "MultiHeadAttention": frozenset({"num_heads", "scale", "unidirectional", "mask_filter_value"}),
+    "OneHot": frozenset({"axis"}),
+    "Pad": frozenset({"mode", "pads"}),
+    "QuickGelu": frozenset({"alpha"}),
+    "RMSNormalization": frozenset({"axis", "epsilon"}),
+    "Reshape": frozenset({"allowzero", "shape"}),
+    "Resize": frozenset({"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a"}),
+    "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
+    "Selu": frozenset({"alpha", "gamma"}),
+    "Shape": frozenset({"start", "end"}),
+    "SimplifiedLayerNormalization": frozenset({"axis", "epsilon"}),
+    "SkipLayerNormalization": frozenset({"epsilon"}),
+    "SkipSimplifiedLayerNormalization": frozenset({"epsilon"}),
+    "Slice": frozenset({"starts", "ends", "axes"}),
+    "Split": frozenset({"axis", "split", "num_outputs"}),
+    "Squeeze": frozenset({"axes"}),
+    "Swish": frozenset({"alpha"}),
+    "TopK": frozenset({"axis", "largest", "sorted"}),
+    "Transpose": frozenset({"perm"}),
+    "Trilu": frozenset({"upper"}),
+    "Unsqueeze": frozenset({"axes"}),
+}
+"""The attributes that the reading of an operator knows; one that it does not know makes the operator unknown."""
+_MANY = 1 << 30
+INPUTS: dict[str, int] = {"MultiHeadAttention": 5, "Attention": 4, "RotaryEmbedding": 4, "Resize": 4}
+"""Of operators with more inputs than their reading knows: how many it knows."""
 PLAIN: dict[str, Callable[[Operation], Any]] = {}
 FUSED: dict[str, Callable[[Operation], Any]] = {}
 
@@ -145,14 +230,12 @@ for _name, _said in {
     "Relu": "relu",
     "Softplus": "softplus",
     "Softsign": "softsign",
-    "IsInf": "isinf",
     "Atan": "atan",
     "Neg": "neg",
     "Reciprocal": "reciprocal",
     "Add": "add",
     "Sub": "sub",
     "Mul": "mul",
-    "Pow": "pow",
     "MatMul": "matmul",
     "Mish": "mish",
     "PRelu": "",
@@ -180,6 +263,14 @@ for _name, _said in {
         PLAIN[_name] = _alike
 
 
+@_plain("Pow")
+def _pow(o: Operation) -> Any:
+    base, exponent = o.at(0), o.at(1)
+    if not is_real(base) and not (is_known(exponent) and np.asarray(exponent).dtype.kind in "iu"):
+        raise UnknownError("a power of whole numbers")
+    return o.a.raise_to(base, exponent)
+
+
 @_plain("PRelu")
 def _prelu(o: Operation) -> Value:
     return o.a.function("leaky relu", o.at(0), o.at(1))
@@ -193,6 +284,11 @@ def _dropout(o: Operation) -> Value:
     return o.at(0)
 
 
+@_plain("IsInf")
+def _is_inf(o: Operation) -> Value:
+    return o.a.function("isinf", o.at(0))
+
+
 @_plain("IsNaN")
 def _is_nan(o: Operation) -> Value:
     return o.a.function("isnan", o.at(0))
@@ -204,12 +300,16 @@ def _div(o: Operation) -> Any:
     if is_known(one) and is_known(two) and np.asarray(one).dtype.kind in "iu":
         a, b = np.asarray(one), np.asarray(two)
         return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
+    if not (is_real(one) or is_real(two)):
+        raise UnknownError("a quotient of whole numbers")
     return o.a.divide(one, two)
 
 
 @_plain("Mod")
 def _mod(o: Operation) -> Value:
     if not is_known(o.at(0)) or not is_known(o.at(1)):
+        if o.integer("fmod", 0):
+            raise UnknownError("a remainder with the sign of what is divided")
         return o.a.function("remainder", o.at(0), o.at(1))
     made = np.fmod if o.integer("fmod", 0) else np.remainder
     return np.asarray(made(np.asarray(o.at(0)), np.asarray(o.at(1))))
@@ -246,7 +346,8 @@ def _clip(o: Operation) -> Value:
         low = number(o.real("min", 0))
     if "max" in o.node.settings:
         high = number(o.real("max", 0))
-    low = None if low is not None and is_known(low) and (np.asarray(low) <= -3.4e38).all() else low
+    if low is not None and is_known(low) and np.asarray(low).dtype == np.float32:
+        low = None if (np.asarray(low) <= np.finfo(np.float32).min).all() else low
     return o.a.clamp(o.at(0), low, high)
 
 
@@ -326,9 +427,14 @@ def _cast_like(o: Operation) -> Any:
 
 def _to(o: Operation, dtype: DType) -> Any:
     found = dtype.to_numpy()
+    value = o.at(0)
     if found is None or (found.kind == "f" and found.itemsize < 4):
+        if is_known(value) and found is not None and np.asarray(value).dtype.kind == "f":
+            numbers = np.asarray(value)[np.abs(np.asarray(value)) < _MOST_HALF]
+            if (numbers.astype(np.float16) != numbers).any():
+                raise UnknownError("numbers that half precision rounds")
         found = np.dtype(np.float32)
-    return o.a.cast(o.at(0), found.kind, found)
+    return o.a.cast(value, found.kind, found)
 
 
 # shapes and moves
@@ -390,8 +496,7 @@ def _expand(o: Operation) -> Value:
 
 @_plain("Tile")
 def _tile(o: Operation) -> Value:
-    times = o.numbers(1)
-    return o.a.move(o.at(0), lambda each: np.tile(each, times))
+    return calls.tile(o.a, o.at(0), o.numbers(1))
 
 
 @_plain("Concat")
@@ -482,11 +587,16 @@ def _range(o: Operation) -> Value:
     start, limit, delta = (np.asarray(o.at(slot)) for slot in range(3))
     if not all(is_known(o.at(slot)) for slot in range(3)):
         raise UnknownError("a range by numbers that depend on weights or on inputs")
-    return np.arange(start.reshape(-1)[0], limit.reshape(-1)[0], delta.reshape(-1)[0], dtype=start.dtype)
+    first, last, step = (each.reshape(-1)[0] for each in (start, limit, delta))
+    if not all(float(each).is_integer() for each in (first, step)):
+        raise UnknownError("a range of numbers that are not whole")
+    o.a.bound(math.ceil(abs((float(last) - float(first)) / float(step))))
+    return np.arange(first, last, step, dtype=start.dtype)
 
 
 @_plain("ConstantOfShape")
 def _constant_of_shape(o: Operation) -> Value:
+    o.a.bound(int(np.prod(o.numbers(0), dtype=np.float64)))
     fill = np.zeros(1, np.float32) if o.fill is None else o.fill
     return np.full(o.numbers(0), fill.reshape(-1)[0], fill.dtype)
 
@@ -494,7 +604,11 @@ def _constant_of_shape(o: Operation) -> Value:
 @_plain("EyeLike")
 def _eye_like(o: Operation) -> Value:
     rows, columns = shape_of(o.at(0))
-    return np.eye(rows, columns, o.integer("k", 0), dtype=np.float32)
+    dtype = DType(o.integer("dtype", 0)).to_numpy()
+    if dtype is None:
+        raise UnknownError("EyeLike of its input's type")
+    o.a.bound(rows * columns)
+    return np.eye(rows, columns, o.integer("k", 0), dtype=dtype)
 
 
 @_plain("OneHot")
@@ -503,7 +617,10 @@ def _one_hot(o: Operation) -> Any:
         raise UnknownError("one-hot rows of what is not known")
     depth = o.numbers(1)[0]
     off, on = np.asarray(o.at(2)).reshape(-1)
-    index = np.asarray(o.at(0)) % depth
+    index = np.asarray(o.at(0))
+    if ((index < -depth) | (index >= depth)).any():
+        raise UnknownError("one-hot rows beyond the depth")
+    index = index % depth
     axis = o.integer("axis", -1)
     rows = np.where(index[..., None] == np.arange(depth), on, off)
     return np.moveaxis(rows, -1, axis)
@@ -527,12 +644,21 @@ def _cumsum(o: Operation) -> Value:
 # reductions
 
 
+_ORDERS = frozenset({"ReduceMax", "ReduceMin", "ReduceProd"})
+_IDLE = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
+"""Reductions that leave a value as it is where they have no axes, and are told so."""
+
+
 def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Value]) -> None:
     def compute(o: Operation) -> Value:
         value = o.at(0)
         is_none = not o.many("axes") and (o.maybe(1) is None or not o.numbers(1))
         if is_none and o.integer("noop_with_empty_axes", 0):
+            if name not in _IDLE:
+                raise UnknownError(f"{name} over no axes")
             return value
+        if name != "ReduceSum" and not is_real(value) and not (is_known(value) and name in _ORDERS):
+            raise UnknownError(f"{name} of whole numbers")
         return made(o, value, o.axes(1, value), bool(o.integer("keepdims", 1)))
 
     PLAIN[name] = compute
@@ -658,6 +784,10 @@ def _window(
     strides = o.many("strides") or [1] * rank
     dilations = o.many("dilations") or [1] * rank
     auto = o.text("auto_pad", "NOTSET")
+    if any(axis != size for axis, size in zip(o.many("kernel_shape"), kernel, strict=False)):
+        raise UnknownError("a kernel of another shape than is said")
+    if auto != "NOTSET" and any(o.many("pads")):
+        raise UnknownError("pads of two kinds")
     if auto in ("NOTSET", "VALID"):
         pads = o.many("pads") or [0] * (2 * rank)
         return strides, [(pads[at], pads[at + rank]) for at in range(rank)], dilations
@@ -693,6 +823,8 @@ def _max_pool(o: Operation) -> Any:
     kernel = o.many("kernel_shape")
     strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
     if o.integer("ceil_mode", 0):
+        if any(first != last for first, last in pads) or any(step != 1 for step in dilations):
+            raise UnknownError("MaxPool over windows that are not whole")
         pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
     return layers.max_pool(o.a, o.at(0), kernel, strides, pads, dilations)
 
@@ -727,6 +859,8 @@ def _resize(o: Operation) -> Value:
     )
     if said != ("asymmetric", "floor"):
         raise UnknownError("Resize to the nearest in another way than PyTorch's")
+    if o.maybe(1) is not None and 0 not in shape_of(o.at(1)):
+        raise UnknownError("Resize of a region")
     shape = shape_of(o.at(0))
     has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
     scales = np.asarray(o.at(2)).astype(float) if has_scales else None
@@ -801,11 +935,13 @@ def _fused_matmul(o: Operation) -> Value:
 
 @_fused("MultiHeadAttention")
 def _multi_head(o: Operation) -> Value:
-    if any(o.maybe(slot) is not None for slot in (4, 6, 7)) or len(shape_of(o.at(0))) != 3:
+    if any(o.maybe(slot) is not None for slot in (4, 6, 7, 8, 9)) or len(shape_of(o.at(0))) != 3:
         raise UnknownError("MultiHeadAttention with a mask of keys, or with a cache")
     heads = o.integer("num_heads", 1)
     parts = []
     bias, start = o.maybe(3), 0
+    if bias is not None and any(len(shape_of(o.at(slot))) != 3 for slot in range(3)):
+        raise UnknownError("MultiHeadAttention with a bias, and keys apart")
     for slot in range(3):
         value = o.at(slot)
         if len(shape_of(value)) == 4:

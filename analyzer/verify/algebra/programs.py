@@ -10,17 +10,41 @@ import numpy as np
 
 from analyzer.account.ledger import Ledger
 from analyzer.manifest import Call, Calls, Given
-from analyzer.model import Graph, GraphPath, Node, StoredTensor
+from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_domain
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import NAMED
-from analyzer.verify.algebra.calls import call
+from analyzer.verify.algebra.calls import FAILURES, call
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.stored import Stored, Weights
-from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value
+from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value, is_known
 
 _SIZES = ("Shape", "Size")
+_DECIDING = frozenset(
+    {
+        *("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Where", "Min", "Max", "Clip", "Mod"),
+        *(
+            "Sign",
+            "Abs",
+            "Floor",
+            "Ceil",
+            "Round",
+            "Relu",
+            "Not",
+            "And",
+            "Or",
+            "Xor",
+            "Div",
+            "NonZero",
+            "TopK",
+        ),
+    }
+)
+"""Operators by which a size may decide something."""
+_SHAPING = frozenset({"Reshape", "Expand"})
+"""Operators that numbers of sizes tell a shape, of as many elements or of repeated ones."""
+_MOST_NODES = 200_000
 _DEEPEST = 32
 """Functions inside one another."""
 
@@ -129,8 +153,8 @@ class File:
     """Of the main graph."""
     why: dict[str, str] = field(default_factory=dict)
     """Of a value that is not known: why."""
-    left_out: dict[str, Value] = field(default_factory=dict)
-    """By the name of a choice by inputs, of real numbers: what it leaves out everywhere, as it is for these inputs."""
+    deciding: set[int] = field(default_factory=set)
+    """Positions of nodes that compute real numbers by what sizes have decided."""
     again_run: frozenset[int] = frozenset()
     """Positions of nodes that were computed again."""
 
@@ -143,19 +167,21 @@ class File:
                 self._inside.setdefault(graph.parent, []).append(graph)
         self._functions = {(each.domain, each.name, each.overload): each.path for each in model.functions}
         self._opset = dict(model.opsets).get("ai.onnx", dict(model.opsets).get("", 0))
-        self._tainted: set[str] = set()
-        """Values of all graphs whose numbers, not only their sizes, an input has a part in."""
+        self._sized: set[str] = set()
+        """Values that are computed of sizes."""
+        self._decided: set[str] = set()
+        """Those of them that a comparison, or the like, has a part in."""
+        self._left = _MOST_NODES
 
     def run(self) -> None:
         """Compute every node."""
         self.values.update(self.inputs)
-        self._tainted = set(self.inputs)
         self._graph(self.ledger.model.graphs[0], self.values, 0)
 
     def again(self, a: Algebra, seen: Seen, changed: Collection[int], most: int | None = None) -> File:
         """The same with other results of some nodes: what depends on them is computed again, or the first so many."""
         found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
-        found._tainted, found.left_out = self._tainted, self.left_out
+        found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
         dirty: set[str] = set()
@@ -186,32 +212,48 @@ class File:
                     scope[name] = self.stored.of(tensor)
                 except UnknownError as error:
                     self.why[name] = str(error)
+                except FAILURES as error:
+                    self.why[name] = f"{name}: {type(error).__name__}"
         for node in graph.nodes:
             if node.op_type != "Constant" or not node.outputs or node.outputs[0] not in scope:
                 self._compute(node, carried.get(node.position), scope, depth)
 
     def _compute(self, node: Node, carried: StoredTensor | None, scope: dict[str, Value], depth: int) -> None:
+        self._left -= 1
         try:
+            if self._left < 0:
+                raise UnknownError(f"more than {_MOST_NODES:,} nodes with those of functions")
             results = self._node(node, carried, scope, depth)
+            self._follow_sizes(node, results, depth)
         except UnknownError as error:
             for name in filter(None, node.outputs):
                 self.why.setdefault(name, str(error))
             return
-        if node.op_type not in _SIZES and not self._tainted.isdisjoint(node.inputs):
-            self._tainted.update(filter(None, node.outputs))
+        except FAILURES as error:
+            for name in filter(None, node.outputs):
+                self.why.setdefault(name, f"operator {node.op_type}: {type(error).__name__}")
+            return
         for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
             if name and value is not None:
                 scope[name] = value if depth else self.seen(node, place, value)
-        if node.op_type == "Where" and node.inputs[0] in self._tainted:
-            self._note_choice(node, scope)
 
-    def _note_choice(self, node: Node, scope: Mapping[str, Value]) -> None:
-        """Keep what a choice of real numbers has left out everywhere, as a trigger would on other inputs."""
-        condition = scope[node.inputs[0]]
-        if not isinstance(condition, np.ndarray) or isinstance(scope.get(node.outputs[0]), np.ndarray):
+    def _follow_sizes(self, node: Node, results: Sequence[Value | None], depth: int) -> None:
+        """Keep where something is computed by what sizes decide, as a trigger would at others."""
+        outputs = [name for name in node.outputs if name]
+        if node.op_type in _SIZES:
+            self._sized.update(outputs)
             return
-        if condition.all() or not condition.any():
-            self.left_out[node.outputs[0]] = scope[node.inputs[2 if condition.all() else 1]]
+        is_decided = not self._decided.isdisjoint(node.inputs)
+        if all(is_known(value) for value in results if value is not None):
+            if not self._sized.isdisjoint(node.inputs):
+                self._sized.update(outputs)
+                is_decided = is_decided or node.op_type in _DECIDING
+            if is_decided:
+                self._decided.update(outputs)
+        elif is_decided and node.op_type not in _SHAPING:
+            if depth:
+                raise UnknownError("what sizes decide, in a function")
+            self.deciding.add(node.position)
 
     def _node(
         self, node: Node, carried: StoredTensor | None, scope: Mapping[str, Value], depth: int
@@ -222,6 +264,8 @@ class File:
                 raise UnknownError(self.why.get(name, f"of {name}, which is not known"))
             given.append(scope[name] if name else None)
         called = self._functions.get((node.domain, node.op_type, node.overload))
+        if called is not None and (node.is_standard or is_runtime_domain(node.domain)):
+            raise UnknownError(f"a function in the place of {node.op_type}")
         if called is not None:
             return self._call(self._graphs[called], given, depth)
         if node.op_type == "If" and node.place in self._inside:
@@ -253,15 +297,14 @@ class File:
         if any(str(value).startswith("@") for node in graph.nodes for value in node.settings.values()):
             raise UnknownError("a function with attributes")
         scope = {name: value for name, value in zip(graph.inputs, given, strict=False) if value is not None}
-        self._tainted.update(graph.inputs)
         self._graph(graph, scope, depth + 1)
         return [scope.get(name) for name in graph.outputs]
 
     def _choose(
         self, node: Node, condition: Value | None, scope: Mapping[str, Value], depth: int
     ) -> list[Value | None]:
-        if not isinstance(condition, np.ndarray) or node.inputs[0] in self._tainted or depth >= _DEEPEST:
-            raise UnknownError("an If by what depends on inputs or weights")
+        if not isinstance(condition, np.ndarray) or node.inputs[0] in self._sized or depth >= _DEEPEST:
+            raise UnknownError("an If by what depends on inputs, sizes or weights")
         taken = "then_branch" if condition.reshape(-1)[0] else "else_branch"
         body = next((graph for graph in self._inside[node.place] if graph.path[-1].endswith(taken)), None)
         if body is None:

@@ -189,8 +189,13 @@ class _Trial:
         elements = self.state.a.dense(origin.value).elements.reshape(-1)
         if theirs.size != elements.size:
             raise UnknownError("a value of another size")
+        if np.array_equal(elements, value.elements.reshape(-1)):
+            return theirs.reshape(value.elements.shape)
         order = np.argsort(elements, kind="stable")
-        places = np.searchsorted(elements[order], value.elements)
+        ordered = elements[order]
+        if (ordered[1:] == ordered[:-1]).any() and not _is_one_each(ordered, theirs[order]):
+            raise UnknownError("elements that are equal by chance")
+        places = np.searchsorted(ordered, value.elements)
         return theirs[order[np.minimum(places, order.size - 1)]]
 
     # the program's side
@@ -213,6 +218,12 @@ class _Trial:
             else:
                 raise UnknownError("a value that nothing tells the making of")
         return self.known[id(value)]
+
+
+def _is_one_each(elements: Elements, numbers: Array) -> bool:
+    """Whether equal elements, which follow each other, stand for equal numbers."""
+    equal = elements[1:] == elements[:-1]
+    return bool(np.array_equal(numbers[1:][equal], numbers[:-1][equal]))
 
 
 def _apart(one: Any, other: Any) -> bool:

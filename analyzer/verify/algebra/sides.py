@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
 from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
-from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known
+from analyzer.verify.algebra.values import Field, UnknownError, Value, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
 Place = tuple[int, int]
@@ -53,15 +53,14 @@ class Drawing:
     """By the identity of a value: how it was made."""
 
     @cached_property
-    def left_out(self) -> frozenset[object]:
-        """What the program's choices leave out everywhere for these inputs."""
-        found = set()
-        for step in self.steps.values():
-            if step.name == "where" and is_known(step.args[0]):
-                condition = np.asarray(step.args[0])
-                if condition.all() or not condition.any():
-                    found.add(_kind_of(step.args[2 if condition.all() else 1]))
-        return frozenset(found)
+    def deeds(self) -> frozenset[object]:
+        """What the program does by numbers that are known."""
+        return frozenset(deed for step in self.steps.values() for deed in deeds_of(step))
+
+    @cached_property
+    def divisors(self) -> frozenset[Print | None]:
+        """What the program divides by."""
+        return frozenset(print_of(each) for step in self.steps.values() for each in divisors_of(step))
 
     @property
     def is_whole(self) -> bool:
@@ -132,15 +131,20 @@ def draw_programs(
             if other.is_whole:
                 known, drawing = fewer, other
     found = [drawing]
-    wider = _widened(calls.inputs, fixed)
-    for seed in seeds[1:]:
-        other = draw(seed, wider or calls.inputs, known)
-        found.append(other if other.is_whole or wider is None else draw(seed, calls.inputs, known))
+    for seed, least in zip(seeds[1:], (False, True), strict=False):
+        resized = _resized(calls.inputs, fixed, least=least)
+        other = draw(seed, resized or calls.inputs, known)
+        if resized is not None and not other.is_whole:
+            other = draw(seed, calls.inputs, known)
+        if resized is not None or not least:
+            found.append(other)
     return found
 
 
-def _widened(inputs: Sequence[Given], fixed: Sequence[Sequence[int]]) -> Sequence[Given] | None:
-    """Inputs of other sizes, with the numbers of the example over and over; None where all are fixed."""
+def _resized(
+    inputs: Sequence[Given], fixed: Sequence[Sequence[int]], *, least: bool
+) -> Sequence[Given] | None:
+    """Inputs of larger sizes, or of 1; None where all are fixed."""
     kept = {
         given.axes[axis]
         for given, axes in zip(inputs, fixed, strict=False)
@@ -155,7 +159,10 @@ def _widened(inputs: Sequence[Given], fixed: Sequence[Sequence[int]]) -> Sequenc
         Given(
             given.name,
             given.dtype,
-            tuple(n + more.get(name, 0) for n, name in zip(given.shape, given.axes, strict=True))
+            tuple(
+                1 if least and name in more else n + more.get(name, 0)
+                for n, name in zip(given.shape, given.axes, strict=True)
+            )
             if given.axes
             else given.shape,
             given.numbers,
@@ -196,12 +203,14 @@ class State:
     prints: dict[Place, Print | None] = field(default_factory=dict)
     parts: dict[int, list[Print]] = field(default_factory=dict)
     """What a node computes on its way, by position."""
+    strange: dict[int, bool] = field(default_factory=dict)
+    """Whether a node divides, or is decided by sizes, as nothing of the program is; by position."""
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
         self.graph = self.ledger.model.graphs[0]
         program = self.drawing.program
-        self.a = Watched(program.a.seed, program.a.numbers, is_first=False, tolerance=_tolerance(self.result))
+        self.a = Watched(program.a.seed, program.a.numbers, is_first=False, is_half=_has_halves(self.result))
         if self.before is None:
             weights = program.weights.seen_by(self.a)
             stored = Stored(self.result, weights, program.value)
@@ -221,6 +230,7 @@ class State:
             for position, prints in self.before.parts.items():
                 if position not in self.file.again_run:
                     self.parts[position] = prints
+                    self.strange[position] = self.before.strange.get(position, False)
         self.found = {key for key in self.prints.values() if key is not None}
         self.found.update(key for prints in self.parts.values() for key in prints)
 
@@ -231,6 +241,12 @@ class State:
         self.prints[node.position, place] = print_of(value)
         if not place and (node.position, place) not in self.given:
             keys = (print_of(step.value) for step in steps)
+            divisors = {print_of(each) for step in steps for each in divisors_of(step)}
+            strange = bool(divisors - self.drawing.divisors)
+            if node.position in self.file.deciding:
+                deeds = {deed for step in steps for deed in deeds_of(step)}
+                strange = strange or not deeds or not deeds <= self.drawing.deeds
+            self.strange[node.position] = strange
             self.parts[node.position] = [key for key in keys if key is not None]
         return value
 
@@ -322,9 +338,9 @@ class State:
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        """Choices that leave something out everywhere for these inputs, of which the program chooses nothing."""
+        """What sizes decide, and quotients, that the program has not."""
         return frozenset(
-            name for name, left in self.file.left_out.items() if _kind_of(left) not in self.drawing.left_out
+            name for node in self.graph.nodes if self.strange.get(node.position) for name in node.outputs[:1]
         )
 
     @cached_property
@@ -348,20 +364,29 @@ class State:
 
 
 _OUTPUT = 1000
-_FEW = 4
 
 
-def _kind_of(value: Value) -> object:
-    """What tells a value again: its elements in any order, or the few numbers that it has."""
-    if not is_known(value):
-        return print_of(value)
-    numbers = np.unique(np.asarray(value).astype(np.float64))
-    return numbers.size if numbers.size > _FEW else tuple(numbers)
+def deeds_of(step: Step) -> Iterator[object]:
+    """An operation with each of the known numbers, or parts, that it is done by."""
+    sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
+    for arg in step.args:
+        if isinstance(arg, np.ndarray):
+            sized = tuple(size for size in arg.shape if size != 1)
+            yield step.name, sized, arg.astype(np.float64).tobytes()
+        elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
+            yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
 
 
-def _tolerance(result: Reconciliation) -> float:
-    halves = {entry.tensor.dtype for entry in result.ledger.entries} & {DType.FLOAT16, DType.BFLOAT16}
-    return 1e-3 if halves else 2e-7
+def _has_halves(result: Reconciliation) -> bool:
+    """Whether what is read of a file is stored in half precision."""
+    halves = (DType.FLOAT16, DType.BFLOAT16)
+    return any(entry.uses and entry.tensor.dtype in halves for entry in result.ledger.entries)
+
+
+def divisors_of(step: Step) -> Sequence[Value]:
+    """What a step divides by, where that is not known."""
+    slot = {"invert": 0, "divide": 1}.get(step.name)
+    return [step.args[slot]] if slot is not None and isinstance(step.args[slot], Field) else []
 
 
 def elements_in(shape: Sequence[int]) -> int:

@@ -16,10 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.verify.algebra.field import (
-    LARGE,
-    LARGEST,
     PRIME,
-    UNDEFINED,
     Elements,
     Numbers,
     draw,
@@ -118,8 +115,8 @@ class Algebra:
     numbers: Numbers
     is_first: bool = True
     """Whether numbers that are met are to be known: of PyTorch's side, which is read first."""
-    tolerance: float = 1.2e-7
-    """What is taken for rounding of a stored number."""
+    is_half: bool = False
+    """Whether stored numbers may be what half precision has made of others."""
 
     # from one form to another
 
@@ -146,10 +143,12 @@ class Algebra:
         if array.dtype.kind == "b":
             return Field(array.astype(np.uint64), "truth")
         if array.dtype.kind in "iu":
+            if array.size and int(np.abs(array.astype(np.int64)).max()) >= 1 << 30:
+                raise UnknownError("whole numbers of more than 30 bits")
             return Field((array.astype(np.int64) % PRIME).astype(np.uint64), "whole")
         if array.dtype.kind != "f":
             raise UnknownError(f"numbers of type {array.dtype}")
-        return Field(self.numbers.of(array, is_new=self.is_first, tolerance=self.tolerance))
+        return Field(self.numbers.of(array, is_new=self.is_first, is_half=self.is_half))
 
     def same(self, one: Value, other: Value) -> bool:
         """Whether two values are equal, in shape and in every element."""
@@ -168,7 +167,7 @@ class Algebra:
     # what only moves elements
 
     def move(self, value: Value, moved: Move) -> Value:
-        """What numpy's `moved` makes of the elements, of whatever kind they are."""
+        """What numpy's `moved` makes of the elements, of whatever kind they are; it may not make many more of them."""
         if isinstance(value, Field):
             return Field(np.ascontiguousarray(moved(value.elements)), value.kind)
         if isinstance(value, Factored):
@@ -206,6 +205,8 @@ class Algebra:
 
     def take(self, value: Value, index: Array, axis: int) -> Value:
         """What stands at known places along an axis."""
+        sizes = shape_of(value)
+        self.bound(math.prod(sizes) // max(sizes[axis], 1) * index.size)
         if isinstance(value, Factored):
             axis %= len(value.shape)
             if index.ndim == 1:
@@ -222,10 +223,14 @@ class Algebra:
                 for at, vector in enumerate(term):
                     piece = vector[index] if at == axis else vector
                     made = made.reshape(*made.shape, *(1 for _ in piece.shape)) * piece % _P
-                    self._bound(made.size)
+                    self.bound(made.size)
                 found = (found + made) % _P
             return Field(found, value.kind)
         return self.move(value, lambda each: np.take(each, index, axis=axis))
+
+    def pick(self, value: Value, places: Array, axis: int) -> Value:
+        """For each place one element along an axis."""
+        return self.move(value, lambda each: np.take_along_axis(each, places, axis=axis))
 
     def cut(self, value: Value, slices: Sequence[slice]) -> Value:
         """A part."""
@@ -238,7 +243,7 @@ class Algebra:
 
     def expand(self, value: Value, shape: Sequence[int]) -> Value:
         """As by ONNX's Expand: broadcast with a shape."""
-        self._bound(math.prod(np.broadcast_shapes(shape_of(value), tuple(shape))))
+        self.bound(math.prod(np.broadcast_shapes(shape_of(value), tuple(shape))))
         return self.move(
             value, lambda each: np.broadcast_to(each, np.broadcast_shapes(each.shape, tuple(shape)))
         )
@@ -265,14 +270,19 @@ class Algebra:
             start += value.shape[axis]
         return Factored(tuple(terms), values[0].kind)
 
-    def _bound(self, size: int) -> None:
+    def bound(self, size: int) -> None:
+        """Refuse what is too large.
+
+        Raises:
+            UnknownError: it is.
+        """
         if size > _MOST:
             raise UnknownError(f"a value of {size:,} elements")
 
     # arithmetic
 
     def _both(self, one: Value, other: Value) -> tuple[Elements, Elements]:
-        self._bound(math.prod(np.broadcast_shapes(shape_of(one), shape_of(other))))
+        self.bound(math.prod(np.broadcast_shapes(shape_of(one), shape_of(other))))
         return self.dense(one).elements, self.dense(other).elements
 
     def add(self, one: Value, other: Value) -> Value:
@@ -323,19 +333,15 @@ class Algebra:
                     if padded[axis] in (1, weight.shape[axis]):
                         return self.scale(weight, self.dense(by).elements.reshape(-1), axis)
         a, b = (self._factor(one), self._factor(other))
-        self._bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
+        self.bound(math.prod(np.broadcast_shapes(a.shape, b.shape)))
         return Field(a * b % _P, _kind(one, other))
 
     def _factor(self, value: Value) -> Elements:
-        """The elements; of infinity that of no number, which it makes of 0, and of the largest that of themselves."""
-        elements = self.dense(value).elements
-        if isinstance(value, (Field, Factored)) or value.dtype.kind != "f":
-            return elements
-        large = np.abs(value) >= LARGE
-        if not large.any():
-            return elements
-        signed = np.where(value > 0, np.uint64(LARGEST), np.uint64(PRIME - LARGEST))
-        return np.where(np.isinf(value), np.uint64(UNDEFINED), np.where(large, signed, elements))
+        """The elements of a factor."""
+        is_real = not isinstance(value, (Field, Factored)) and value.dtype.kind == "f"
+        if is_real and np.isinf(np.asarray(value)).any():
+            raise UnknownError("an infinite factor")
+        return self.dense(value).elements
 
     def invert(self, value: Value) -> Value:
         """1 / value."""
@@ -361,10 +367,15 @@ class Algebra:
                 return np.power(a, b) if a.dtype.kind == "f" or (b >= 0).all() else np.power(_float(a), b)
         if is_known(exponent) and np.asarray(exponent).size == 1:
             number = float(np.asarray(exponent).reshape(-1)[0])
-            if number.is_integer() and abs(number) <= 64:
-                return Field(power(self.dense(value).elements, int(number)))
-            if (2 * number).is_integer() and abs(number) <= 64:
+            if number < 0 and _is_real(value):
+                return self.invert(self.raise_to(value, np.asarray(-number, np.float32)))
+            if number.is_integer() and 0 <= number <= 64:
+                found = Field(power(self.dense(value).elements, int(number)))
+                return found if _is_real(value) else Field(found.elements, "whole")
+            if (2 * number).is_integer() and 0 <= number <= 64 and _is_real(value):
                 return Field(power(self.dense(self.function("sqrt", value)).elements, int(2 * number)))
+        if not _is_real(value):
+            raise UnknownError("a power of whole numbers")
         return self.function("pow", value, exponent)
 
     def matmul(self, one: Value, other: Value) -> Any:
@@ -380,7 +391,7 @@ class Algebra:
         vector = a.ndim == 1, b.ndim == 1
         a, b = (a[None] if vector[0] else a), (b[:, None] if vector[1] else b)
         batch = math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-        self._bound(batch * a.shape[-2] * b.shape[-1])
+        self.bound(batch * a.shape[-2] * b.shape[-1])
         found = product(a, b)
         found = found[..., 0, :] if vector[0] else found
         return Field(found[..., 0] if vector[1] else found, _kind(one, other))
@@ -390,7 +401,7 @@ class Algebra:
         if not isinstance(weight, Factored):
             return Field(product(given, self.dense(weight).elements))
         found = np.zeros((*given.shape[:-1], weight.shape[1]), np.uint64)
-        self._bound(found.size)
+        self.bound(found.size)
         for rows, columns in weight.terms:
             sums = (given * rows % _P).sum(axis=-1, dtype=np.uint64) % _P
             found = (found + sums[..., None] * columns) % _P
@@ -423,7 +434,7 @@ class Algebra:
                 return np.asarray(real(*(np.asarray(value) if keeps else _float(value) for value in values)))
         key = key_of(name, settings)
         dense = [self.dense(value).elements for value in values]
-        self._bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
+        self.bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
         found: Elements = np.full((), key, np.uint64)
         for place, each in enumerate(dense):
             with np.errstate(over="ignore"):
@@ -476,7 +487,7 @@ class Algebra:
         yes = self.dense(condition).elements
         no = (np.uint64(1) + negative(yes)) % _P
         a, b = self._both(one, other)
-        self._bound(math.prod(np.broadcast_shapes(yes.shape, a.shape, b.shape)))
+        self.bound(math.prod(np.broadcast_shapes(yes.shape, a.shape, b.shape)))
         return Field((yes * a + no * b) % _P, _kind(one, other))
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
@@ -497,6 +508,7 @@ class Algebra:
         """`not`."""
         if is_known(value):
             return np.logical_not(np.asarray(value))
+        self._require_truth(value)
         return Field(self.dense(self.subtract(np.ones((), np.int64), value)).elements, "truth")
 
     def combine(self, name: str, one: Value, other: Value) -> Value:
@@ -507,16 +519,27 @@ class Algebra:
             ]
             a, b = np.asarray(one), np.asarray(other)
             return np.asarray(made(*_like(a, b)))
+        self._require_truth(one)
+        self._require_truth(other)
         both = self.multiply(one, other)
         if name == "and":
             return Field(self.dense(both).elements, "truth")
         rest = self.multiply(both, np.asarray(2)) if name == "xor" else both
         return Field(self.dense(self.subtract(self.add(one, other), rest)).elements, "truth")
 
+    @staticmethod
+    def _require_truth(value: Value) -> None:
+        kind = value.kind if isinstance(value, (Field, Factored)) else _KINDS.get(value.dtype.kind, "real")
+        if kind != "truth":
+            raise UnknownError("bits of whole numbers")
+
     def greatest(self, one: Value, other: Value) -> Value:
         """The larger of two."""
         if is_known(one) and is_known(other):
             return np.maximum(*_like(one, other))
+        for value, bound in ((one, other), (other, one)):
+            if is_known(bound) and not np.asarray(bound).any() and np.asarray(bound).size == 1:
+                return self.function("relu", value)
         return self.symmetric("max", one, other)
 
     def least(self, one: Value, other: Value) -> Value:
@@ -551,6 +574,9 @@ class Algebra:
             if dense_kind == "truth":
                 return value
             return self.compare("not_equal", value, number(0))
+        is_narrow = np.dtype(dtype).itemsize < 4 or np.dtype(dtype).kind == "u"
+        if is_narrow and dense_kind != "truth":
+            return Field(self.dense(self.function(f"to {np.dtype(dtype).name}", value)).elements, "whole")
         if dense_kind != "real":
             return Field(self.dense(value).elements, "whole")
         return Field(self.dense(self.function("truncate", value)).elements, "whole")
@@ -574,6 +600,15 @@ def _kind(one: Value, other: Value) -> str:
 
 
 _KINDS = {"b": "truth", "i": "whole", "u": "whole"}
+
+
+def _is_real(value: Value) -> bool:
+    kind = (
+        value.kind
+        if isinstance(value, (Field, Factored))
+        else _KINDS.get(np.asarray(value).dtype.kind, "real")
+    )
+    return kind == "real"
 
 
 def _float(value: Any) -> Array:
