@@ -222,6 +222,8 @@ class Calls:
     constants: tuple[Held, ...] = ()
     outputs: tuple[str, ...] = ()
     """The values that it returns."""
+    results: tuple[str, ...] = ()
+    """What the file calls these; none where no file was exported."""
     note: str = ""
     """Why there are no calls."""
 
@@ -601,14 +603,16 @@ def _traced(item: Mapping[str, Any]) -> Traced:
 
 
 def _calls(item: Mapping[str, Any]) -> Calls:
-    _check_texts([item["file"], item["note"], *item["outputs"]])
+    _check_texts([item["file"], item["note"], *item["outputs"], *item["results"]])
     calls = tuple(map(_call, item["calls"]))
     inputs = tuple(map(_given, item["inputs"]))
     constants = tuple(Held(*_example(each)) for each in item["constants"])
     names = [name for named in (inputs, constants, calls) for name in (each.name for each in named)]
     if len(set(names)) < len(names):
         raise ValueError("calls: a name stands twice")
-    return Calls(item["file"], inputs, calls, constants, tuple(item["outputs"]), item["note"])
+    return Calls(
+        item["file"], inputs, calls, constants, tuple(item["outputs"]), tuple(item["results"]), item["note"]
+    )
 
 
 def _call(item: Mapping[str, Any]) -> Call:

@@ -143,7 +143,7 @@ def export_components(
         try:
             with quiet_descriptors():
                 found = _export(model, component, folder, options)
-            reads.append(_of_file(found, f"{component.name}.onnx"))
+            reads.append(_of_file(found, folder / f"{component.name}.onnx"))
         except Exception as error:
             raise ExportError(
                 f"{kind}: the export of its component {component.name} failed: {first_line(error)}; "
@@ -207,10 +207,13 @@ def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]
         handle.remove()
 
 
-def _of_file(reads: Reads, file: str) -> Reads:
-    """What a file was exported of, with the file's name."""
+def _of_file(reads: Reads, path: Path) -> Reads:
+    """What a file was exported of, with its name and those of its outputs."""
+    outputs = onnx.load(path, load_external_data=False).graph.output
+    results = tuple(value.name for value in outputs)
     return dataclasses.replace(
-        reads, calls=tuple(dataclasses.replace(calls, file=file) for calls in reads.calls)
+        reads,
+        calls=tuple(dataclasses.replace(calls, file=path.name, results=results) for calls in reads.calls),
     )
 
 
@@ -398,7 +401,7 @@ class _Export:
         try:
             with quiet_descriptors(), settled_modules():
                 reads = ENGINES[self.engine](resolved.model, self.inputs, folder, options)
-            return _of_file(reads, MODEL_FILE)
+            return _of_file(reads, folder / MODEL_FILE)
         except Exception as error:
             able = [name for name in ENGINES if name != "transformers" or resolved.config]
             others = [name for name in able if name != self.engine]

@@ -138,7 +138,23 @@ def test_a_factor_of_infinity_is_no_mask(a: Algebra) -> None:
     least, none = np.asarray(np.finfo(np.float32).min), np.asarray(-np.inf, np.float32)
 
     assert same(a, a.add(given, least), a.add(given, none))
-    assert not same(a, a.multiply(given, least), a.multiply(given, none))
+    with pytest.raises(UnknownError):
+        a.multiply(given, none)
+
+
+def test_whole_numbers_are_no_real_ones(a: Algebra) -> None:
+    whole = Field(draw((4,), "ids"), "whole")
+
+    for refused in (
+        lambda: a.invert_truth(whole),
+        lambda: a.combine("and", whole, np.asarray(1)),
+        lambda: a.raise_to(whole, np.asarray(0.5)),
+        lambda: a.add(whole, np.asarray(1 << 31)),
+    ):
+        with pytest.raises(UnknownError):
+            refused()
+    assert not same(a, a.cast(whole, "i", np.int8), whole)
+    assert same(a, a.cast(whole, "i", np.int32), whole)
 
 
 # with known numbers

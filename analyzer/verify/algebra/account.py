@@ -205,12 +205,14 @@ class _Account:
             else:
                 scope = self.before.ledger.node_scopes.get(node.place)
                 yield Pairing(name, theirs, name_node(node), node.op_type, scope, agreement)
-        mine, yours = self.before.graph.outputs, self.before.calls.outputs
         alone = Agreement(None, None, None, Verdict.NOT_COMPARED)
-        for name in mine[len(yours) :]:
-            yield Pairing(name, "", "", "", None, alone)
-        for name in yours[len(mine) :]:
-            yield Pairing("", name, "", "", None, alone)
+        paired = self.before.pairs
+        for name in self.before.graph.outputs:
+            if name not in {mine for mine, _ in paired}:
+                yield Pairing(name, "", "", "", None, alone)
+        for name in self.before.calls.outputs:
+            if name not in {theirs for _, theirs in paired}:
+                yield Pairing("", name, "", "", None, alone)
 
     def _leads(self, start: Node, output: str) -> bool:
         """Whether an output is computed of what a node makes."""

@@ -1008,6 +1008,8 @@ def _sorted(a: Algebra, input: Value, *_: Any, **__: Any) -> Value:
 def _diff(
     a: Algebra, input: Value, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None
 ) -> Value:
+    if n > 8:
+        raise UnknownError("so many differences of differences")
     parts = [part for part in (prepend, input, append) if part is not None]
     value = a.concat(parts, dim) if len(parts) > 1 else input
     for _ in range(n):

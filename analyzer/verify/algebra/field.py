@@ -112,7 +112,12 @@ def _of_fraction(value: Fraction) -> int:
 
 
 def _root(value: Fraction) -> int | None:
-    """The root of a fraction of small primes: the product of theirs, each of which is a square itself."""
+    """The root of a fraction of small primes: the product of theirs, each of which is a square itself.
+
+    None of a fraction that is a square: its root is a fraction, and no rounded number.
+    """
+    if all(math.isqrt(part) ** 2 == part for part in (value.numerator, value.denominator)):
+        return None
     found = 1
     for number, sign in ((value.numerator, 1), (value.denominator, -1)):
         for prime in _ROOTED:
@@ -267,6 +272,8 @@ def _half_root(value: float) -> int | None:
     for degree in (2, 4):
         whole = round(value**-degree)
         if 1 < whole <= _HEAD and float(np.float16(whole ** (-1 / degree))) == value:
+            if degree == 4 and math.isqrt(whole) ** 2 == whole:
+                return element_of(math.isqrt(whole) ** -0.5)
             root = _root(Fraction(1, whole))
             if root is not None:
                 return root if degree == 2 else pow(root, (PRIME + 1) // 4, PRIME)

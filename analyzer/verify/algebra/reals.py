@@ -35,6 +35,8 @@ from analyzer.verify.algebra.watched import print_of
 _MOST = 1 << 26
 """Elements of a weight that is written out."""
 _MOST_STEPS = 2_000
+_MASKED = 1e9
+"""What is larger on both sides is a mask."""
 _FAR = 1e-3
 """Of the largest number, what is no rounding."""
 
@@ -234,7 +236,7 @@ def _apart(one: Any, other: Any) -> bool:
     if a.shape != b.shape:
         return False
     a, b = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
-    sound = np.isfinite(a) & np.isfinite(b)
+    sound = np.isfinite(a) & np.isfinite(b) & ~((np.abs(a) > _MASKED) & (np.abs(b) > _MASKED))
     if not sound.any():
         return False
     size = max(float(np.abs(a[sound]).max()), float(np.abs(b[sound]).max()))

@@ -243,7 +243,7 @@ class State:
             keys = (print_of(step.value) for step in steps)
             divisors = {print_of(each) for step in steps for each in divisors_of(step)}
             strange = bool(divisors - self.drawing.divisors)
-            if node.position in self.file.deciding:
+            if node.position in (self.file if self.before is None else self.before.file).deciding:
                 deeds = {deed for step in steps for deed in deeds_of(step)}
                 strange = strange or not deeds or not deeds <= self.drawing.deeds
             self.strange[node.position] = strange
@@ -254,7 +254,10 @@ class State:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Outputs of both, in order."""
+        """Outputs of both: by the names that the export gave them, else in order."""
+        named = dict(zip(self.calls.results, self.calls.outputs, strict=False))
+        if named.keys() & set(self.graph.outputs):
+            return [(name, named[name]) for name in self.graph.outputs if name in named]
         return list(zip(self.graph.outputs, self.calls.outputs, strict=False))
 
     def is_output_same(self, name: str, theirs: str) -> bool:
@@ -369,10 +372,11 @@ _OUTPUT = 1000
 def deeds_of(step: Step) -> Iterator[object]:
     """An operation with each of the known numbers, or parts, that it is done by."""
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
-    for arg in step.args:
+    for slot, arg in enumerate(step.args):
         if isinstance(arg, np.ndarray):
             sized = tuple(size for size in arg.shape if size != 1)
-            yield step.name, sized, arg.astype(np.float64).tobytes()
+            place = slot if step.name == "where" else None
+            yield step.name, place, arg.dtype.kind, sized, arg.astype(np.float64).tobytes()
         elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
             yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
 
