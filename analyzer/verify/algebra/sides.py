@@ -54,8 +54,10 @@ class Drawing:
 
     @cached_property
     def deeds(self) -> frozenset[object]:
-        """What the program does by numbers that are known."""
-        return frozenset(deed for step in self.steps.values() for deed in deeds_of(step))
+        """What the program does by numbers that are known, but for what has no effect and may be anybody's."""
+        return frozenset(
+            deed for step in self.steps.values() for deed in deeds_of(step) if not _is_idle(step)
+        )
 
     @cached_property
     def divisors(self) -> frozenset[Print | None]:
@@ -367,6 +369,16 @@ class State:
 
 
 _OUTPUT = 1000
+
+
+def _is_idle(step: Step) -> bool:
+    """Whether a step chooses by one truth value, adds 0 or multiplies with 1."""
+    for slot, arg in enumerate(step.args[:2]):
+        if isinstance(arg, np.ndarray) and arg.size == 1:
+            number = float(arg.reshape(-1)[0])
+            if (step.name, slot) == ("where", 0) or (step.name, number) in (("add", 0.0), ("multiply", 1.0)):
+                return True
+    return False
 
 
 def deeds_of(step: Step) -> Iterator[object]:
