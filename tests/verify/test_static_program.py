@@ -242,6 +242,21 @@ def trigger_on_length(model: onnx.ModelProto) -> str:
     return "t3"
 
 
+def factor_by_length(model: onnx.ModelProto) -> str:
+    """A factor of 1 up to 20 words, of 2 beyond."""
+    name = first_of(model, "Gelu").output[0]
+    one, two = (store(model, each, np.float32(value)) for each, value in (("one", 1), ("two", 2)))
+    nodes = [
+        helper.make_node("Shape", ["input_ids"], ["t0"], start=1, end=2),
+        helper.make_node("Greater", ["t0", store(model, "twenty", np.array([20]))], ["t1"]),
+        helper.make_node("Where", ["t1", two, one], ["t2"]),
+        helper.make_node("Mul", [name, "t2"], ["t3"]),
+    ]
+    put_behind(model, name, *nodes)
+    nodes[3].input[:] = [name, "t2"]
+    return "t3"
+
+
 def nothing_over_nothing(model: onnx.ModelProto) -> str:
     """1 for every word but the one of number 0."""
     name = model.graph.output[0].name
@@ -295,6 +310,7 @@ def put_before(model: onnx.ModelProto, name: str, *nodes: onnx.NodeProto) -> Non
         guard_with_a_number,
         halved_and_doubled_ids,
         trigger_on_length,
+        factor_by_length,
         nothing_over_nothing,
         function_of_another_name,
     ],

@@ -45,6 +45,8 @@ class Drawing:
     watched: Watched
     inputs: Sequence[Given]
     """What it is given, at the sizes of the drawing."""
+    is_least: bool = False
+    """Whether all sizes that may vary are 1, where masks are single numbers."""
     origins: dict[Print, Origin] = field(default_factory=dict)
     """By what tells a value: the first that has it, a whole call before a part."""
     modules: dict[Print, set[str]] = field(default_factory=dict)
@@ -55,9 +57,8 @@ class Drawing:
     @cached_property
     def deeds(self) -> frozenset[object]:
         """What the program does by numbers that are known, but for what has no effect and may be anybody's."""
-        return frozenset(
-            deed for step in self.steps.values() for deed in deeds_of(step) if not _is_idle(step)
-        )
+        steps = (step for step in self.steps.values() if self.is_least or not _is_idle(step))
+        return frozenset(deed for step in steps for deed in deeds_of(step))
 
     @cached_property
     def divisors(self) -> frozenset[Print | None]:
@@ -138,6 +139,8 @@ def draw_programs(
         other = draw(seed, resized or calls.inputs, known)
         if resized is not None and not other.is_whole:
             other = draw(seed, calls.inputs, known)
+        else:
+            other.is_least = least
         if resized is not None or not least:
             found.append(other)
     return found
