@@ -64,6 +64,7 @@ def sample_positions(numel: int, salt: str = "") -> npt.NDArray[np.int64]:
     if numel <= SAMPLES:
         return np.arange(numel, dtype=np.int64)
     seed = int.from_bytes(hashlib.sha256(f"{salt}:{numel}".encode()).digest()[:8], "little")
+    numel = min(numel, int(np.iinfo(np.int64).max))  # of what a header claims, and no file holds
     runs = np.arange(SAMPLES + 1, dtype=np.int64)
     length, longer = divmod(
         numel, SAMPLES
