@@ -48,6 +48,14 @@ def test_digest_of_half_types_and_scalars_is_taken():
     assert digest(np.array([1], ml_dtypes.bfloat16)) == digest(np.array(1, ml_dtypes.bfloat16))
 
 
+def test_more_elements_than_any_file_holds_have_positions() -> None:
+    positions = sample_positions(1 << 64)
+
+    assert positions[0] == 0
+    assert positions[-1] == (1 << 63) - 2
+    assert (np.diff(positions) > 0).all()
+
+
 @pytest.mark.parametrize("numel", [0, 1, 2, SAMPLES - 1, SAMPLES, SAMPLES + 1, 1000, 10**12])
 def test_positions_are_distinct_and_hold_both_ends(numel):
     positions = sample_positions(numel).tolist()
