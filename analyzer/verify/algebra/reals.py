@@ -7,7 +7,7 @@ file that is not its own with what the program has right before it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from analyzer.verify.algebra.field import Elements, Numbers, mixed
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.programs import Program, inputs_of, values_of
 from analyzer.verify.algebra.sides import Origin, State
-from analyzer.verify.algebra.stored import Stored, Weights
+from analyzer.verify.algebra.stored import Stored, Weights, told_buffers
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
@@ -73,10 +73,15 @@ def real_of(value: Value) -> Array:
 
 @dataclass
 class _RealWeights(Weights):
-    """The same tensors in real numbers; large ones are made each time."""
+    """The same tensors in real numbers; large ones are made each time, buffers that are told are those."""
+
+    told: Mapping[str, Array] = field(default_factory=dict)
 
     def of(self, name: str) -> Value:
         """One of them."""
+        own = self.told.get(self.first.get(name, ""))
+        if own is not None:
+            return own
         found = Weights.of(self, name)
         return found if is_known(found) else real_of(found)
 
@@ -100,6 +105,7 @@ class Reals:
         drawn = self.state.drawing.program
         a = Algebra(0, Numbers())
         self.weights = _RealWeights(a, drawn.weights.shapes, drawn.weights.first, drawn.weights.known)
+        self.weights.told = told_buffers(self.state.result.manifest)
         whole = [given.name for given in self.state.drawing.inputs if not given.dtype.is_floating]
         inputs = inputs_of(self.state.drawing.inputs, 0, whole)
         inputs = {

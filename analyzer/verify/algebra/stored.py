@@ -71,22 +71,30 @@ class Weights:
 
 
 def whole_buffers(manifest: Manifest) -> dict[str, Array]:
-    """Buffers of whole numbers and truth values, as far as a manifest tells all of their elements."""
-    found = {}
-    for buffer in manifest.buffers:
-        array = None if buffer.dtype.is_floating else _elements(buffer)
-        if array is not None:
-            found[buffer.name] = array
-    return found
+    """Buffers that are computed with as they are: whole numbers, truth values, and single numbers."""
+    found = told_buffers(manifest)
+    kinds = {buffer.name: buffer for buffer in manifest.buffers}
+    return {
+        name: array for name, array in found.items() if not kinds[name].dtype.is_floating or array.size == 1
+    }
+
+
+def told_buffers(manifest: Manifest) -> dict[str, Array]:
+    """All buffers of which a manifest tells every element."""
+    found = {buffer.name: _elements(buffer) for buffer in manifest.buffers}
+    return {name: array for name, array in found.items() if array is not None}
 
 
 def _elements(buffer: Buffer) -> Array | None:
     """Those that were described, or that counting gives."""
     element = buffer.dtype.to_numpy()
-    if buffer.content is None or element is None or element.kind not in "iub":
+    if buffer.content is None or element is None or element.kind not in "iubf":
         return None
     if buffer.numel <= SAMPLES:
-        return decode_values(buffer.content.samples, element).reshape(buffer.shape)
+        array = decode_values(buffer.content.samples, element).reshape(buffer.shape)
+        return array.astype(np.float32) if element.kind == "f" else array
+    if element.kind == "f":
+        return None
     ways = (np.arange(buffer.numel), np.zeros(buffer.numel), np.ones(buffer.numel))
     for array in (way.astype(element).reshape(buffer.shape) for way in ways):
         if digest(array) == buffer.content.digest:
