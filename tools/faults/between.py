@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from tools.faults.__main__ import SUITE
-from tools.faults.cases import run_apart_between
+from tools.faults.cases import FileJudge, run_apart
 from tools.suite.command import run_suite
 
 BETWEEN = dataclasses.replace(
     SUITE,
     name="faults.between",
     purpose="Put faults into small models, and see what verify tells beside the file that each was made of.",
-    run=run_apart_between,
+    run=partial(run_apart, judge=FileJudge),
     forms=("dynamic", "qdq", "int8", "fp16", "nbits", "ort-basic", "onnxslim"),
 )
 

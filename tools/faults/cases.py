@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,10 +56,16 @@ class Case:
         return f"{self.base.name}/{self.kind}"
 
 
-def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
+def run_apart(
+    folder: Path,
+    base: Base,
+    kinds: Sequence[str],
+    seed: int,
+    judge: Callable[[Path, Base], Callable[[Path], Any]] | None = None,
+) -> list[Case]:
     """The same as `run_cases`, in a process of its own; what kills it costs one case."""
     return answer_apart(
-        run_cases,
+        partial(run_cases, judge=judge),
         kinds,
         folder,
         base,
@@ -66,24 +73,6 @@ def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list
         killed=lambda kind, why: Case(base, kind, "failed", why),
         each=_EACH,
     )
-
-
-def run_apart_between(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
-    """The same, with each file beside the export that it was made of."""
-    return answer_apart(
-        run_cases_between,
-        kinds,
-        folder,
-        base,
-        seed,
-        killed=lambda kind, why: Case(base, kind, "failed", why),
-        each=_EACH,
-    )
-
-
-def run_cases_between(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
-    """The same as `run_cases`, with each file beside the export that it was made of."""
-    return run_cases(kinds, folder, base, seed, judge=_FileJudge)
 
 
 def run_cases(
@@ -146,25 +135,7 @@ class _Judge:
         return verify_module(ledger, side, "PyTorch", (0, 1, 2), Limits(_SECONDS), (), known_of(result))
 
 
-def run_apart_static(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
-    """The same without running a file: each is accounted for by the calls of the manifest."""
-    return answer_apart(
-        run_cases_static,
-        kinds,
-        folder,
-        base,
-        seed,
-        killed=lambda kind, why: Case(base, kind, "failed", why),
-        each=_EACH,
-    )
-
-
-def run_cases_static(kinds: Sequence[str], folder: Path, base: Base, seed: int) -> list[Case]:
-    """The same as `run_cases`, by the calls of the manifest."""
-    return run_cases(kinds, folder, base, seed, judge=_StaticJudge)
-
-
-class _StaticJudge:
+class StaticJudge:
     """What the manifest records of PyTorch's program."""
 
     def __init__(self, folder: Path, base: Base) -> None:
@@ -181,7 +152,7 @@ class _StaticJudge:
         return account_program(result, "model.onnx", "the manifest")
 
 
-class _FileJudge:
+class FileJudge:
     """The export that a file was made of."""
 
     def __init__(self, folder: Path, base: Base) -> None:

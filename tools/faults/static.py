@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 from tools.faults.__main__ import SUITE
-from tools.faults.cases import run_apart_static
+from tools.faults.cases import StaticJudge, run_apart
 from tools.suite.command import run_suite
 
 STATIC = dataclasses.replace(
     SUITE,
     name="faults.static",
     purpose="Put faults into small models, and see what the manifest's program tells without running them.",
-    run=run_apart_static,
+    run=partial(run_apart, judge=StaticJudge),
     forms=("dynamic", "legacy", "dynamo", "static", "fused", "fp16", "ort-basic"),
 )
 

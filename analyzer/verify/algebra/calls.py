@@ -415,11 +415,6 @@ def _roll(a: Algebra, input: Value, shifts: Any, dims: Any = ()) -> Value:
     return a.move(input, lambda each: np.roll(each, tuple(shifts), tuple(dims)))
 
 
-@_operator("tril", "triu")
-def _tril(a: Algebra, input: Value, diagonal: int = 0) -> Value:
-    raise UnknownError("operator tril")
-
-
 def _triangle(upper: bool) -> Callable[..., Any]:
     def cut(a: Algebra, input: Value, diagonal: int = 0) -> Value:
         shape = shape_of(input)
@@ -842,11 +837,6 @@ def _sum(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype
 @_operator("mean")
 def _mean(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Value:
     return a.mean(_cast(a, input, dtype), _axes(input, dim), keeps=keepdim)
-
-
-@_operator("var", "std")
-def _var(a: Algebra, input: Value, *args: Any, **kwargs: Any) -> Value:
-    raise UnknownError("operator var")
 
 
 def _spread(root: bool) -> Callable[..., Any]:

@@ -48,9 +48,7 @@ def mixed(values: Elements, key: int) -> Elements:
 
 
 def power(values: Elements, exponent: int) -> Elements:
-    """By squaring; of a negative exponent that of the inverse."""
-    if exponent < 0:
-        return power(values, exponent % (PRIME - 1))
+    """By squaring; the exponent is not negative."""
     found = np.ones_like(values)
     square = values
     while exponent:
@@ -97,7 +95,7 @@ _PI_ROOT = int(draw((1,), "the root of pi")[0])
 """Stands for the square root of pi, which is no number of any field."""
 _SINGLE = 1.2e-7
 """Of a number in single precision, what rounding takes off it, twice."""
-_MOST_HALF = 65_504.0
+MOST_HALF = 65_504.0
 """The largest number in half precision, to which converters clip masks."""
 _HEAD = 256
 LARGE = 3.4e38
@@ -238,7 +236,7 @@ class Numbers:
                 known = self._halves.get(value)
             if known is None and is_half:
                 known = _half_root(value)
-        if known is None and is_half and abs(value) == _MOST_HALF:
+        if known is None and is_half and abs(value) == MOST_HALF:
             known = element_of(math.copysign(math.inf, value))
         if known is None:
             known = (

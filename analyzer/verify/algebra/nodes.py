@@ -15,6 +15,7 @@ import numpy as np
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
 from analyzer.verify.algebra import calls, layers
+from analyzer.verify.algebra.field import MOST_HALF
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, is_known, number, shape_of
 
 _PLAIN = ("", "ai.onnx")
@@ -83,9 +84,6 @@ class Operation:
         rank = len(shape_of(value))
         said = self.many("axes") or (self.numbers(slot) if self.maybe(slot) is not None else [])
         return [axis % rank for axis in said] if said else list(range(rank))
-
-
-_MOST_HALF = 65_504.0
 
 
 def is_real(value: Value) -> bool:
@@ -315,28 +313,19 @@ def _mod(o: Operation) -> Value:
     return np.asarray(made(np.asarray(o.at(0)), np.asarray(o.at(1))))
 
 
-@_plain("Sum")
-def _sum(o: Operation) -> Value:
-    found = o.at(0)
-    for slot in range(1, len(o.values)):
-        found = o.a.add(found, o.at(slot))
-    return found
+def _one_by_one(name: str, made: Callable[[Algebra, Value, Value], Value]) -> None:
+    def compute(o: Operation) -> Value:
+        found = o.at(0)
+        for slot in range(1, len(o.values)):
+            found = made(o.a, found, o.at(slot))
+        return found
+
+    PLAIN[name] = compute
 
 
-@_plain("Max")
-def _max(o: Operation) -> Value:
-    found = o.at(0)
-    for slot in range(1, len(o.values)):
-        found = o.a.greatest(found, o.at(slot))
-    return found
-
-
-@_plain("Min")
-def _min(o: Operation) -> Value:
-    found = o.at(0)
-    for slot in range(1, len(o.values)):
-        found = o.a.least(found, o.at(slot))
-    return found
+_one_by_one("Sum", lambda a, one, other: a.add(one, other))
+_one_by_one("Max", lambda a, one, other: a.greatest(one, other))
+_one_by_one("Min", lambda a, one, other: a.least(one, other))
 
 
 @_plain("Clip")
@@ -430,7 +419,7 @@ def _to(o: Operation, dtype: DType) -> Any:
     value = o.at(0)
     if found is None or (found.kind == "f" and found.itemsize < 4):
         if is_known(value) and found is not None and np.asarray(value).dtype.kind == "f":
-            numbers = np.asarray(value)[np.abs(np.asarray(value)) < _MOST_HALF]
+            numbers = np.asarray(value)[np.abs(np.asarray(value)) < MOST_HALF]
             if (numbers.astype(np.float16) != numbers).any():
                 raise UnknownError("numbers that half precision rounds")
         found = np.dtype(np.float32)

@@ -21,26 +21,9 @@ from analyzer.verify.algebra.stored import Stored, Weights
 from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value, is_known
 
 _SIZES = ("Shape", "Size")
-_DECIDING = frozenset(
-    {
-        *("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Where", "Min", "Max", "Clip", "Mod"),
-        *(
-            "Sign",
-            "Abs",
-            "Floor",
-            "Ceil",
-            "Round",
-            "Relu",
-            "Not",
-            "And",
-            "Or",
-            "Xor",
-            "Div",
-            "NonZero",
-            "TopK",
-        ),
-    }
-)
+_COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor")
+_CUTTING = ("Where", "Min", "Max", "Clip", "Mod", "Div", "Floor", "Ceil", "Round", "NonZero", "TopK")
+_DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
 """Operators by which a size may decide something."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that numbers of sizes tell a shape, of as many elements or of repeated ones."""

@@ -216,11 +216,12 @@ class State:
         self.graph = self.ledger.model.graphs[0]
         program = self.drawing.program
         self.a = Watched(program.a.seed, program.a.numbers, is_first=False, is_half=_has_halves(self.result))
+        self.deciding: set[int] = set() if self.before is None else self.before.deciding
         if self.before is None:
             weights = program.weights.seen_by(self.a)
             stored = Stored(self.result, weights, program.value)
             inputs = input_values(self.graph, self.calls, program, self.ledger.model.path)
-            self.file = File(self.a, self.ledger, stored, inputs, self._see)
+            self.file = File(self.a, self.ledger, stored, inputs, self._see, deciding=self.deciding)
             self.file.run()
         else:
             self.file = self.before.file.again(
@@ -248,7 +249,7 @@ class State:
             keys = (print_of(step.value) for step in steps)
             divisors = {print_of(each) for step in steps for each in divisors_of(step)}
             strange = bool(divisors - self.drawing.divisors)
-            if node.position in (self.file if self.before is None else self.before.file).deciding:
+            if node.position in self.deciding:
                 deeds = {deed for step in steps for deed in deeds_of(step)}
                 strange = strange or not deeds or not deeds <= self.drawing.deeds
             self.strange[node.position] = strange

@@ -18,7 +18,6 @@ from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
 
-_OURS = frozenset({Line.BUFFER, Line.EVALUATED})
 _MOST = 1 << 22
 """Elements of a constant that is read."""
 _SAMPLES = 64
@@ -278,9 +277,7 @@ class Stored:
 
     def _copied(self, tensor: StoredTensor, other: StoredTensor) -> Value:
         found = self.of(other)
-        if tensor.shape == shape_of(found) and (
-            tensor.shape != tensor.shape[::-1] or _alike(tensor, other, turned=False)
-        ):
+        if tensor.shape == shape_of(found) and _alike(tensor, other, turned=False):
             return found
         if tensor.shape == shape_of(found)[::-1] and _alike(tensor, other, turned=True):
             return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
@@ -288,19 +285,20 @@ class Stored:
 
     def _evaluated(self, tensor: StoredTensor, name: str) -> Value:
         found = self.values(name)
-        if found is None:
+        sizes = [size for size in tensor.shape if size != 1]
+        if found is None or len(set(sizes)) < len(sizes):  # axes of one size may have changed places
             raise UnknownError(f"{tensor.name}: the program's value {name}")
         if shape_of(found) == tensor.shape:
             return found
         if shape_of(found) == tensor.shape[::-1]:
             return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
-        if [n for n in shape_of(found) if n != 1] == [n for n in tensor.shape if n != 1]:
+        if [size for size in shape_of(found) if size != 1] == sizes:
             return self.weights.a.reshape(found, tensor.shape)
         raise UnknownError(f"{tensor.name}: the program's value {name} in another form")
 
 
 def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
-    """Whether some elements of two tensors of two axes are equal."""
+    """Whether some elements of two tensors are equal."""
     a, b = one.payload.array(), other.payload.array()
     if a is None or b is None or a.dtype != b.dtype:
         return False
