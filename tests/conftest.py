@@ -108,16 +108,15 @@ def pytest_configure_node(node: Any) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Tests go one by one to the process that is free, but those that share something go as one."""
-    from xdist.scheduler import LoadScopeScheduling
+    from scheduling import Scheduling
 
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            if OF_EXPORTS.search(nodeid) and (model := MODEL.search(nodeid)):
-                return f"exports of {model[1]}"
-            file = nodeid.partition("::")[0]
-            return TOGETHER.get(Path(file).name, file if shares_fixtures(config.rootpath / file) else nodeid)
+    def unit_of(test: str) -> str:
+        if OF_EXPORTS.search(test) and (model := MODEL.search(test)):
+            return f"exports of {model[1]}"
+        file = test.partition("::")[0]
+        return TOGETHER.get(Path(file).name, file if shares_fixtures(config.rootpath / file) else test)
 
-    return Scheduling(config, log)
+    return Scheduling(config, log, unit_of)
 
 
 @functools.cache
