@@ -28,6 +28,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import save_file
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -51,8 +54,10 @@ OTHERS = {
     "check": ["check", "{case}", "--max-parameters", "1M", "--max-macs", "1G", "--no-duplicates"],
     "graph": ["graph", "{case}", "-o", "{out}/graph.dot"],
     "recover": ["recover", "{case}", "-o", "{out}/state.safetensors"],
-    "reconcile": ["reconcile", "{case}", "--against", "{valid}.json"],
+    "reconcile": ["reconcile", "{case}", "--against", "{weights}"],
     "verify": ["verify", "{case}", "--against", "{valid}"],
+    "verify --static": ["verify", "{case}", "--against", "{case}", "--static"],
+    "formula": ["formula", "bert-base-uncased", "--against", "{case}"],
     "survey": ["survey", "{case}", "-o", "{out}/lake"],
     "show": ["show", "{case}"],
 }
@@ -135,8 +140,11 @@ def main() -> None:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        corpus = Path(folder, "corpus")
+        corpus, weights = Path(folder, "corpus"), Path(folder, "weights.safetensors")
         cases = make_corpus(corpus, big=True)
+        save_file(
+            {"layer.weight": np.ones((32, 32), np.float32), "layer.bias": np.zeros(32, np.float32)}, weights
+        )
         before = state(corpus)
         baseline = Baseline.measure(corpus / "valid_base.onnx")
         chosen = [case for case in cases if not options.only or re.search(options.only, case.id)]
@@ -145,7 +153,7 @@ def main() -> None:
             rows.append(look(case, corpus, baseline, options.peers))
             print(line(rows[-1]), file=sys.stderr, flush=True)
         others = [
-            over(name, command, chosen, corpus / "valid_base.onnx")
+            over(name, command, chosen, corpus / "valid_base.onnx", weights)
             for name, command in OTHERS.items()
             if not options.command or re.search(options.command, name)
         ]
@@ -257,12 +265,12 @@ def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
     return Row(case, answer(runs["json"], case, corpus), cpu, max(0.0, mib), others, broken)
 
 
-def over(name: str, command: list[str], cases: list[Case], valid: Path) -> Other:
+def over(name: str, command: list[str], cases: list[Case], valid: Path, weights: Path) -> Other:
     """What one command answers to every case, and the most that an answer takes."""
 
     def ask(path: Path) -> Run:
         with tempfile.TemporaryDirectory(prefix="hostile-out-") as out:
-            given = [part.format(case=path, out=out, valid=valid) for part in command]
+            given = [part.format(case=path, out=out, valid=valid, weights=weights) for part in command]
             return run([sys.executable, "-m", "analyzer", *given], OUR_TIMEOUT)
 
     usual = ask(valid).peak

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from models import save, text_model
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.graph import build_graph, tensor_vertex
 from analyzer.model import Model, Node, StoredTensor
@@ -302,6 +304,85 @@ def test_functions_that_call_each_other_in_a_circle_end(tmp_path, count):
 
     assert read_by(wiring, tensor(model, "w")) == []
     assert wiring.find((), "h") is not None
+
+
+# any functions
+
+
+def random_functions(seed: int) -> onnx.ModelProto:
+    """Functions that call those before them, hand inputs through, leave inputs out and name outputs nobody has."""
+    drawn = random.Random(seed)
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
+
+    def steps(values: list[str], callable_: int, prefix: str) -> list[onnx.NodeProto]:
+        nodes = []
+        for number in range(drawn.randint(1, 5)):
+            outputs = [f"{prefix}{number}_{index}" for index in range(drawn.randint(1, 3))]
+            if callable_ and drawn.random() < 0.7:
+                inputs = [drawn.choice(["", *values]) for _ in range(drawn.randint(0, 3))]
+                called = f"F{drawn.randrange(callable_)}"
+                nodes.append(helper.make_node(called, inputs, outputs, domain="my"))
+            else:
+                del outputs[1:]
+                nodes.append(helper.make_node("Relu", [drawn.choice(values or [""])], outputs))
+            values += outputs
+        return nodes
+
+    functions = []
+    for number in range(drawn.randint(1, 6)):
+        values = [f"i{index}" for index in range(drawn.randint(0, 3))]
+        inputs = list(values)
+        nodes = steps(values, number, "n")
+        outputs = [drawn.choice(values) for _ in range(drawn.randint(1, 3))]
+        functions.append(helper.make_function("my", f"F{number}", inputs, outputs, nodes, opsets))
+    values = ["x", "w"]
+    nodes = steps(values, len(functions), "m")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", values[-1])]
+    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
+    return helper.make_model(graph, functions=functions, opset_imports=opsets)
+
+
+def found_by_hand(wiring: Wiring, path: Any, name: str, calls: tuple[Node, ...] = ()) -> object:
+    """What `Wiring.find` finds, followed call by call with nothing kept."""
+    found = wiring.look_up(path, name) if name else None
+    if isinstance(found, GraphInput) and found.path in wiring._bodies:
+        sites = calls[-1:] or wiring._sites[found.path]
+        if len(sites) != 1:
+            return found
+        [site] = sites
+        place = wiring.graphs[found.path].inputs.index(found.name)
+        return found_by_hand(
+            wiring, site.graph_path, site.inputs[place] if place < len(site.inputs) else "", calls[:-1]
+        )
+    if isinstance(found, Node) and found.place in wiring.calls:
+        body, place = wiring.graphs[wiring.calls[found.place]], found.outputs.index(name)
+        if place < len(body.outputs):
+            return found_by_hand(wiring, body.path, body.outputs[place], (*calls, found))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_calls_are_followed_whatever_was_asked_before(tmp_path, seed):
+    model = model_of(tmp_path, random_functions(seed))
+    wiring = connect(model)
+    asked = [
+        (node.graph_path, name) for node in model.nodes() for name in (*node.inputs, *node.outputs) if name
+    ]
+    random.Random(seed).shuffle(asked)
+
+    assert [wiring.find(*each) for each in asked] == [found_by_hand(wiring, *each) for each in asked]
+
+
+def test_a_function_that_is_called_with_what_it_gave_is_followed_twice(tmp_path):
+    model = model_of(
+        tmp_path,
+        """<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+        g () => (float[2] y) <float[2] w = {1, 2}> { a = my.F(w) b = my.F(a) y = Relu(b) }
+        <domain: "my", opset_import: ["" : 18]> F (i) => (i) { unused = Relu(i) }""",
+    )
+
+    assert connect(model).find((), "b") is tensor(model, "w")
 
 
 def test_calls_that_double_are_followed_once_for_each_value(tmp_path):

@@ -50,9 +50,6 @@ class _Value(NamedTuple):
 _NOWHERE: GraphPath = ("",)
 """No graph's path: what is looked up for a node that calls nothing."""
 
-_DEEPEST = 1_000
-"""Calls within calls that are followed back."""
-
 _OPERANDS = frozenset({Slot.DATA, Slot.CODES, Slot.TABLE, Slot.LEARNED})
 
 
@@ -109,6 +106,10 @@ class Wiring:
     """The bodies of functions that somebody calls."""
     _sites: dict[GraphPath, list[Node]] = field(default_factory=dict)
     """The nodes that call each of them, in file order."""
+    _inner: dict[Key, Provider | None] = field(default_factory=dict)
+    """What a function's output comes from within it: an input of its own where it is handed through."""
+    _origins: dict[Key, Provider | None] = field(default_factory=dict)
+    """What a value comes from, calls followed (`find`)."""
 
     def find(self, path: GraphPath, name: str) -> Provider | None:
         """What provides a name, seen from a graph; None where nothing does, and the file is invalid.
@@ -163,36 +164,68 @@ class Wiring:
         ]
 
     def _follow_back(self, found: Provider, name: str) -> Provider | None:
-        """Into the functions that are called for a value, and out again to what these calls are given."""
-        entered: list[Node] = []
+        """Into the functions that are called for a value, and out again to what these calls are given.
+
+        What a body's output comes from is kept, whoever calls it, and so is what a value comes from: functions may call
+        each other in a chain of thousands, and each value of each is asked for.
+        """
+        entered: list[tuple[Node, Key]] = []
+        inside: set[GraphPath] = set()
+        left: list[Key] = []  # the values that were seen from outside any call
         seen: set[tuple[GraphPath, str, int]] = set()
-        while True:
+        following: Provider | None = found
+        while following is not None and not isinstance(following, StoredTensor):
+            found = following
             path = found.path if isinstance(found, GraphInput) else found.graph_path
+            key = (path, name)
+            if not entered:
+                if key in self._origins:
+                    following = self._origins[key]
+                    break
+                left.append(key)
             state = (path, name, len(entered))
-            if state in seen or len(entered) > _DEEPEST:
+            if state in seen:
                 return found  # functions that call each other in a circle
             seen.add(state)
-            following: Provider | None
             if isinstance(found, Node) and (body := self._bodies.get(self.calls.get(found.place, _NOWHERE))):
                 index = found.outputs.index(name)
                 if index >= len(body.outputs):
+                    break
+                inner = (body.path, body.outputs[index])
+                known = self._inner.get(inner, found)
+                if isinstance(known, GraphInput) and known.path == body.path:
+                    place = body.inputs.index(known.name)
+                    path, name = found.graph_path, found.inputs[place] if place < len(found.inputs) else ""
+                elif inner in self._inner:
+                    following = known
+                    break
+                elif body.path in inside:
                     return found
-                entered.append(found)
-                path, name = body.path, body.outputs[index]
+                else:
+                    entered.append((found, inner))
+                    inside.add(body.path)
+                    path, name = inner
             elif isinstance(found, GraphInput) and path in self._bodies:
                 sites = self._sites[path]
-                is_back = bool(entered) and self.calls[entered[-1].place] == path
-                site = entered.pop() if is_back else sites[0] if len(sites) == 1 else None
+                is_back = bool(entered) and self.calls[entered[-1][0].place] == path
+                if is_back:
+                    site, inner = entered.pop()
+                    inside.remove(path)
+                    self._inner[inner] = found
+                elif len(sites) == 1 and not entered:
+                    [site] = sites
+                else:
+                    break
                 index = self._bodies[path].inputs.index(name)
-                if site is None:
-                    return found
                 path, name = site.graph_path, site.inputs[index] if index < len(site.inputs) else ""
             else:
-                return found
+                break
             following = self.look_up(path, name) if name else None
-            if following is None or isinstance(following, StoredTensor):
-                return following
-            found = following
+        for _, inner in entered:
+            self._inner[inner] = following
+        for key in left:
+            self._origins[key] = following
+        return following
 
     def readers(
         self, provider: StoredTensor | Node, past: Collection[str] = (), *, inlined: bool = True

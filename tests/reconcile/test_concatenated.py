@@ -9,6 +9,7 @@ import onnx
 import pytest
 from models import (
     bridge_of,
+    external,
     lines_of,
     manifest_of,
     noise,
@@ -22,7 +23,9 @@ from models import (
 
 from analyzer.model.content import Array, sample_positions
 from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation.contents import Contents
 
+at = Contents.at
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 
 NAMES = ("self.query.weight", "self.key.weight", "self.value.weight")
@@ -163,6 +166,22 @@ def test_run_of_zeros_stands_for_the_bias_that_a_key_does_not_have(tmp_path, at_
     assert bridge_of(result) == {"concatenated": (2, 16, 0, 0)}
     assert (added.tensors, added.elements, added.stored_delta, added.nbytes) == (0, 8, 8, 32)
     assert result.balanced
+
+
+@both
+def test_a_claim_of_terabytes_of_zeros_stands_for_no_bias(tmp_path, monkeypatch, at_hand):
+    length = 2**38
+    proto = bias_file(np.zeros(1, np.float32))
+    proto.graph.initializer[0].CopyFrom(external("b", [length], location="zeros.bin", length=4 * length))
+    with (tmp_path / "zeros.bin").open("wb") as file:
+        file.truncate(4 * length)  # a sparse file takes no room
+    looks = []
+    monkeypatch.setattr(Contents, "at", lambda self, *place: looks.append(place) or at(self, *place))
+
+    result = run(tmp_path, proto, BIASES, "sampled", at_hand=at_hand)
+
+    assert not result.balanced
+    assert len(looks) < 20
 
 
 @both
