@@ -562,7 +562,7 @@ def test_a_comparison_is_called_by_both_files_and_says_its_question_once(tmp_pat
 
     (title,) = re.findall(r"<h1>(.*?)</h1>", text)
     assert re.fullmatch(r"\S+\.onnx -&gt; \S+\.onnx", title)
-    assert text.count(">What changed<") == 1
+    assert text.count(">What changed?<") == 1
 
 
 def test_layers_and_changes_are_written_as_in_text(tmp_path: Path) -> None:

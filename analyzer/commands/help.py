@@ -35,7 +35,7 @@ _QUESTIONS = {
         "check": "Is MODEL within its budgets?",
         "explain": "What does a finding mean, what does it cost, how is it mended?",
     },
-    "Run": {
+    "Measure": {
         "time": "How many milliseconds does each group of MODEL take?",
         "cost": "How much work and memory does MODEL take, per subgraph?",
     },

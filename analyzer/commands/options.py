@@ -276,7 +276,7 @@ grouping = bundle(
         "--depth",
         type=click.IntRange(1),
         metavar="N",
-        help="Name a group by the first N parts of its scope.  [as many as give three groups]",
+        help="Name a group by the first N parts of its scope.  [as many as give 3 to 20 groups]",
     ),
     click.option(
         "--group",

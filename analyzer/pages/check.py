@@ -39,7 +39,7 @@ def describe_check(document: CheckDocument) -> Page:
     """The verdict, what keeps the gate shut, each rule with its room, and the largest parts of what failed."""
     return Page(
         kind="check",
-        question="Is it within its budgets",
+        question="Is it within its budgets?",
         subject=natural_list(document.models),
         answer=_answer(document),
         tone=Tone.GOOD if document.passed else Tone.BAD,
@@ -172,10 +172,10 @@ def _rules(document: CheckDocument) -> Table:
         Column("rules", Kind.NAME),
         *([Column("model", Kind.NAME, room=9)] if several else []),
         Column("status", room=9),
-        Column("observed", Kind.AMOUNT, room=8),
+        Column("observed", Kind.AMOUNT, room=9),
         Column("limit", Kind.AMOUNT, room=9),
         *([Column("baseline", Kind.AMOUNT, room=1), Column("change", Kind.AMOUNT, room=2)] * has_baseline),
-        Column("room", Kind.AMOUNT, room=9),
+        Column("room", Kind.AMOUNT, room=8),
     )
     rows = [
         Row(
@@ -213,6 +213,8 @@ def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
 
 def _number(rule: Verdict, value: int) -> str:
     """Bytes in short, unless the limit and what was observed would read the same."""
+    if rule.unit is Unit.DECIBELS:
+        return f"{format_count(value)} dB"
     if rule.unit is not Unit.BYTES:
         return format_count(value)
     ends = [end for end in (rule.observed, rule.limit) if isinstance(end, int)]
@@ -270,7 +272,8 @@ def _room(rule: Verdict) -> Cell:
     ):
         return Said(None, "")
     room = abs(rule.limit - rule.observed)
-    share = f" ({short_share(room / rule.limit)})" if rule.limit > 0 and rule.unit is not Unit.VERSION else ""
+    has_share = rule.limit > 0 and rule.unit not in (Unit.VERSION, Unit.DECIBELS)  # decibels are logarithms
+    share = f" ({short_share(room / rule.limit)})" if has_share else ""
     return Said(room, f"{_number(rule, room)}{share}")
 
 

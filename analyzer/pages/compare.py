@@ -53,7 +53,7 @@ def describe_comparison(document: CompareDocument) -> Page:
     sides = Facts((Fact("old", document.a), Fact("new", document.b)), detail=Detail.FIRST)
     return Page(
         kind="compare",
-        question="What changed",
+        question="What changed?",
         subject="",
         answer=_answer(document),
         figures=tuple(_figures(document)),

@@ -88,7 +88,7 @@ def _page(document: Compared, answer: str, latency: MsPair, blocks: tuple[Block,
     )
     return Page(
         kind="compare-time",
-        question="Which is faster",
+        question="Which is faster?",
         subject="",
         answer=answer,
         figures=figures,

@@ -32,7 +32,7 @@ def describe_cost(document: CostDocument) -> Page:
     """The sums, what is not known, and groups; operators by `-v`."""
     return Page(
         kind="cost",
-        question="How much work is it",
+        question="How much work is it?",
         subject=document.model.path,
         about=_at(document),
         answer=_answer(document),

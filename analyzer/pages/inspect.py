@@ -67,7 +67,7 @@ def describe_inspection(document: InspectDocument) -> Page:
     blocks += [groups, Notes(tuple(_remarks(document))), _chart(document), *_more(document)]
     return Page(
         kind="inspect",
-        question="What is in this file",
+        question="What is in this file?",
         subject=document.model.path,
         about=_about(document),
         answer=f"{count_severities(errors)}: what is counted here may not be all" if errors else "",

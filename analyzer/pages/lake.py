@@ -38,7 +38,7 @@ def describe_lake(document: LakeDocument) -> Page:
     tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
     return Page(
         kind="lake",
-        question="What was read into this lake",
+        question="What was read into this lake?",
         subject=document.lake,
         answer=f"{format_many(document.models, 'model')}: {', '.join(counts)}",
         blocks=(Notes(tuple(told), detail=Detail.FIRST), tables),
@@ -79,7 +79,7 @@ def describe_tables(
     (row,) = totals.records
     return Page(
         kind="lake",
-        question="What is in this lake",
+        question="What is in this lake?",
         subject=title,
         figures=tuple(_figures(row)),
         blocks=(_table(models, most), *_families(families, most), *(_table(each, most) for each in others)),

@@ -46,8 +46,9 @@ def describe_export(document: ExportDocument) -> Page:
     files = Notes(tuple(f"wrote {path}" for path in document.files), detail=Detail.FIRST)
     return Page(
         kind="export",
-        question="What was exported",
+        question="What was exported?",
         subject=_subject(inner),
+        title=inner.model.path,
         answer=_answer(inner),
         tone=Tone.GOOD if inner.balanced else Tone.BAD,
         figures=tuple(_figures(inner)),
@@ -61,6 +62,7 @@ def describe_reconciliation(document: ReconcileDocument) -> Page:
         kind="reconcile",
         question="Does it hold the PyTorch model?",
         subject=_subject(document),
+        title=document.model.path,
         answer=_answer(document),
         tone=Tone.GOOD if document.balanced else Tone.BAD,
         figures=tuple(_figures(document)),
@@ -109,7 +111,9 @@ def _figures(document: ReconcileDocument) -> Iterator[Figure]:
     yield Figure("In PyTorch", format_count(pytorch.parameters), count_said(pytorch.parameters))
     yield Figure("In the file", format_count(onnx.parameters), count_said(onnx.parameters))
     yield Figure("Stored elements", format_count(onnx.stored_elements), count_said(onnx.stored_elements))
-    yield Figure("By the file alone", format_count(onnx.parameters_alone), count_said(onnx.parameters_alone))
+    yield Figure(
+        "Counted without PyTorch", format_count(onnx.parameters_alone), count_said(onnx.parameters_alone)
+    )
 
 
 def _blocks(document: ReconcileDocument) -> Iterator[Block]:
@@ -174,7 +178,9 @@ def _wiring(document: ReconcileDocument) -> str:
     placed = wiring.checked - wiring.misplaced
     told = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
     if not wiring.checked:
-        told = "where parameters are read was not compared"
+        told = "which parameter each node reads was not compared"
+        if document.reads == "as-exported":
+            return f"as exported; {told}"
     if document.reads == "as-exported":
         return f"{told}; wired as exported"
     if document.reads == "differs":

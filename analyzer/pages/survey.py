@@ -31,7 +31,7 @@ def describe_survey(document: SurveyDocument) -> Page:
     bad = any(isinstance(row, Unreadable) or _errors(row) for row in document.models)
     return Page(
         kind="survey",
-        question="What is in these files",
+        question="What is in these files?",
         subject=_folder(document),
         answer=_answer(document),
         tone=Tone.BAD if bad else Tone.PLAIN,

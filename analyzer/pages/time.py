@@ -92,7 +92,7 @@ _NOTHING = 5e-5
 
 def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
     told = f"{short_ms(document.latency_ms.median)} ms median{_sizes(document)} on {name_provider(document.provider)}"
-    outer = [row for row in rows if not row.level and not row.is_fused and row.ms[0] > 0]
+    outer = [row for row in rows if not row.level and row.ms[0] > 0]
     whole = _whole(document)
     if not outer or not whole:
         return told

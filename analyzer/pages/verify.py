@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyCosts, VerifyDocument
@@ -27,7 +28,7 @@ def describe_verification(document: VerifyDocument) -> Page:
     """The verdict, outputs, and inner values where the two differ."""
     return Page(
         kind="verify",
-        question="Does it compute the same",
+        question="Does it compute the same?",
         subject=document.model,
         answer=_answer(document),
         tone=Tone.GOOD if document.same else Tone.BAD,
@@ -53,7 +54,8 @@ def _answer(document: VerifyDocument) -> str:
         many = format_many(len(document.outputs), "output")
         if not document.inputs:
             return f"computes the same: {many} by the same operators, of the same numbers; nothing was run"
-        return f"computes the same: {many} of {len(document.inputs)} inputs no further apart than rounding"
+        runs = format_many(max(Counter(each.name for each in document.inputs).values()), "run")
+        return f"computes the same: {many} in {runs}, no further apart than rounding"
     if document.first is not None:
         node, reason = document.first.node, document.first.reason
         where = f", in {document.first.module}" if document.first.module else ""

@@ -94,8 +94,8 @@ def compare_nodes(
     for slot, (mine, yours) in enumerate(zip(node.inputs, twin.inputs, strict=False)):
         a, b = stored.get(mine), stored_there.get(yours)
         if a is not None and b is not None:
-            said, told = _numbers(a), _numbers(b)
-            if said != told and not _is_rounded(a, b):
+            if _numbers(a) != _numbers(b) and not _is_rounded(a, b):
+                said, told = _in_short(a, b)
                 yield "constant", mine, told, said
         elif mine != yours and (a is None) == (b is None):
             yield "input", mine, f"input {slot} {yours}", f"input {slot} {mine}"
@@ -139,7 +139,34 @@ _LEAST_HALF = 1.2e-7
 
 
 def _numbers(tensor: StoredTensor) -> str:
+    """All of them: what two tensors are told apart by."""
     array = tensor.payload.array()
     if array is None:
         return f"{tensor.dtype.name} that cannot be read"
     return f"{tensor.dtype.name} {array.reshape(-1).tolist()}"
+
+
+def _in_short(one: StoredTensor, other: StoredTensor) -> tuple[str, str]:
+    """A few of the numbers of each, from the first on in which they differ."""
+    a, b = one.payload.array(), other.payload.array()
+    first = 0
+    if a is not None and b is not None and a.size == b.size and max(a.size, b.size) > _FEW:
+        off = np.flatnonzero(a.reshape(-1) != b.reshape(-1))
+        first = min(int(off[0]), a.size - _FEW) if off.size else 0
+    return _few(one, first), _few(other, first)
+
+
+def _few(tensor: StoredTensor, first: int) -> str:
+    array = tensor.payload.array()
+    if array is None:
+        return f"{tensor.dtype.name} that cannot be read"
+    flat = array.reshape(-1)
+    if flat.size <= _FEW:
+        return f"{tensor.dtype.name} {flat.tolist()}"
+    shape = "x".join(map(str, tensor.shape))
+    few = ", ".join(_said(each) for each in flat[first : first + _FEW].tolist())
+    return f"{tensor.dtype.name} {shape}: {f'... at {first:,} ' if first else ''}{few}, ..."
+
+
+_FEW = 3
+"""Numbers of a tensor that a line has room for."""

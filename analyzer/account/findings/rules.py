@@ -80,7 +80,7 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
     if not nodes and not entries:
         yield Finding("empty-model", Severity.WARNING, "no nodes and no stored tensors")
     elif not any(entry.role is Role.PARAMETER for entry in entries):
-        message = f"{format_many(nodes, 'node')}, but no stored tensor is a parameter"
+        message = f"{format_many(nodes, 'node')}, {'but' if nodes else 'and'} no stored tensor is a parameter"
         yield Finding("weightless", Severity.NOTE, message)
     misfits = {key for finding, key, _ in model.unread if finding == "payload-mismatch"}
     misfits -= {key for finding, key, _ in model.unread if finding.startswith("external-")}

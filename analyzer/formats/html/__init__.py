@@ -102,7 +102,7 @@ def _told_apart(sections: Sequence[Section]) -> list[Section]:
         if asked[title] > 1:
             of = [_shorten_path(section.name)] if section.name else []
             of += [f"{seen[key]} of {alike[key]}"] if alike[key] > 1 else []
-            title = ": ".join(filter(None, [title, ", ".join(of)]))
+            title = ": ".join(filter(None, [title.removesuffix("?"), ", ".join(of)]))
         told.append(dataclasses.replace(section, title=title))
     return told
 

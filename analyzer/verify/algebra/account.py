@@ -244,15 +244,12 @@ class _Account:
             )
             for state in self.states
         ]
-        yield f"other sizes than {' and '.join(dict.fromkeys(sizes))}"
+        yield f"not proven: other sizes than {' and '.join(dict.fromkeys(sizes))}"
         if self.decided_by:
             named = ", ".join(self.decided_by)
-            yield f"other numbers of {named} than the example's, by which PyTorch decides: so there is no answer"
+            yield f"not proven: other numbers of {named} than the example's, by which PyTorch decides"
         hidden = sorted({name for state in self.states for name in state.hidden})
         if hidden:
             named = ", ".join(hidden[:_MOST_TOLD])
-            yield f"what shows at no size that was tried, or divides as PyTorch does not: {named}"
-        yield (
-            "rounding, numbers beyond what a type holds, zeros that something is divided by, and rows of attention "
-            "that a mask leaves nothing of"
-        )
+            yield f"not proven: what shows at no size that was tried, or divides as PyTorch does not: {named}"
+        yield ("not proven: rounding, overflow, division by zero, rows of attention that are masked whole")
