@@ -23,7 +23,9 @@ def near_name(path: Path) -> str:
         return ""
     import difflib  # what only a mistake needs
 
-    near = difflib.get_close_matches(path.name, [*_names(path.parent)], 1)
+    near = difflib.get_close_matches(
+        path.name, [each for each in _names(path.parent) if each != path.name], 1
+    )
     return f"; did you mean {path.with_name(near[0])}?" if near else ""
 
 

@@ -145,23 +145,29 @@ def survey_models(
     return Survey(tuple(next(rows) if isinstance(item, str) else item for item in found))
 
 
-def find_models(paths: Iterable[Path | str]) -> tuple[str | Unreadable, ...]:
+def find_models(paths: Iterable[Path | str], *, every_name: bool = False) -> tuple[str | Unreadable, ...]:
     """The models that paths stand for: of a folder every `.onnx` file below it, in natural order; else the path itself.
 
     Links to folders are not followed, and what begins with a dot is left out, as by a shell's `*`. A file that is found
-    twice, by whatever names, is there once, under the first. A folder that cannot be listed, or has no model, is
-    `Unreadable`.
+    twice, by whatever names, is there once, under the first that is no link, unless `every_name` asks for all: what is
+    asked of models by their names is asked of each. A folder that cannot be listed, or has no model, is `Unreadable`.
     """
     found: dict[tuple[str, ...], str | Unreadable] = {}
     for path in map(_plain, paths):
         for item in _models_below(path) if _is_folder(path) else [path]:
-            found.setdefault(_identity(item), item)
+            key = (item,) if every_name and isinstance(item, str) else _identity(item)
+            if key not in found or (_is_link(found[key]) and not _is_link(item)):
+                found[key] = item
     return tuple(found.values())
 
 
 def _plain(path: Path | str) -> str:
     """A path as reports show it, without a needless `./`; a URL as it is, whose `//` means something."""
     return path if isinstance(path, str) and is_url(path) else str(Path(path))
+
+
+def _is_link(item: str | Unreadable) -> bool:
+    return isinstance(item, str) and os.path.islink(item)  # noqa: PTH114 - unlike Path.is_symlink, it never raises
 
 
 def _is_folder(path: str) -> bool:

@@ -280,7 +280,7 @@ def test_the_same_file_is_one_row_by_whatever_names(zoo: Path, monkeypatch: pyte
     assert [row.path for row in survey.rows] == [
         "layer.2.onnx",
         "../alias/deep/er/tail.onnx",
-        "../alias/latest.onnx",
+        "../alias/layer.10.onnx",
         "../alias/page.onnx",
     ]
 

@@ -29,6 +29,7 @@ from analyzer.budget.record import (
 )
 from analyzer.budget.selecting import Endless, Selection, Unknown, Whole, select
 from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.model.content import ContentMode
 from analyzer.text import format_count, format_many, printable_name
 
 
@@ -270,7 +271,8 @@ class _Judge:
             return [skip(rule, metric.unit, None, Skipped.DISABLED, "disabled")]
         about = {path: ledger for path, ledger in models.items() if is_about(rule, path)}
         if not about:
-            reason = f"no model that is checked matches {rule.match!r}"
+            which = "" if rule.match is None else f" that matches {rule.match!r}"
+            reason = f"no model is checked{which}"
             return [skip(rule, metric.unit, None, Skipped.NOT_MATCHED, reason)]
         return [self._judge(rule, metric, path, ledger) for path, ledger in about.items()]
 
@@ -428,6 +430,19 @@ def check_models(
         unreadable=dict(unreadable),
         stamp=stamp,
     )
+
+
+def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
+    """Why an account of which contents were looked at less than is asked answers nothing; "" where they were not.
+
+    Args:
+        ledger: of a saved report or a lake.
+        content: what is asked, if anything is.
+    """
+    ranks = ("none", "sampled", "full")
+    if content is None or ranks.index(ledger.content) >= ranks.index(content):
+        return ""
+    return f"contents were looked at with --content {ledger.content}, and {content} is asked"
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:

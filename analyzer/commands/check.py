@@ -199,6 +199,12 @@ def check(
     if any(map(is_lake, models)):
         if drift is not None:
             raise UsageError("--max-drift: a lake holds no models that run; name an .onnx file")
+        for option, given in (("--max-memory", room), ("--max-macs", work)):
+            if given:
+                raise UsageError(
+                    f"{option}: a lake holds no graphs; name the models, or ask `sql` for macs and memory_bytes of a "
+                    "lake that was surveyed with --shape"
+                )
         _check_lake(models, rules, config, settled, judged, bounded, content, run)
         return
     baseline = settled.baseline or config.baseline
@@ -366,6 +372,7 @@ def _check_lake(
         is_any_baseline=settled.baseline_any or config.baseline_any,
         strict=judged.strict,
         ignore=judged.ignore,
+        content=content,
         stamp=time_stamp() if judged.stamp else None,
     )
     _leave(report, judged, run)
@@ -502,11 +509,14 @@ class _Reader:
         return ledgers
 
     def _try(self, name: str) -> Ledger | OnnxLedgerError:
+        from analyzer.budget.evaluate import looked_at_less
         from analyzer.documents.saved import is_saved_report, load_report
 
         try:
             if is_saved_report(Path(name)) and not Path(name).is_dir():
-                return load_report(name)
+                ledger = load_report(name)
+                less = looked_at_less(ledger, self._content)
+                return UsageError(f"{name}: {less}; make the report again so") if less else ledger
             return self._run.read(name, self._bounded, self._content)
         except OnnxLedgerError as error:
             return error
@@ -523,7 +533,7 @@ def _find_models(models: Sequence[str], bounded: Bounded) -> tuple[list[str], di
     lost: dict[str, str] = {}
     for model in models:
         is_one = bounded.artifact or is_artifact(model)
-        for found in [model] if is_one else find_models([model]):
+        for found in [model] if is_one else find_models([model], every_name=True):
             if isinstance(found, str):
                 names[found] = None
             else:

@@ -55,6 +55,8 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
         path: the model, as it was named.
         ledger: the account of it.
     """
+    if not ledger.model.graphs:
+        return _untold(limit, path, "a saved report does not hold the graph; name the model")
     try:
         report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
     except OnnxLedgerError as error:

@@ -10,13 +10,14 @@ from typing import Any
 
 from analyzer.account.group.patterns import Searcher
 from analyzer.account.ledger import Finding, Ledger
-from analyzer.budget.evaluate import check_models, judge_findings
+from analyzer.budget.evaluate import check_models, judge_findings, looked_at_less
 from analyzer.budget.record import BudgetReport, Rule, Verdict
 from analyzer.documents.inspect import InspectDocument, Model, Totals
 from analyzer.documents.saved import rebuild
 from analyzer.errors import UsageError
 from analyzer.fleet.lake import OF_RUN, Lake
 from analyzer.fleet.record import TABLES
+from analyzer.model.content import ContentMode
 
 Row = dict[str, Any]
 
@@ -73,6 +74,10 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
     try:
         return rebuild(name, _document(name, row, rows))
     except UsageError as error:
+        if "got `null`" in str(error):  # as `analyzer.fleet.reading` writes what has no room
+            return (
+                f"{name}: it claims numbers beyond 2^63, for which tables have no room; check the file itself"
+            )
         return str(error)
 
 
@@ -121,6 +126,7 @@ def check_lake(
     is_any_baseline: bool = False,
     strict: bool = False,
     ignore: Sequence[str] = (),
+    content: ContentMode | None = None,
     stamp: str | None = None,
 ) -> BudgetReport:
     """Ask every rule of every model of a lake, as `check_models` asks them of models in memory.
@@ -135,11 +141,16 @@ def check_lake(
         is_any_baseline: whether a baseline of another model is one too.
         strict: whether findings fail too.
         ignore: ids of findings that do not.
+        content: how far contents have to be looked at; of a model that the survey looked at less, nothing is answered.
         stamp: when the report is made, if it is to say so.
 
     Raises:
-        UsageError: a rule names a metric that there is not, or the lake cannot be read.
+        UsageError: a rule names a metric that there is not, no survey has finished the lake, or it cannot be read.
     """
+    if not lake.is_complete:
+        raise UsageError(
+            f"{lake.path}: no survey has finished it, so that models may be missing; run the survey to its end"
+        )
     before = None if earlier is None else EarlierLedgers(earlier)
     by_rule: dict[int, list[Verdict]] = defaultdict(list)
     strictly: list[Verdict] = []
@@ -148,6 +159,9 @@ def check_lake(
     for name, found in read_ledgers(lake):
         if isinstance(found, str):
             lost[name] = found.removeprefix(f"{name}: ")
+            continue
+        if less := looked_at_less(found, content):
+            lost[name] = f"{less}; survey it so"
             continue
         key = None if earlier is None else f"{earlier.path}: {name}"
 

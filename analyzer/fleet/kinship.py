@@ -108,7 +108,8 @@ _LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 def _is_even(flat: Array) -> bool:
     """Whether values are evenly spaced: positions, and what counts. A few tell of most that they are not."""
-    few = sorted(flat[:_FEW].astype(np.float64).tolist())
+    with np.errstate(invalid="ignore"):  # as of the float8 types, which have no infinity
+        few = sorted(flat[:_FEW].astype(np.float64).tolist())
     gaps = [b - a for a, b in itertools.pairwise(few) if b > a]
     if gaps and max(gaps) - min(gaps) > 1e-6 * max(gaps):
         return False

@@ -76,15 +76,17 @@ def error_rows(model: str, reason: str, *, looks: bool = True) -> Rows:
         reason: one sentence, with the id of what is wrong in brackets if it has one.
         looks: whether the file is opened for its digest.
     """
+    from analyzer.account.findings.catalog import EXPLANATIONS  # which only errors need
+
     name = _plain(model)
     said = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
     files = _own_file(model) if looks else []
     sha256 = files[0]["sha256"] if files else None
     head = {"model": name, "sha256": sha256, "etag": None}
-    found = _ID.search(said)
-    findings: list[Row] = []
-    if found:
-        findings = [{**head, "id": found[1], "severity": "error", "message": said, "subjects": []}]
+    ids = [each for each in _ID.findall(said) if each in EXPLANATIONS]
+    findings: list[Row] = [
+        {**head, "id": each, "severity": "error", "message": said, "subjects": []} for each in ids[:1]
+    ]
     return {
         "models": [{**head, "error": said}],
         "files": [{**row, "model": name} for row in files],
@@ -92,8 +94,19 @@ def error_rows(model: str, reason: str, *, looks: bool = True) -> Rows:
     }
 
 
-_ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)+)\]")
+_ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\]")
 """The id of a finding, as errors have it in their message."""
+
+_GIVEN_UP = re.compile(r"\(it took more than ([\d.,e+]+) (s|bytes of memory)\)")
+
+
+def may_be_read(error: str | None, settings: FleetSettings) -> bool:
+    """Whether a model was given up on that may now take more than it had."""
+    found = _GIVEN_UP.search(error or "")
+    if found is None:
+        return False
+    had = float(found[1].replace(",", ""))
+    return had < (settings.seconds if found[2] == "s" else settings.nbytes)
 
 
 def _audited(path: str, settings: FleetSettings) -> Rows:
@@ -196,11 +209,17 @@ def _files(ledger: Any) -> list[Row]:
                 "etag": None if is_here else (source.mark or None),
                 "mtime_ns": int(source.mark) if is_here else None,
                 "place": _utf8(_place(ledger.model, file.path)) if is_here else None,
+                "inode": _inode(Path(source.key).stat()) if is_here else None,
             }
         )
         if is_here:
             source.check()
     return rows + [_missing(ledger.model, location) for location in ledger.model.missing]
+
+
+def _inode(status: os.stat_result) -> str:
+    """What all names of one file on one machine have in common."""
+    return f"{status.st_dev:x}:{status.st_ino:x}"
 
 
 def _missing(model: Any, location: str) -> Row:
@@ -233,6 +252,7 @@ def _own_file(model: str) -> list[Row]:
                     "etag": None,
                     "mtime_ns": status.st_mtime_ns,
                     "place": _utf8(str(path)),
+                    "inode": _inode(status),
                 }
             ]
     return []
@@ -313,8 +333,21 @@ def _encode(rows: Rows) -> bytes:
     columns = by_column(rows)
     try:
         return msgspec.msgpack.encode(columns)
-    except OverflowError:
-        return msgspec.msgpack.encode(fitted(columns))
+    except (OverflowError, UnicodeEncodeError):  # a file's name may be any bytes
+        return msgspec.msgpack.encode(_in_utf8(fitted(columns)))
+
+
+def _in_utf8(told: Any) -> Any:
+    """The same with every text as tables can hold it."""
+    match told:
+        case str():
+            return _utf8(told)
+        case dict():
+            return {_in_utf8(key): _in_utf8(value) for key, value in told.items()}
+        case list() | tuple():
+            return [_in_utf8(each) for each in told]
+        case _:
+            return told
 
 
 _SERVE = "from analyzer.fleet.reading import serve; serve()"

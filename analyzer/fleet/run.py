@@ -17,6 +17,7 @@ import numpy.typing as npt
 from analyzer.errors import UsageError
 from analyzer.fleet.find import find_sources
 from analyzer.fleet.lake import Lake, joined, need_arrow
+from analyzer.fleet.reading import may_be_read
 from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, Tables, Task, Wanted
 from analyzer.formats.json.parts import utf8
 from analyzer.model.ranges import is_url
@@ -54,10 +55,14 @@ class _Known:
     lacks_data: bool
     """Whether external data was not there when a URL was read: it may be now."""
 
+    is_tried_again: bool
+    """Whether it was given up on, and may take more now."""
+
     @property
     def is_stale(self) -> bool:
-        """Whether a file that it refers to has changed, or come."""
-        return self.lacks_data or any(_stat(place) != (size, time) for place, size, time in self.places)
+        """Whether a file that it refers to has changed, or come, or it may be read now."""
+        has_changed = any(_stat(place) != (size, time) for place, size, time in self.places)
+        return self.lacks_data or self.is_tried_again or has_changed
 
 
 class Earlier:
@@ -66,10 +71,12 @@ class Earlier:
     Args:
         lake: where they are.
         tag: what names of shards begin with that were read so.
+        settings: how the run reads.
     """
 
-    def __init__(self, lake: Lake, tag: str) -> None:
+    def __init__(self, lake: Lake, tag: str, settings: FleetSettings) -> None:
         self._lake = lake
+        self._settings = settings
         self._shards = [shard for shard in lake.present if shard.startswith(f"{tag}-")]
         self._by_key: dict[str, list[str]] = defaultdict(list)
         for shard in self._shards:
@@ -152,15 +159,21 @@ class Earlier:
         by_model: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in files:
             by_model[row["model"]].append(row)
-        names = self._lake.read("models", shard, ["model"])["model"].to_pylist()
+        rows = self._lake.read("models", shard, ["model", "error"]).to_pylist()
         return {
-            name: _known(shard, by_model.get(name, []), name in lacking and is_url(name)) for name in names
+            row["model"]: _known(
+                shard,
+                by_model.get(row["model"], []),
+                row["model"] in lacking and is_url(row["model"]),
+                may_be_read(row["error"], self._settings),
+            )
+            for row in rows
         }
 
 
-def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool) -> _Known:
+def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool, again: bool) -> _Known:
     if not files:
-        return _Known(shard, "missing", (), (), lacks_data)
+        return _Known(shard, "missing", (), (), lacks_data, again)
     main, others = files[0], files[1:]
     told = main["etag"] if main["place"] is None else main["mtime_ns"]
     is_whole = all(row["place"] is not None and row["sha256"] is not None for row in files)
@@ -170,6 +183,7 @@ def _known(shard: str, files: list[dict[str, Any]], lacks_data: bool) -> _Known:
         places=tuple((row["place"], row["bytes"], row["mtime_ns"]) for row in others if row["place"]),
         digests=tuple((row["place"], row["sha256"]) for row in files) if is_whole else (),
         lacks_data=lacks_data,
+        is_tried_again=again,
     )
 
 
@@ -277,7 +291,7 @@ class _Run:
         self._lake, self._engine, self._settings, self._shard = lake, engine, settings, shard
         self._progress = progress
         self._tag = _tag(settings)
-        self._earlier = Earlier(lake, self._tag)
+        self._earlier = Earlier(lake, self._tag, settings)
         self._done = Survey(str(lake.path), rows=dict.fromkeys(TABLES, 0))
         self._shards: dict[int, str] = {}
         self._open: dict[int, _Batch] = {}

@@ -142,8 +142,14 @@ def _find_value(books: Books, program: Program, entry: Entry) -> _Match | None:
     return min(found, key=lambda match: (len(match.chain), match.error), default=None)
 
 
+_MOST = 1 << 62
+"""Elements that an index has room for; a file may claim more."""
+
+
 def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> Iterator[Traced]:
     """Values of as many elements whose first and last are the entry's: layouts leave these where they are."""
+    if numel > _MOST:
+        return
     ends = books.contents.at(entry, np.array([0, numel - 1], dtype=np.int64))
     if ends is None or ends[0].dtype.kind not in "biufV":
         return

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from commands import run_here
 from fleets import add, survey, weights
+from onnx import helper
 
 pytestmark = pytest.mark.child
 
@@ -88,3 +90,93 @@ def test_a_lake_stands_alone_and_its_baseline_is_a_lake(zoo: Path) -> None:
     assert (beside.returncode, no_lake.returncode) == (2, 2)
     assert "checked alone" in beside.stderr
     assert "is no lake" in no_lake.stderr
+
+
+@pytest.mark.parametrize(
+    "limit", [("--max-macs", "batch=1: 1"), ("--max-memory", "1 KiB"), ("--max-drift", "40dB")]
+)
+def test_what_a_lake_cannot_answer_is_refused(zoo: Path, limit: tuple[str, str]) -> None:
+    survey(zoo, lake=Path("lake"))
+
+    done = run_here("check", "lake", *limit, "--min-opset", "5")
+
+    assert done.returncode == 2
+    assert limit[0] in done.stderr
+    assert not done.stdout
+
+
+@pytest.mark.parametrize("limit", [("--max-macs", "batch=1: 1"), ("--max-memory", "1 KiB")])
+def test_of_a_saved_report_nobody_knows_what_a_run_takes(zoo: Path, limit: tuple[str, str]) -> None:
+    run_here("inspect", zoo / "m0.onnx", "-o", "report.json")
+
+    done = run_here("check", "report.json", *limit, "--format", "json")
+
+    (rule,) = json.loads(done.stdout)["rules"]
+    assert done.returncode == 2
+    assert (rule["status"], rule["skipped"]) == ("SKIP", "not-evaluated")
+    assert "does not hold the graph" in rule["message"]
+
+
+def test_a_lake_that_no_survey_has_finished_is_no_answer(zoo: Path) -> None:
+    survey(zoo, lake=Path("lake"))
+    note = Path("lake", "lake.json")
+    told = json.loads(note.read_text())
+    note.write_text(json.dumps({**told, "complete": False}))
+
+    done = run_here("check", "lake", "--min-opset", "5")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no survey has finished it" in done.stderr
+
+
+def test_two_versions_of_one_domain_are_no_version_in_a_lake_or_a_report_either(zoo: Path) -> None:
+    proto = onnx.load(zoo / "m0.onnx")
+    proto.opset_import.append(helper.make_opsetid("", 11))
+    (zoo / "m0.onnx").write_bytes(proto.SerializeToString())
+    survey(zoo, lake=Path("lake"))
+    run_here("inspect", zoo / "m0.onnx", "-o", "report.json")
+
+    of = {name: run_here("check", name, "--min-opset", "17") for name in ("zoo", "lake", "report.json")}
+
+    assert {name: done.returncode for name, done in of.items()} == dict.fromkeys(of, 2)
+    assert all("imports ai.onnx 11 and another" in " ".join(done.stdout.split()) for done in of.values())
+
+
+def test_contents_that_were_looked_at_less_than_is_asked_are_no_answer(zoo: Path) -> None:
+    survey(zoo, lake=Path("lake"))
+    run_here("inspect", zoo / "m0.onnx", "-o", "report.json")
+
+    for name in ("lake", "report.json"):
+        done = run_here("check", name, "--strict", "--content", "full", "--format", "json")
+        assert done.returncode == 2
+        assert "--content sampled, and full is asked" in done.stdout + done.stderr
+    assert run_here("check", "report.json", "--min-opset", "5", "--content", "sampled").returncode == 0
+
+
+def test_a_rule_is_asked_of_each_name_of_a_file(zoo: Path) -> None:
+    (zoo / "a.onnx").symlink_to("m3.onnx")
+    survey(zoo, lake=Path("lake"))
+    Path("onnxledger.toml").write_text(
+        '[[rules]]\nname = "one"\nmetric = "opset"\nlimit = "at least 99"\nmatch = "*/m3.onnx"\n'
+        '[[rules]]\nname = "other"\nmetric = "opset"\nlimit = "at least 99"\nmatch = "*/a.onnx"\n'
+    )
+
+    of_files, of_lake = (run_here("check", name, "--format", "json") for name in ("zoo", "lake"))
+
+    asked = [
+        [(rule["name"], rule["status"]) for rule in json.loads(done.stdout)["rules"]]
+        for done in (of_files, of_lake)
+    ]
+    assert asked == [[("one", "FAIL"), ("other", "FAIL")]] * 2
+
+
+def test_numbers_without_room_in_a_table_are_said(zoo: Path) -> None:
+    proto = onnx.load(zoo / "m0.onnx")
+    proto.graph.initializer[0].dims[:] = [2**40, 2**40]
+    (zoo / "m0.onnx").write_bytes(proto.SerializeToString())
+    survey(zoo, lake=Path("lake"))
+
+    done = run_here("check", "lake", "--max-parameters", "1G", "--format", "json")
+
+    assert done.returncode == 2
+    assert "numbers beyond 2^63" in done.stdout

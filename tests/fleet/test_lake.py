@@ -200,6 +200,26 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
     assert "signal 11" in said["kills"]
     assert "bytes of memory" in said["eats"]
 
+    monkeypatch.undo()
+    again = survey(folder, lake=tmp_path / "lake", seconds=5, nbytes=350 << 20)
+    longer = survey(folder, lake=tmp_path / "lake", seconds=60, nbytes=350 << 20)
+
+    assert (again.read, again.unreadable) == (0, 3)
+    assert (longer.read, longer.unreadable) == (3, 0)
+
+
+def test_a_name_may_be_any_bytes_and_an_error_has_its_id(tmp_path: Path) -> None:
+    folder = tmp_path / "zoo"
+    whole = add(folder, "m.onnx", weights(1)).read_bytes()
+    Path(os.fsdecode(os.fsencode(folder / "caf") + b"\xe9.onnx")).write_bytes(whole)
+    (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
+
+    done = survey(folder, lake=tmp_path / "lake")
+
+    assert (done.models, done.unreadable) == (3, 1)
+    found = ask_lake(tmp_path / "lake", "SELECT id FROM findings WHERE severity = 'error'").records
+    assert found == [{"id": "truncated"}]
+
 
 def test_two_surveys_do_not_write_one_lake(zoo: Path, tmp_path: Path) -> None:
     from analyzer.fleet.lake import Lake

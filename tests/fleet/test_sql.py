@@ -9,9 +9,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 from commands import run_here
-from fleets import add, codes, survey, weights
+from fleets import add, codes, network, survey, weights
 from models import noise, save, text_model
 
 from analyzer.account.audit import audit_model
@@ -195,8 +196,33 @@ def test_what_no_order_by_orders_has_one_order_all_the_same(lake: Path) -> None:
 def test_duplicates_name_the_copies(lake: Path, zoo: Path) -> None:
     (row,) = answer_question(lake, "duplicates").records
 
-    assert (row["copies"], row["models"]) == (2, [str(zoo / "copy.onnx"), str(zoo / "m5.onnx")])
+    assert (row["copies"], row["files"]) == (2, [str(zoo / "copy.onnx"), str(zoo / "m5.onnx")])
     assert row["wasted_bytes"] == (zoo / "copy.onnx").stat().st_size
+
+
+def test_links_to_a_file_are_no_copies(tmp_path: Path) -> None:
+    first = add(tmp_path / "zoo", "first.onnx", weights(1))
+    (tmp_path / "zoo" / "link.onnx").symlink_to("first.onnx")
+    (tmp_path / "zoo" / "hard.onnx").hardlink_to(first)
+    survey(tmp_path / "zoo", lake=tmp_path / "lake")
+
+    assert answer_question(tmp_path / "lake", "duplicates").records == []
+
+
+def test_growth_is_told_of_external_data_that_alone_has_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "zoo"
+    folder.mkdir()
+    proto = network(weights(1))
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    survey(folder, lake=tmp_path / "old")
+    data = bytearray((folder / "m.data").read_bytes())
+    data[0] ^= 1
+    (folder / "m.data").write_bytes(data)
+    survey(folder, lake=tmp_path / "new")
+
+    (row,) = answer_question(tmp_path / "new", "growth", earlier=tmp_path / "old").records
+
+    assert (row["status"], row["change"]) == ("changed", 0)
 
 
 def test_growth_is_over_an_earlier_lake(zoo: Path, lake: Path, tmp_path: Path) -> None:

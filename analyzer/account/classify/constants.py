@@ -143,6 +143,9 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 _LEAST_POSITIONS = 3
 """Positions from which a mask is told from any matrix of two values."""
 
+_MOST_POSITIONS = 1 << 31
+"""More than a file can hold, and its square more than an index."""
+
 
 def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
     """Enter causal masks as buffers: GPT-2 and those after it call theirs `attn.bias`, as a linear layer its bias.
@@ -166,7 +169,7 @@ def _is_causal_mask(tensor: StoredTensor) -> bool:
     if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
         return False
     size = shape[-1]
-    if size < _LEAST_POSITIONS:
+    if not _LEAST_POSITIONS <= size < _MOST_POSITIONS:
         return False
     few = tensor.payload.at(np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64))
     if few is None or few.dtype.kind not in "biufV":

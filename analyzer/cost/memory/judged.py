@@ -52,6 +52,8 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
         path: the model, as it was named.
         ledger: the account of it.
     """
+    if not ledger.model.graphs:
+        return _untold(limit, path, "a saved report does not hold the graph; name the model")
     try:
         answer = answer_memory(ledger, Asked(limit.shapes))
     except OnnxLedgerError as error:

@@ -305,11 +305,11 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
             path=model.path,
             files=tuple(File(file.path, file.bytes) for file in model.files),
             ir_version=model.ir_version,
-            opsets=tuple(sorted(model.opsets.items())),
+            opsets=_opsets(told, model.opsets),
             producer=model.producer,
             graphs=(),
             functions=(Function("", "", "", ()),) * model.functions,
-            components=tuple(map(_component, told.components)),
+            components=tuple(_component(told, each) for each in told.components),
         ),
         entries=entries,
         accounts=tuple(Account(account.account, account.bytes) for account in told.accounts),
@@ -333,16 +333,27 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
     )
 
 
-def _component(item: Component) -> models.Component:
+def _component(told: InspectDocument, item: Component) -> models.Component:
     """One file of an artifact; which external files it refers to is not told."""
     return models.Component(
         name=item.component,
         path=(item.component,),
         files=(item.path,),
         ir_version=item.ir_version,
-        opsets=tuple(sorted(item.opsets.items())),
+        opsets=_opsets(told, item.opsets),
         producer=item.producer,
     )
+
+
+def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    """All versions that are imported: of a domain with several an object has room for one, a finding names all."""
+    found = set(opsets.items())
+    for finding in told.findings:
+        for subject in finding.subjects if finding.id == "invalid-version" else ():
+            domain, _, versions = subject.partition(" ")
+            if domain in opsets:
+                found |= {(domain, int(each)) for each in versions.split(", ") if each.lstrip("-").isdigit()}
+    return tuple(sorted(found))
 
 
 def _findings(told: InspectDocument) -> Iterator[Finding]:
