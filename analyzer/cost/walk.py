@@ -516,12 +516,12 @@ def _entries(
         why = "" if count else "a Loop of a number of runs that is computed from values"
         before = [Value(DType.INT64, ()), Value(DType.BOOL, ())]
         return list(step.inputs[2:]), (before, []), trips, why
-    scanned = step.number("num_scan_inputs", 0)
+    scanned = min(max(step.number("num_scan_inputs", 0), 0), len(step.inputs))
     states, sliced = (
         list(step.inputs[: len(step.inputs) - scanned]),
         step.inputs[len(step.inputs) - scanned :],
     )
-    axes = step.numbers("scan_input_axes") or (0,) * scanned
+    axes = (*(step.numbers("scan_input_axes") or ()), *(0,) * scanned)[:scanned]
     slices, trips = [], 1
     for value, axis in zip(sliced, axes, strict=True):
         dims = value.shape

@@ -46,6 +46,13 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     """What these runs did not try, in words."""
 
 
+REFUSED = "sizes that the file declares and does not run: "
+"""What an entry of `uncovered` begins with that says so: the other side takes them."""
+
+OTHER_WEIGHTS = "the weights of "
+"""What an entry of `uncovered` begins with that says that the file does not balance against SOURCE."""
+
+
 class VerifyCosts(Record, frozen=True, kw_only=True):
     """What rounding does to the outputs, on the first inputs."""
 

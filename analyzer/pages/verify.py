@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from analyzer.documents.verify import VerifiedModule, VerifiedOutput, VerifyCosts, VerifyDocument
+from analyzer.documents.verify import (
+    OTHER_WEIGHTS,
+    REFUSED,
+    VerifiedModule,
+    VerifiedOutput,
+    VerifyCosts,
+    VerifyDocument,
+)
 from analyzer.pages.page import (
     Block,
     Cell,
@@ -72,6 +79,9 @@ def _answer(document: VerifyDocument) -> str:
             f"NOT COMPARED: rounding alone changes {format_many(len(lost), 'output')} beyond recognition, as where "
             "TopK or ArgMax choose among values that are nearly equal; other inputs (--input) may tell"
         )
+    for each in document.uncovered:
+        if each.startswith(REFUSED):
+            return f"NOT COMPARED: onnxruntime does not run it at sizes that it declares: {each.removeprefix(REFUSED)}"
     return f"NOT COMPARED: {format_many(len(lost), 'output')} of other shapes, types or codes"
 
 
@@ -115,7 +125,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
         yield from _costs(document.costs)
     yield _differences(document)
     lead = "" if is_static else "not tried: "
-    yield Notes(tuple(f"{lead}{each}" for each in document.uncovered))
+    yield Notes(tuple(f"{lead}{each}" for each in document.uncovered if not each.startswith(OTHER_WEIGHTS)))
     yield _inputs(document)
 
 
@@ -210,6 +220,9 @@ def _cells(row: VerifiedOutput | VerifiedModule) -> tuple[Cell, ...]:
 
 
 def _told(document: VerifyDocument) -> Iterator[str]:
+    for each in document.uncovered:
+        if each.startswith(OTHER_WEIGHTS):
+            yield f"{each} (reconcile says where)"
     worst = max((each.max_abs_error or 0.0 for each in document.outputs), default=0.0)
     if worst:
         yield f"outputs are off by {format_error(worst)} at most; rounding alone has its own column"

@@ -75,6 +75,8 @@ class Restorer:
         element = dtype.to_numpy()
         if element is None:
             raise ModelReadError(f"{dtype.name}: numpy has no such type")
+        if any(dim < 0 for dim in shape):
+            raise ModelReadError(f"{'x'.join(map(str, shape))} is no shape")
         if not pieces:
             yield from _bands(np.broadcast_to(np.zeros((), element), shape))
         elif len(pieces) == 1 or all(piece.put is not None and piece.put[0] == 0 for piece in pieces):

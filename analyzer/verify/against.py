@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,18 +19,21 @@ from analyzer.model.content import Array
 from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
-from analyzer.text import format_many, printable
+from analyzer.text import format_many, printable, shorten
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, difference_of, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
     Bend,
     Choice,
+    Stillness,
     find_bends,
     find_choices,
+    find_still,
     find_unread,
     is_bent_there,
     is_explained,
+    is_still_there,
     keeps_order,
 )
 from analyzer.verify.costs import Exchange, Sides, drift_between, measure_costs
@@ -165,6 +169,8 @@ class Bench:
         self.half = half_of(ledger)
         self.fed: list[Fed] = []
         self.failed: list[str] = []
+        self.unfit: list[str] = []
+        """Sizes that the file declares and the other side takes, with why the file does not run."""
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
         self.makers = {name: node for node in self.graph.nodes for name in node.outputs}
@@ -243,6 +249,7 @@ class Bench:
             inputs=tuple(self.fed),
             costs=costs,
             drift_db=drift,
+            unfit=tuple(dict.fromkeys(self.unfit)),
             uncovered=(
                 *notes,
                 *self.uncovered(),
@@ -343,8 +350,15 @@ class Bench:
             if at > len(seeds) and (time.monotonic() - start) / at * (at + 1) > _MOST_SECONDS:
                 self.failed.append(f"more than {at} runs take more than {_MOST_SECONDS:.0f} s")
                 break
+            if at and not self._is_declared(planned):
+                continue
             try:
                 feeds, made = self._compare_either(seed, planned)
+            except _RefusedSizesError as error:
+                if not at:
+                    raise
+                self.unfit.append(f"{_sizes(planned)}: {error}")
+                continue
             except (ExportError, TimingError) as error:
                 if not at:
                     raise
@@ -361,7 +375,26 @@ class Bench:
                 is_new = before is not None and before.verdict is Verdict.SAME
                 if is_new and each.verdict is Verdict.DIFFERS and not self.worst_run:
                     self.worst_run = len(self.feeds) - 1
+        if self.unfit:
+            for name, each in found.items():
+                if each.verdict is Verdict.SAME:
+                    found[name] = replace(each, verdict=Verdict.NOT_COMPARED)
         return found
+
+    def _is_declared(self, feeds: Mapping[str, Array]) -> bool:
+        """Whether the file says that it takes inputs of these sizes."""
+        for value in self.graph.signature:
+            shape = feeds[value.name].shape if value.name in feeds else None
+            if shape is None or value.dims is None:
+                continue
+            if len(shape) != len(value.dims):
+                return False
+            for dim, size in zip(value.dims, shape, strict=True):
+                if (
+                    str(dim).isdigit() and int(dim or 0) != size
+                ):  # the exporter calls an axis "11" that has this size
+                    return False
+        return True
 
     def _plan(self, seeds: Sequence[int]) -> Iterator[tuple[int, dict[str, Array]]]:
         """Inputs of one run after another: each seed, the last of other sizes.
@@ -402,7 +435,16 @@ class Bench:
     def _compare_once(self, feeds: Mapping[str, Array]) -> dict[str, Agreement]:
         ours = self.side.run(feeds)
         exact = self._again(feeds)
-        theirs = self.runner.run(self.subject, self.graph.outputs, feeds, execution=self.execution)
+        try:
+            theirs = self.runner.run(self.subject, self.graph.outputs, feeds, execution=self.execution)
+        except TimingError as error:
+            said = str(error)
+            if _DOES_NOT_RUN in said and not any(each in said.lower() for each in _OF_MEMORY):
+                node = _AT_NODE.search(said)
+                rest = shorten(said.partition(_DOES_NOT_RUN)[2], _NODE)
+                where = rest if node is None else f"{node[1]} node {node[2]}"
+                raise _RefusedSizesError(where) from error
+            raise
         places = match_outputs([*self.graph.outputs], theirs, ours)
         made = {}
         coarse: dict[str, Array] = {}
@@ -994,10 +1036,13 @@ class Bench:
         """
         as_it_was = outputs, first, differences
         feeds = self.feeds[0]
-        choices, asleep = ([], []) if self.refused else (self._choices(feeds), self._asleep())
-        if not choices and not asleep:
+        if self.refused:
             return as_it_was
-        self.finder = self._find_in(self.runner.prints(self.subject, self._names(), feeds), feeds)
+        every = self.runner.prints(self.subject, self._names(), feeds)
+        choices, asleep, still = self._choices(every), self._asleep(every), self._still(every)
+        if not choices and not asleep and not still:
+            return as_it_was
+        self.finder = self._find_in(every, feeds)
         passed = self._record(feeds)
         settle(passed, self.finder, through_choices=False)
         known = self.finder.known
@@ -1016,12 +1061,25 @@ class Bench:
             }
             return outputs, first, differences if cause is None else (*differences, cause)
         self._tell_asleep([each for each in asleep if not is_bent_there(each, known, passed)])
-        if odd:
-            others = f" and of {format_many(len(odd) - 1, 'other choice')}" if len(odd) > 1 else ""
+        told = {each.output for each in asleep}
+        stuck = [
+            (node, number)
+            for node, number in still
+            if node.output not in told and not is_still_there(node, known, passed)
+        ]
+        for node, number in stuck[:_MOST_NAMED]:
+            name = printable(self._maker_of(node.output))
             self.codes.append(
-                f"other results of {self._call_choice(odd[0])}{others}, made of {printable(odd[0].operand)}, which is "
-                f"no value of {self.there}"
+                f"other results of {node.operator} {name} than {number + 0.0:g}, which it gives in all runs here, as "
+                f"nothing in {self.there} does"
             )
+        for each in odd[:_MOST_NAMED]:
+            self.codes.append(
+                f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, which is no value of "
+                f"{self.there}"
+            )
+        if len(odd) > _MOST_NAMED:
+            self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
         return as_it_was
 
     def _tell_choice(
@@ -1064,21 +1122,29 @@ class Bench:
             found = each if order is False and found is None else found
         return found
 
-    def _choices(self, feeds: Mapping[str, Array]) -> list[Choice]:
+    def _choices(self, known: Mapping[str, Print]) -> list[Choice]:
         """The choices by numbers that depend on inputs."""
         choices = find_choices(self._edges(), self._takes, {*self._names()})
-        asked = dict.fromkeys(name for each in choices for name in (each.operand, *each.outputs))
-        known = self.runner.prints(self.subject, [*asked], feeds) if choices else {}
         return [each for each in choices if each.is_one(known)]
 
-    def _asleep(self) -> list[Bend]:
+    def _still(self, first: Mapping[str, Print]) -> list[tuple[Bend, float]]:
+        """The nodes that depend on inputs and give one number in all runs, with that number."""
+        nodes = find_still(self._edges(), self._takes, {*self._names()})
+        still = Stillness(each for each in nodes if each.output in self.makers)
+        still.see(first)
+        for feeds in self.feeds[1:]:
+            if asked := still.asked:
+                still.see(self.runner.prints(self.subject, asked, feeds))
+        return still.found()
+
+    def _asleep(self, first: Mapping[str, Print]) -> list[Bend]:
         """The nodes that bend what depends on inputs, and of which no run here has reached a bound, or left one."""
         bends = [
             each
             for each in find_bends(self._edges(), self._takes, {*self._names()})
-            if each.output in self.makers
+            if each.output in self.makers and each.sleeps(first)
         ]
-        for feeds in self.feeds:
+        for feeds in self.feeds[1:]:
             if not bends:
                 break
             asked = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
@@ -1311,9 +1377,13 @@ class Bench:
         """Comparisons of an input, as it is given, with a stored number: what depends on them may be rare."""
         stored = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel <= _FEW}
         given = {name: name for name in self.graph.inputs if name not in stored}
+        still = {tensor.name for tensor in self.graph.tensors} | {""}
         for node in self.graph.nodes:
-            if node.op_type in _HANDING and node.inputs and node.inputs[0] in given:
-                given.update((name, given[node.inputs[0]]) for name in node.outputs)
+            if node.op_type in _SIZED or still.issuperset(node.inputs):
+                still.update(node.outputs)
+            held = [name for name in node.inputs if name not in still]
+            if node.op_type in _HANDING and held and all(name in given for name in held):
+                given.update((name, given[held[0]]) for name in node.outputs)
             if node.op_type not in _COMPARING or len(node.inputs) < 2:
                 continue
             for name, other in (node.inputs[:2], node.inputs[1::-1]):
@@ -1326,16 +1396,49 @@ class Bench:
                     )
 
 
+class _RefusedSizesError(TimingError):
+    """The other side takes these inputs, and onnxruntime does not run the file on them."""
+
+
+_DOES_NOT_RUN = "onnxruntime does not run it: "
+_AT_NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
+_NODE = 100
+"""Characters of what onnxruntime says where it names no node."""
+_OF_MEMORY = ("alloc", "memory")
 _MOST_SECONDS = 120.0
 """Of runs beyond those of the seeds."""
 _NEVER = 1 << 20
 _ALONG = {"ArgMax": 0, "ArgMin": 0, "TopK": -1, "Hardmax": -1}
 """Operators that choose along an axis, with the axis where they name none."""
+_MOST_NAMED = 3
+"""Nodes of one kind that are told by name."""
 _FEW = 8
 """Numbers that an input is held against."""
 _HANDING = frozenset(
-    {"Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"}
+    {
+        *("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"),
+        *(
+            "Add",
+            "Sub",
+            "Mul",
+            "Div",
+            "Mod",
+            "Neg",
+            "Abs",
+            "Sign",
+            "Pow",
+            "Sum",
+            "Max",
+            "Min",
+            "CumSum",
+            "Transpose",
+        ),
+        *("ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceMean", "ReduceSumSquare", "ReduceL1"),
+        *("Concat", "Tile", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift", "MatMulInteger"),
+    }
 )
+"""Operators that hand an input on, or compute with it and with numbers that are stored."""
+_SIZED = frozenset({"Shape", "Size", "Constant"})
 _COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 
 

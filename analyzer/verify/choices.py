@@ -8,7 +8,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +86,82 @@ def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> l
         if op_type in _BENDING and outputs[0] in live:
             found.append(Bend(tuple(name for name in inputs if name in moving and name), op_type, outputs[0]))
     return found
+
+
+class Stillness:
+    """The nodes that give one number in every run, whatever they are given: a saturated sigmoid, a product with 0.
+
+    What they are given does vary, within a run or from one to the next.
+    """
+
+    def __init__(self, nodes: Iterable[Bend]) -> None:
+        self._nodes = [*nodes]
+        self._given: dict[str, float] = {}
+        self._made: dict[str, float] = {}
+        self._varied: set[str] = set()
+
+    @property
+    def asked(self) -> list[str]:
+        """The values that are to be seen in the next run."""
+        return [*dict.fromkeys(name for each in self._nodes for name in (*each.operands, each.output))]
+
+    def see(self, prints: Mapping[str, Print]) -> None:
+        """Take in a run."""
+        left = []
+        for node in self._nodes:
+            made = prints.get(node.output)
+            if made is None or not made.is_float or made.odd or not made.numel or made.low != made.high:
+                continue
+            if self._made.setdefault(node.output, made.low) != made.low:
+                continue
+            given = [prints[name] for name in node.operands if name in prints]
+            for name, value in zip(node.operands, given, strict=False):
+                is_new = self._given.setdefault(f"{node.output} {name}", value.low) != value.low
+                if value.low != value.high or is_new:
+                    self._varied.add(node.output)
+            left.append(node)
+        self._nodes = left
+
+    def found(self) -> list[tuple[Bend, float]]:
+        """The nodes that gave one number in each, with that number."""
+        return [(each, self._made[each.output]) for each in self._nodes if each.output in self._varied]
+
+
+def find_still(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
+    """The nodes of one output that compute with what depends on the graph's inputs; arguments as of `find_choices`."""
+    moving, found = {*given}, list[Bend]()
+    for inputs, outputs, op_type in edges:
+        if op_type in _SIZES or not moving.intersection(inputs):
+            continue
+        moving.update(name for name in outputs if name)
+        if len(outputs) == 1 and op_type not in _CHOOSING and outputs[0] in live:
+            found.append(Bend(tuple(name for name in inputs if name in moving and name), op_type, outputs[0]))
+    return found
+
+
+def is_still_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
+    """Whether a call of the other side gives this one number too; of a function that saturates, a call of it."""
+    made = prints[node.output]
+    called = node.operator.lower()
+    for seen in passed.seen:
+        if called in _SATURATING and called not in seen.call.operator.replace("_", ""):
+            continue
+        for print_, noise in zip(seen.prints, seen.noises, strict=True):
+            room = ROOM * max(noise, 2.0**-22 * abs(made.high))
+            if (
+                print_.numel == made.numel
+                and max(abs(print_.low - made.low), abs(print_.high - made.high)) <= room
+            ):
+                return True
+    return False
+
+
+_SATURATING = frozenset(
+    {
+        *("sigmoid", "tanh", "erf", "exp", "softplus", "softsign", "gelu", "swish", "mish", "silu"),
+        *("softmax", "logsoftmax", "quickgelu", "fastgelu", "hardswish", "pow", "reciprocal", "sqrt"),
+    }
+)
 
 
 def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:

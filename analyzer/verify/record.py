@@ -167,6 +167,8 @@ class VerifyReport:
     drift_db: float | None = None
     """Signal to error of the output that is off the most: the file as it stands, beside PyTorch with its own weights;
     infinite where nothing is off, None where nobody knows, or nobody asked."""
+    unfit: tuple[str, ...] = ()
+    """Sizes that the file declares and the other side takes, each with why onnxruntime does not run the file."""
     executions: tuple[Executed, Executed] | None = None
     """How MODEL and the other side ran, where both are one file; else None."""
     stamp: str | None = None

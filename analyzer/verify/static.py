@@ -168,5 +168,5 @@ def _few(tensor: StoredTensor, first: int) -> str:
     return f"{tensor.dtype.name} {shape}: {f'... at {first:,} ' if first else ''}{few}, ..."
 
 
-_FEW = 3
+_FEW = 4
 """Numbers of a tensor that a line has room for."""

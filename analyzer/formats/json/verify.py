@@ -53,7 +53,7 @@ def document_verification(report: VerifyReport) -> records.VerifyDocument:
             )
             for fed in report.inputs
         ],
-        uncovered=list(report.uncovered),
+        uncovered=[*(f"{records.REFUSED}{each}" for each in report.unfit), *report.uncovered],
     )
 
 
