@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from analyzer.account.doubt import LOOK, Range, say_unread
-from analyzer.account.findings import ABSENT, HIGHEST_VERSION, UNCOUNTED, UNREAD
+from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, UNCOUNTED, UNREAD
 from analyzer.account.group.keys import are_modules, choose_key, label_members
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
@@ -436,7 +436,7 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
             lacking = f"{component.name or ledger.model.path} imports no opset"
         elif versions and (low := min(versions)) != max(versions):
             lacking = f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low} and another"
-        elif versions and not 0 < low < HIGHEST_VERSION:
+        elif versions and not 0 < low < HIGHEST_OF_ONNX:
             lacking = (
                 f"{component.name or ledger.model.path} imports {DEFAULT_DOMAIN} {low}, which is no version"
             )
@@ -452,7 +452,7 @@ def _list_ir_versions(ledger: Ledger) -> tuple[Parts, str]:
         name, version = each.name or ledger.model.path, each.ir_version
         if version <= 0:
             lacking = f"{name} does not say its IR version"
-        elif version >= HIGHEST_VERSION:
+        elif version >= HIGHEST_OF_ONNX:
             lacking = f"{name} says IR version {version}, which is none"
         else:
             parts[each.name or "IR version"] = version

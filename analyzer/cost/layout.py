@@ -371,7 +371,7 @@ def _constant_of_shape(step: Step) -> list[Value]:
     data = None
     if fill.data and all(isinstance(size, int) for size in sizes):
         count = math.prod(size for size in sizes if isinstance(size, int))
-        data = fill.data[:1] * count if count <= MOST else None
+        data = fill.data[:1] * count if 0 <= count <= MOST else None
     return [Value(fill.dtype, sizes, data, fill=fill.constant)]
 
 

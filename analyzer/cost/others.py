@@ -277,6 +277,13 @@ def _classes(step: Step) -> list[Value]:
     return [label, Value(DType.FLOAT, (rows, count))]
 
 
+def _loss(step: Step) -> list[Value]:
+    """`SoftmaxCrossEntropyLoss` and `NegativeLogLikelihoodLoss`: a loss for all labels or each."""
+    scores = step.value(0)
+    shape = step.shape(1) if step.text("reduction", "mean") == "none" else ()
+    return [Value(scores.dtype, shape), Value(scores.dtype, step.shape(0))][: len(step.node.outputs)]
+
+
 OTHERS: dict[str, Rule] = {
     "SplitToSequence": _split_to_sequence,
     "SequenceAt": _sequence_at,
@@ -303,6 +310,7 @@ OTHERS: dict[str, Rule] = {
     "MaxRoiPool": _max_roi_pool,
     "CausalConvWithState": _causal_conv,
     "LinearAttention": _linear_attention,
+    **dict.fromkeys(("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"), _loss),
     "NhwcConv": _nhwc_conv,
     **dict.fromkeys(("StringConcat", "StringNormalizer"), _text_words),
     **dict.fromkeys(("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor"), _scores),

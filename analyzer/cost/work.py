@@ -185,6 +185,14 @@ def _skip_norm(step: Step, made: Sequence[Value]) -> Work:
     return Work(0, multiply(_numel(made[0]), _NORM + 1))
 
 
+def _softmax_loss(step: Step, made: Sequence[Value]) -> Work:
+    return Work(0, add(multiply(_numel(step.value(0)), _SOFTMAX), _numel(step.value(1))))
+
+
+def _picked_loss(step: Step, made: Sequence[Value]) -> Work:
+    return Work(0, _numel(step.value(1)))
+
+
 _Rule = Callable[[Step, Sequence[Value]], Work]
 
 _MATMULS = """
@@ -213,6 +221,7 @@ _REDUCTIONS = """
 ReduceMean ReduceSum ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare
 ArgMax ArgMin TopK GlobalAveragePool GlobalMaxPool GlobalLpPool QLinearGlobalAveragePool QLinearReduceMean
 """
+_LOSSES = "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss"
 _POOLS = "MaxPool AveragePool LpPool QLinearAveragePool NhwcMaxPool RoiAlign MaxRoiPool"
 _ATTENTIONS = "Attention QAttention MultiHeadAttention GroupQueryAttention DecoderMaskedMultiHeadAttention"
 
@@ -237,12 +246,16 @@ WORK: dict[str, _Rule] = {
     "CausalConvWithState": _causal_conv,
     "LinearAttention": _linear_attention,
     **dict.fromkeys(("DFT", "STFT"), _transform),
+    "SoftmaxCrossEntropyLoss": _softmax_loss,
+    "NegativeLogLikelihoodLoss": _picked_loss,
     **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _linear_model),
 }
 """By operator."""
 
 WITHOUT_MACS = frozenset(
-    "\n".join([_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS, "DFT STFT"]).split()
+    "\n".join(
+        [_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS, "DFT STFT", _LOSSES]
+    ).split()
 )
 """Operators that work, and never by products that are summed."""
 

@@ -588,20 +588,18 @@ def _tensor(tensor: Tensor) -> Row:
     )
 
 
-_TENSOR, _DTYPE, _ROLE, _SCOPE = 0, 1, 3, 7
-_PARAMETERS, _ELEMENTS, _BYTES = 4, 5, 6
-_BLOCK, _READ_BY, _LAYER_ROLE = 11, 12, 13
+_AT = {column.title: number for number, column in enumerate(_TENSORS)}
 
 
 def _chart(document: InspectDocument) -> Chart:
     """Tensors within their scopes, or in whatever else they may be grouped by."""
     arrangements: list[tuple[str, int, str]] = [
-        ("scope", _SCOPE, "."),
-        ("block", _BLOCK, ""),
-        ("operator", _READ_BY, ""),
-        ("layer role", _LAYER_ROLE, ""),
-        ("role", _ROLE, ""),
-        ("dtype", _DTYPE, ""),
+        ("scope", _AT["scope"], "."),
+        ("block", _AT["block"], ""),
+        ("operator", _AT["read by"], ""),
+        ("layer role", _AT["layer role"], ""),
+        ("role", _AT["role"], ""),
+        ("dtype", _AT["dtype"], ""),
     ]
     named = any(tensor.scope for tensor in document.tensors)
     blocked = any(tensor.block for tensor in document.tensors)
@@ -609,10 +607,14 @@ def _chart(document: InspectDocument) -> Chart:
     first = document.by if document.by in [each[0] for each in chosen] else "scope" if named else "block"
     chosen.sort(key=lambda each: each[0] != first)
     data = {
-        "name": _TENSOR,
+        "name": 0,
         "arrangements": [[name, [column], between] for name, column, between in chosen],
-        "measures": [["parameters", _PARAMETERS], ["bytes", _BYTES], ["stored elements", _ELEMENTS]],
-        "colours": [["role", _ROLE], ["dtype", _DTYPE]],
+        "measures": [
+            ["parameters", _AT["parameters"]],
+            ["bytes", _AT["bytes"]],
+            ["stored elements", _AT["elements"]],
+        ],
+        "colours": [["role", _AT["role"]], ["dtype", _AT["dtype"]]],
     }
     summary = "A treemap: each rectangle is a group or a tensor, as large as its share."
     return Chart(TENSORS, "Where the parameters and bytes are", "tree", data, summary)

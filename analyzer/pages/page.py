@@ -54,6 +54,7 @@ class Kind(Enum):
     FORMULA = "formula"
     """An expression, which may be broken before a summand."""
     COUNT = "count"
+    """A number that adds up: rows that are left out are summed."""
     BYTES = "bytes"
     MS = "ms"
     NOISE = "noise"

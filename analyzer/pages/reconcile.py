@@ -358,11 +358,12 @@ def _tensors(document: ReconcileDocument) -> Table:
 
 def _chart() -> Chart:
     """PyTorch's parameters within their modules."""
+    at = {column.title: number for number, column in enumerate(_PARAMETERS)}
     data = {
         "name": 0,
-        "arrangements": [["module", [0], "."], ["line", [4], ""]],
-        "measures": [["elements", 2]],
-        "colours": [["line", 4]],
+        "arrangements": [["module", [0], "."], ["line", [at["line"]], ""]],
+        "measures": [["elements", at["elements"]]],
+        "colours": [["line", at["line"]]],
     }
     summary = "A treemap: each rectangle is a module or a parameter, as large as its share."
     return Chart(PARAMETERS, "Where PyTorch's parameters are, and what became of them", "tree", data, summary)

@@ -21,7 +21,7 @@ from analyzer.near import near_name
 
 # files that are no models
 
-HEAD = 64
+HEAD = 512
 """Bytes that tell."""
 
 _EXPORT = "export the model to ONNX and name that file"
@@ -68,6 +68,8 @@ def describe_kind(head: bytes) -> str | None:
     if head[4:8] in (b"ORTM", b"TFL3"):
         kind = "onnxruntime's own format (.ort)" if head[4:8] == b"ORTM" else "a TFLite model"
         return f"{kind}; name the .onnx file that it was made from"
+    if head[257:262] == b"ustar":
+        return "a tar archive; unpack it first"
     if head[8:9] == b"{" and head[6:8] == b"\0\0":
         return f"a safetensors file; {_EXPORT}"
     for start, words in _TEXTS:

@@ -27,6 +27,9 @@ from analyzer.reconciliation.lines import Line, Piece
 _BAND = 1 << 22
 """Elements that are handed out at a time."""
 
+_MOST = 1 << 48
+"""Elements that no file holds; one may claim more."""
+
 
 @dataclass
 class Restorer:
@@ -75,8 +78,8 @@ class Restorer:
         element = dtype.to_numpy()
         if element is None:
             raise ModelReadError(f"{dtype.name}: numpy has no such type")
-        if any(dim < 0 for dim in shape):
-            raise ModelReadError(f"{'x'.join(map(str, shape))} is no shape")
+        if any(dim < 0 for dim in shape) or math.prod(shape) > _MOST:
+            raise ModelReadError(f"{'x'.join(map(str, shape))} is no shape of a tensor that a file holds")
         if not pieces:
             yield from _bands(np.broadcast_to(np.zeros((), element), shape))
         elif len(pieces) == 1 or all(piece.put is not None and piece.put[0] == 0 for piece in pieces):

@@ -6,7 +6,7 @@ Here are the ids that other rooms ask for: which of them say that a tensor's con
 
 from __future__ import annotations
 
-__all__ = ["ABSENT", "HIGHEST_VERSION", "OPAQUE", "UNCOUNTED", "UNREAD"]
+__all__ = ["ABSENT", "HIGHEST_OF_ONNX", "HIGHEST_VERSION", "OPAQUE", "UNCOUNTED", "UNREAD"]
 
 ABSENT = frozenset({"external-escapes", "external-missing"})
 """The file that is to hold it is not there, or may not be opened: its shape is all that is known."""
@@ -19,6 +19,9 @@ UNREAD = ABSENT | UNCOUNTED | {"external-short"}
 
 HIGHEST_VERSION = 1 << 16
 """No domain counts that far: ONNX itself is at 27 after nine years."""
+
+HIGHEST_OF_ONNX = 200
+"""No version of ONNX's own operators or of its format is so high: each has grown by some three a year."""
 
 OPAQUE = "opaque"
 """Data that computes and that nothing explains: of the file alone a warning, beside PyTorch's side a line."""

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from analyzer.account.classify.structure import role_by_structure
 from analyzer.account.decoding.encodings import find_packing
-from analyzer.account.findings import ABSENT, HIGHEST_VERSION, OPAQUE, UNREAD
+from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, HIGHEST_VERSION, OPAQUE, UNREAD
 from analyzer.account.findings.facts import Facts, labels, sum_elements, sum_nbytes
 from analyzer.account.ledger import Entry, Finding, Role, Severity
 from analyzer.model import (
@@ -146,7 +146,11 @@ def _find_versions(part: Component) -> Iterator[Finding]:
     odd = [
         f"{domain} {', '.join(map(str, sorted(found)))}"
         for domain, found in sorted(versions.items())
-        if len(set(found)) > 1 or not all(0 < version < HIGHEST_VERSION for version in found)
+        if len(set(found)) > 1
+        or not all(
+            0 < version < (HIGHEST_OF_ONNX if domain == DEFAULT_DOMAIN else HIGHEST_VERSION)
+            for version in found
+        )
     ]
     if odd:
         message = "opsets that contradict each other or are no version"

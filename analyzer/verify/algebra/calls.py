@@ -761,6 +761,11 @@ def _elu(a: Algebra, input: Value, alpha: Any = 1, scale: Any = 1, input_scale: 
     return a.function("elu", input, settings=(float(alpha), float(scale), float(input_scale)))
 
 
+@_operator("celu", "celu_")
+def _celu(a: Algebra, input: Value, alpha: Any = 1.0) -> Value:
+    return a.function("elu", input, settings=(float(alpha), 1.0, 1.0 / float(alpha)))
+
+
 @_operator("leaky_relu", "leaky_relu_")
 def _leaky_relu(a: Algebra, input: Value, negative_slope: Any = 0.01) -> Value:
     return a.function("leaky relu", input, _array(number(negative_slope)))

@@ -139,6 +139,7 @@ READ: dict[str, frozenset[str]] = {
     "AveragePool": frozenset({*_WINDOWS, "ceil_mode", "count_include_pad"}) - {"dilations"},
     "BatchNormalization": frozenset({"epsilon", "training_mode"}),
     "Cast": frozenset({"to"}),
+    "Celu": frozenset({"alpha"}),
     "Clip": frozenset({"min", "max"}),
     "ConstantOfShape": frozenset({"value"}),
     "Conv": _WINDOWS | {"group"},
@@ -348,6 +349,12 @@ def _leaky(o: Operation) -> Value:
 @_plain("Elu")
 def _elu(o: Operation) -> Value:
     return o.a.function("elu", o.at(0), settings=(o.real("alpha", 1.0), 1.0, 1.0))
+
+
+@_plain("Celu")
+def _celu(o: Operation) -> Value:
+    alpha = o.real("alpha", 1.0)
+    return o.a.function("elu", o.at(0), settings=(alpha, 1.0, 1.0 / alpha))
 
 
 @_plain("Selu")

@@ -428,10 +428,11 @@ class Algebra:
     ) -> Value:
         """An elementwise function that is none of these: a random one of its name, settings and operands."""
         real = _REAL.get(name)
-        if real is not None and not settings and all(is_known(value) for value in values):
+        if real is not None and not isinstance(settings, Mapping) and all(map(is_known, values)):
             keeps = name in _KEEPING and all(np.asarray(value).dtype.kind in "iu" for value in values)
             with np.errstate(all="ignore"):
-                return np.asarray(real(*(np.asarray(value) if keeps else _float(value) for value in values)))
+                known = (np.asarray(value) if keeps else _float(value) for value in values)
+                return np.asarray(real(*known, *settings))
         key = key_of(name, settings)
         dense = [self.dense(value).elements for value in values]
         self.bound(math.prod(np.broadcast_shapes(*(each.shape for each in dense))))
@@ -662,6 +663,7 @@ _REAL: Mapping[str, Callable[..., Any]] = {
     "softplus": lambda x: np.logaddexp(0, x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "leaky relu": lambda x, slope: np.where(x >= 0, x, x * slope),
+    "elu": lambda x, alpha, scale, inner: scale * np.where(x > 0, x, alpha * np.expm1(inner * x)),
     "remainder": np.remainder,
     "atan": np.arctan,
     "isnan": np.isnan,
