@@ -211,7 +211,7 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
 def test_a_name_may_be_any_bytes_and_an_error_has_its_id(tmp_path: Path) -> None:
     folder = tmp_path / "zoo"
     whole = add(folder, "m.onnx", weights(1)).read_bytes()
-    Path(os.fsdecode(os.fsencode(folder / "caf") + b"\xe9.onnx")).write_bytes(whole)
+    Path(os.fsdecode(os.fsencode(folder / "model") + b"\xe9.onnx")).write_bytes(whole)
     (folder / "cut.onnx").write_bytes(whole[: len(whole) // 2])
 
     done = survey(folder, lake=tmp_path / "lake")
