@@ -396,6 +396,9 @@ class Ledger:
     """What the outputs depend on; None where nobody has looked (a saved report)."""
     told_nodes: int | None = None
     """How many nodes a saved report says there were, which has none of them itself."""
+    told_operators: Mapping[tuple[str, str], int] | None = None
+    """Its operators, as (domain, op_type), with their nodes, but for calls of the model's own functions; None where it
+    does not say them all."""
     made: Mapping[Place, int] = field(default_factory=dict)
     """Nodes that make such data when the model runs, and how many numbers; 0 where that is not known."""
     hidden: Hidden = field(default_factory=dict)

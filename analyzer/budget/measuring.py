@@ -14,7 +14,7 @@ from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.budget.amounts import name_operator
 from analyzer.budget.record import Unit
 from analyzer.budget.selecting import Endless, Selection, Unknown
-from analyzer.model import DEFAULT_DOMAIN, Key, Node, label
+from analyzer.model import DEFAULT_DOMAIN, Key, label
 from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 from analyzer.text import format_count, printable_name, shorten
 
@@ -468,20 +468,26 @@ _VERSIONS: Mapping[str, Callable[[Ledger], tuple[Parts, str]]] = {
 # names, and how many nodes or tensors have each
 
 
-def _list_used(part: Selection, name: Callable[[Node], str]) -> Parts | Unknown:
-    """Operators of nodes, without calls of the model's own functions."""
+def _list_used(part: Selection, name: Callable[[str, str], str]) -> Parts | Unknown:
+    """Operators of nodes, without calls of the model's own functions; of a whole model a saved report says them too."""
     if part.nodes is None:
-        return Unknown(_NO_GRAPH)
+        told = part.ledger.told_operators
+        if told is None or part.name:
+            return Unknown(_NO_GRAPH)
+        found: Counter[str] = Counter()
+        for (domain, op_type), count in told.items():
+            found[name(domain, op_type)] += count
+        return found
     calls = part.ledger.wiring.calls
-    return Counter(name(node) for node in part.nodes if node.place not in calls)
+    return Counter(name(node.domain, node.op_type) for node in part.nodes if node.place not in calls)
 
 
 def _list_ops(part: Selection) -> Parts | Unknown:
-    return _list_used(part, lambda node: name_operator(node.domain, node.op_type))
+    return _list_used(part, name_operator)
 
 
 def _list_domains(part: Selection) -> Parts | Unknown:
-    return _list_used(part, lambda node: node.domain or DEFAULT_DOMAIN)
+    return _list_used(part, lambda domain, _: domain or DEFAULT_DOMAIN)
 
 
 def _list_dtypes(part: Selection) -> Parts:

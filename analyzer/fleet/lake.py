@@ -69,7 +69,7 @@ def schemas() -> Mapping[str, pa.Schema]:
         ("logical_elements", number),
         ("code_bits", number),
     ]
-    files = [("path", text), ("bytes", number), ("mtime_ns", number), ("place", text), ("inode", text)]
+    files = [("path", text), ("bytes", number), ("mtime_ns", number), ("place", text), ("file", text)]
     found = {
         "models": [*head, ("error", text), *models, *run],
         "files": [*head, *files],

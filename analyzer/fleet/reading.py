@@ -209,7 +209,7 @@ def _files(ledger: Any) -> list[Row]:
                 "etag": None if is_here else (source.mark or None),
                 "mtime_ns": int(source.mark) if is_here else None,
                 "place": _utf8(_place(ledger.model, file.path)) if is_here else None,
-                "inode": _inode(Path(source.key).stat()) if is_here else None,
+                "file": _utf8(_one_name(_place(ledger.model, file.path))) if is_here else None,
             }
         )
         if is_here:
@@ -217,9 +217,17 @@ def _files(ledger: Any) -> list[Row]:
     return rows + [_missing(ledger.model, location) for location in ledger.model.missing]
 
 
-def _inode(status: os.stat_result) -> str:
-    """What all names of one file on one machine have in common."""
-    return f"{status.st_dev:x}:{status.st_ino:x}"
+def _one_name(place: str) -> str:
+    """What all names of one file have in common: the name that links lead to; of a file with several its inode."""
+    folder = os.path.dirname(place)  # noqa: PTH120 - an empty one stays empty
+    try:
+        status = os.stat(place)  # noqa: PTH116 - a place is a text here
+        if status.st_nlink > 1:
+            return f"{status.st_dev:x}:{status.st_ino:x}"
+        real = os.path.relpath(os.path.realpath(place), os.path.realpath(folder or "."))
+    except (OSError, ValueError):
+        return place
+    return os.path.normpath(os.path.join(folder, real))  # noqa: PTH118 - as above
 
 
 def _missing(model: Any, location: str) -> Row:
@@ -252,7 +260,7 @@ def _own_file(model: str) -> list[Row]:
                     "etag": None,
                     "mtime_ns": status.st_mtime_ns,
                     "place": _utf8(str(path)),
-                    "inode": _inode(status),
+                    "file": _utf8(_one_name(str(path))),
                 }
             ]
     return []

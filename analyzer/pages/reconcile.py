@@ -150,9 +150,12 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
 def _extent(document: ReconcileDocument) -> Iterator[str]:
     """How far contents and wiring were compared, and what that does not prove."""
     compared = document.compared
+    absent = sum(
+        each.elements for each in document.parameters if each.compared == "none" and not each.entries
+    )
     parts = []
     if compared.whole:
-        all_ = not compared.sampled and not compared.none
+        all_ = not compared.sampled and compared.none == absent
         parts.append(
             f"every value of {format_count(compared.whole)}"
             if all_
@@ -160,8 +163,8 @@ def _extent(document: ReconcileDocument) -> Iterator[str]:
         )
     if compared.sampled:
         parts.append(f"{format_many(compared.sampled, 'element')} at {SAMPLES} positions and by sums")
-    if compared.none:
-        parts.append(f"{format_many(compared.none, 'element')} by name and shape only")
+    if compared.none > absent:
+        parts.append(f"{format_many(compared.none - absent, 'element')} by name and shape only")
     told = f"compared: {', '.join(parts) or 'nothing'}"
     if document.against.get("parameters_by") == BY_NAMES:
         told += "; parameters told from buffers by their names"
@@ -177,6 +180,8 @@ def _wiring(document: ReconcileDocument) -> str:
     whole = len(document.parameters)
     placed = wiring.checked - wiring.misplaced
     told = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
+    if wiring.checked and whole > wiring.checked:
+        told += f" (of {format_count(whole - wiring.checked)} the graph does not tell)"
     if not wiring.checked:
         told = "which parameter each node reads was not compared"
         if document.reads == "as-exported":

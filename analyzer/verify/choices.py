@@ -114,10 +114,13 @@ class Stillness:
                 continue
             if self._made.setdefault(node.output, made.low) != made.low:
                 continue
-            given = [prints[name] for name in node.operands if name in prints]
-            for name, value in zip(node.operands, given, strict=False):
-                is_new = self._given.setdefault(f"{node.output} {name}", value.low) != value.low
-                if value.low != value.high or is_new:
+            for name in node.operands:
+                value = prints.get(name)  # an input of the graph has none, and is drawn
+                if (
+                    value is None
+                    or value.low != value.high
+                    or self._given.setdefault(name, value.low) != value.low
+                ):
                     self._varied.add(node.output)
             left.append(node)
         self._nodes = left

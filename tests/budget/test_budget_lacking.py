@@ -173,7 +173,7 @@ def test_a_saved_report_lacks_what_its_model_lacked(kind: str, metric: str, fold
 
     verdict = ask(saved, metric, widest(metric, ledger))
 
-    assert (verdict.status is Status.SKIP) is (kind in MORE[metric] or metric in ("ops", "domains"))
+    assert (verdict.status is Status.SKIP) is (kind in MORE[metric])
 
 
 @pytest.mark.parametrize("metric", [name for name, metric in METRICS.items() if metric.kind == "most"])

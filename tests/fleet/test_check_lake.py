@@ -10,6 +10,7 @@ import onnx
 import pytest
 from commands import run_here
 from fleets import add, survey, weights
+from models import save, text_model
 from onnx import helper
 
 pytestmark = pytest.mark.child
@@ -42,6 +43,32 @@ def test_a_lake_is_judged_as_its_models_are(zoo: Path, tmp_path: Path) -> None:
     assert without_contributors(of_lake.stdout) == without_contributors(of_files.stdout)
     assert of_lake.returncode == of_files.returncode == 1
     assert {rule["status"] for rule in json.loads(of_lake.stdout)["rules"]} == {"PASS", "FAIL", "SKIP"}
+
+
+FUNCTIONS = """<ir_version: 10, opset_import: ["" : 18, "my" : 1]>
+g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { h = my.Twice(x) y = Mul(h, w) }
+<domain: "my", opset_import: ["" : 18]> Twice (a) => (b) { b = Add(a, a) }
+"""
+
+
+@pytest.mark.parametrize("allowed", ["Add,Mul,MatMul,Relu", "Mul,MatMul,Relu", "Add,MatMul,Relu"])
+def test_operators_of_a_lake_and_of_a_report_are_those_of_the_files(
+    zoo: Path, tmp_path: Path, allowed: str
+) -> None:
+    save(tmp_path / "zoo", text_model(FUNCTIONS), "calls.onnx")
+    survey(zoo, lake=Path("lake"))
+    run_here("inspect", zoo / "calls.onnx", "-o", "report.json")
+    Path("ops.txt").write_text("\n".join(allowed.split(",")))
+    rules = ["--allowed-ops", "ops.txt", "--allowed-domains", "ai.onnx", "--format", "json"]
+
+    said = {
+        name: run_here("check", name, *rules) for name in ("zoo", "lake", zoo / "calls.onnx", "report.json")
+    }
+
+    files, lake, file, report = (without_contributors(done.stdout)["rules"] for done in said.values())
+    assert lake == files
+    assert [rule["status"] for rule in report] == [rule["status"] for rule in file]
+    assert {rule["status"] for rule in files} <= {"PASS", "FAIL"}
 
 
 def test_growth_is_over_the_model_of_the_same_name_in_an_earlier_lake(zoo: Path, tmp_path: Path) -> None:

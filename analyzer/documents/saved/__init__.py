@@ -320,6 +320,7 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
         blocks=_blocks(told, keyed),
         stages=_stages(told, keyed),
         told_nodes=model.nodes if has_nodes else None,
+        told_operators=_operators(told) if has_nodes else None,
         calls=tuple(
             Calls(Function("", "", "", tuple(call.function.split("/"))), call.sites, call.calls)
             for call in model.calls
@@ -331,6 +332,20 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
         },
         opaque=tuple(sorted(key for key, item in keyed if item.opaque)),
     )
+
+
+def _operators(told: InspectDocument) -> dict[tuple[str, str], int] | None:
+    """What nodes compute with; None where the report does not say it of every node."""
+    counts = {(each.domain, each.op_type): each.nodes for each in told.operators if each.nodes}
+    if sum(counts.values()) != told.model.nodes:
+        return None
+    for call in told.model.calls:
+        _, _, named = call.function.partition(":")
+        domain, _, name = named.partition(":")
+        key = (domain, name.partition(":")[0])
+        if key in counts:
+            counts[key] -= min(call.sites, counts[key])
+    return {key: count for key, count in counts.items() if count}
 
 
 def _component(told: InspectDocument, item: Component) -> models.Component:

@@ -763,6 +763,8 @@ def _elu(a: Algebra, input: Value, alpha: Any = 1, scale: Any = 1, input_scale: 
 
 @_operator("celu", "celu_")
 def _celu(a: Algebra, input: Value, alpha: Any = 1.0) -> Value:
+    if not alpha:
+        raise UnknownError("celu divides by alpha 0")
     return a.function("elu", input, settings=(float(alpha), 1.0, 1.0 / float(alpha)))
 
 

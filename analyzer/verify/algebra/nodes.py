@@ -354,6 +354,8 @@ def _elu(o: Operation) -> Value:
 @_plain("Celu")
 def _celu(o: Operation) -> Value:
     alpha = o.real("alpha", 1.0)
+    if not alpha:
+        raise UnknownError("Celu divides by alpha 0")
     return o.a.function("elu", o.at(0), settings=(alpha, 1.0, 1.0 / alpha))
 
 
