@@ -5,8 +5,8 @@ PYTHON ?= python3
 # set this to the index of PyTorch's CPU wheels (pytorch.org, "Get started") for a small one:
 #   make TORCH_INDEX=<url of that index> test
 TORCH_INDEX ?=
-# Tests run in this many processes: one more than two cores, as some wait for a browser, a server or a clock.
-JOBS ?= 3
+# Tests run in this many processes.
+JOBS ?= 2
 # How long `make fuzz` takes.
 SECONDS ?= 60
 # More options for pytest, or for the benchmark: make test ARGS="-k bert"

@@ -305,9 +305,9 @@ def test_what_a_saved_report_does_not_hold_is_not_evaluated() -> None:
     report = saved()
     Path("ops.txt").write_text("MatMul\n")
 
-    document = check(report, "--max-bytes", "1MB", "--allowed-ops", "ops.txt", code=2)
+    document = check(report, "--max-bytes", "1MB", "--allowed-ops", "ops.txt", "--max-macs", "1M", code=2)
 
-    assert states(document) == {"max-bytes": "PASS", "allowed-ops": "not-evaluated"}
+    assert states(document) == {"max-bytes": "PASS", "allowed-ops": "PASS", "max-macs": "not-evaluated"}
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\x01garbage", b"<html>"])
