@@ -1073,6 +1073,11 @@ class Bench:
                 f"other results of {node.operator} {name} than {number + 0.0:g}, which it gives in all runs here, as "
                 f"nothing in {self.there} does"
             )
+        masking = [each for each in odd if self._finds_none(each)]
+        if masking:
+            others = f" and {format_many(len(masking) - 1, 'other node')}" if len(masking) > 1 else ""
+            self.codes.append(f"rows that a mask shuts out whole: {self._call_choice(masking[0])}{others}")
+        odd = [each for each in odd if each not in masking]
         for each in odd[:_MOST_NAMED]:
             self.codes.append(
                 f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, which is no value of "
@@ -1081,6 +1086,26 @@ class Bench:
         if len(odd) > _MOST_NAMED:
             self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
         return as_it_was
+
+    def _finds_none(self, choice: Choice) -> bool:
+        """Whether it asks if a row of truth values has none that is true: their sum is less than 1."""
+        node = self.makers.get(choice.outputs[0])
+        counted = self.makers.get(choice.operand)
+        if node is None or counted is None or choice.operator != "Less" or counted.op_type != "ReduceSum":
+            return False
+        cast = self.makers.get(counted.inputs[0])
+        truth = self.makers.get(cast.inputs[0]) if cast is not None and cast.op_type == "Cast" else None
+        ones = [
+            tensor for tensor in self.graph.tensors if tensor.name in node.inputs[1:] and tensor.numel == 1
+        ]
+        one = ones[0].payload.array() if ones else None
+        is_true = truth is not None and truth.op_type in _TRUTHS
+        return (
+            is_true
+            and node.inputs[0] == choice.operand
+            and one is not None
+            and float(one.reshape(-1)[0]) == 1
+        )
 
     def _tell_choice(
         self, found: Choice, choice: Seen, passed: Pass, feeds: Mapping[str, Array]
@@ -1439,6 +1464,8 @@ _HANDING = frozenset(
 )
 """Operators that hand an input on, or compute with it and with numbers that are stored."""
 _SIZED = frozenset({"Shape", "Size", "Constant"})
+_TRUTHS = frozenset({"And", "Or", "Xor", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+"""Operators of which the results are true or false."""
 _COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 
 
