@@ -81,7 +81,7 @@ PROBES = (
     # [export]
     Probe("export bert -o made --random-weights", ("export",), ("made/model.onnx", "made/manifest.json")),
     Probe("export factories:linear -o made", ("export",), ("made/model.onnx", "made/manifest.json")),
-    Probe("export bert -o made --random-weights --fuse cpu", ("export", "time"), ("made/model.onnx",)),
+    Probe("export bert -o made --random-weights --fuse cpu", ("export",), ("made/model.onnx",)),
     Probe("reconcile tiny.onnx --against bert --random-weights", ("export",), code=1),
     Probe("recover tiny.onnx -o b.safetensors --against factories:linear", ("export",), ("b.safetensors",)),
     Probe("formula bert --census", ("export",)),
