@@ -70,7 +70,7 @@ PROBES = (
     Probe("reconcile {url}/tiny.onnx --against tiny.safetensors", ("remote",)),
     Probe("recover {url}/tiny.onnx -o b.safetensors", ("remote",), ("b.safetensors",)),
     Probe("graph {url}/tiny.onnx -o g.dot", ("remote",), ("g.dot",)),
-    Probe("inspect s3://bucket/tiny.onnx", ("remote",), code=2, refused="pip install s3fs"),
+    Probe("inspect s3://bucket/tiny.onnx", ("remote or export",), code=2, refused="pip install s3fs"),
     Probe("inspect {url}/tiny.onnx -o r.html", ("remote", _PAGES), ("r.html",)),
     # [time]
     Probe("time tiny.onnx --runs 3 -o t.json", ("time",), ("t.json",)),
