@@ -19,6 +19,8 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     ROOT / "README.md",
     ROOT / "docs" / "tour.md",
+    ROOT / "docs" / "memory.md",
+    ROOT / "docs" / "verify.md",
     ROOT / "docs" / "limits.md",
     ROOT / "docs" / "study.md",
     ROOT / "docs" / "groups.md",

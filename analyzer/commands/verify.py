@@ -20,7 +20,6 @@ from analyzer.timing.request import Optimization
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
-    from analyzer.model import ValueType
     from analyzer.process.child import Limits
     from analyzer.verify.asked import Execution
     from analyzer.verify.given import GivenInputs
@@ -247,11 +246,6 @@ class Weights:
     seed: int
 
 
-def _sizes(value: ValueType) -> tuple[int | str | None, ...]:
-    """An input's sizes; an axis that an exporter calls "11" has this size."""
-    return tuple(int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in value.dims or ())
-
-
 def verify_source(
     ledger: Ledger,
     source: str,
@@ -290,7 +284,7 @@ def verify_source(
                 f"input {printable(taken.name)}: is a sequence, which no module of PyTorch is given; compare two "
                 "files with --against FILE.onnx, or export with tensors"
             )
-    side = run_beside(resolved, [(value.name, _sizes(value)) for value in graph.signature])
+    side = run_beside(resolved, [(value.name, value.sizes) for value in graph.signature])
     manifest = exporter.take_census(resolved.model, {}, evidence=False)
     values = None if is_made_up else exporter.weights_of(resolved.model, without=resolved.missing)
     trace = tracer_of(resolved.model, resolved.config, resolved.example_inputs)

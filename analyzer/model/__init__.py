@@ -268,6 +268,11 @@ class ValueType(NamedTuple):
     each: ValueType | None = None
     """The tensors of a sequence; None of what is no sequence of tensors."""
 
+    @property
+    def sizes(self) -> tuple[int | str | None, ...]:
+        """The same; an axis that an exporter calls "11" has this size. None of an unknown rank."""
+        return tuple(int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in self.dims or ())
+
 
 @dataclass(frozen=True, slots=True)
 class Graph:

@@ -181,7 +181,7 @@ def _wiring(document: ReconcileDocument) -> str:
     placed = wiring.checked - wiring.misplaced
     told = f"{format_count(placed)} of {format_many(whole, 'parameter')} read where PyTorch reads them"
     if wiring.checked and whole > wiring.checked:
-        told += f" (of {format_count(whole - wiring.checked)} the graph does not tell)"
+        told += f", {format_count(whole - wiring.checked)} not known"
     if not wiring.checked:
         told = "which parameter each node reads was not compared"
         if document.reads == "as-exported":

@@ -383,18 +383,15 @@ class Bench:
 
     def _is_declared(self, feeds: Mapping[str, Array]) -> bool:
         """Whether the file says that it takes inputs of these sizes."""
-        for value in self.graph.signature:
-            shape = feeds[value.name].shape if value.name in feeds else None
-            if shape is None or value.dims is None:
-                continue
-            if len(shape) != len(value.dims):
-                return False
-            for dim, size in zip(value.dims, shape, strict=True):
-                if (
-                    str(dim).isdigit() and int(dim or 0) != size
-                ):  # the exporter calls an axis "11" that has this size
-                    return False
-        return True
+        return all(
+            len(shape) == len(value.sizes)
+            and not any(
+                isinstance(dim, int) and dim != size for dim, size in zip(value.sizes, shape, strict=True)
+            )
+            for value in self.graph.signature
+            if value.dims is not None and value.name in feeds
+            for shape in [feeds[value.name].shape]
+        )
 
     def _plan(self, seeds: Sequence[int]) -> Iterator[tuple[int, dict[str, Array]]]:
         """Inputs of one run after another: each seed, the last of other sizes.

@@ -76,16 +76,23 @@ def _holds(value: Print) -> tuple[object, ...]:
     return value.numel, value.odd, value.power, value.low, value.high, value.signs
 
 
-def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
-    """The nodes that bend what depends on what the graph is given; arguments as of `find_choices`."""
-    moving, found = {*given}, list[Bend]()
+def _moved(edges: Edges, given: Collection[str]) -> Iterator[tuple[tuple[str, ...], Sequence[str], str]]:
+    """The nodes whose results depend on numbers that the graph is given: what of these they read, outputs, operator."""
+    moving = {*given}
     for inputs, outputs, op_type in edges:
         if op_type in _SIZES or not moving.intersection(inputs):
             continue
         moving.update(name for name in outputs if name)
-        if op_type in _BENDING and outputs[0] in live:
-            found.append(Bend(tuple(name for name in inputs if name in moving and name), op_type, outputs[0]))
-    return found
+        yield tuple(name for name in inputs if name in moving and name), outputs, op_type
+
+
+def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
+    """The nodes that bend what depends on what the graph is given; arguments as of `find_choices`."""
+    return [
+        Bend(operands, op_type, outputs[0])
+        for operands, outputs, op_type in _moved(edges, given)
+        if op_type in _BENDING and outputs[0] in live
+    ]
 
 
 class Stillness:
@@ -132,14 +139,11 @@ class Stillness:
 
 def find_still(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
     """The nodes of one output that compute with what depends on the graph's inputs; arguments as of `find_choices`."""
-    moving, found = {*given}, list[Bend]()
-    for inputs, outputs, op_type in edges:
-        if op_type in _SIZES or not moving.intersection(inputs):
-            continue
-        moving.update(name for name in outputs if name)
-        if len(outputs) == 1 and op_type not in _CHOOSING and outputs[0] in live:
-            found.append(Bend(tuple(name for name in inputs if name in moving and name), op_type, outputs[0]))
-    return found
+    return [
+        Bend(operands, op_type, outputs[0])
+        for operands, outputs, op_type in _moved(edges, given)
+        if len(outputs) == 1 and op_type not in _CHOOSING and outputs[0] in live
+    ]
 
 
 def is_still_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
@@ -207,15 +211,13 @@ def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) ->
         given: names of the graph's inputs.
         live: names of the values that an output depends on.
     """
-    moving, found = {*given}, list[Choice]()
-    for inputs, outputs, op_type in edges:
-        if op_type in _SIZES or not moving.intersection(inputs):
-            continue
-        moving.update(name for name in outputs if name)
-        if op_type in _CHOOSING and any(name in live for name in outputs):
-            made = tuple(name for name in outputs if name)
-            found += [Choice(name, op_type, made) for name in inputs if name in moving and name in live]
-    return found
+    return [
+        Choice(name, op_type, tuple(filter(None, outputs)))
+        for operands, outputs, op_type in _moved(edges, given)
+        if op_type in _CHOOSING and any(name in live for name in outputs)
+        for name in operands
+        if name in live
+    ]
 
 
 def is_explained(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
