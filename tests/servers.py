@@ -113,6 +113,7 @@ def serving(folder: Path) -> Iterator[CountingServer]:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    is_under_way = False
     disable_nagle_algorithm = True  # or a body waits until its headers are acknowledged, for 0.04 s
     server: CountingServer
 
@@ -130,6 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self) -> None:
         server = self.server
+        self.is_under_way = True
         with server.counting:
             server.answering += 1
             server.most_at_once = max(server.most_at_once, server.answering)
@@ -140,8 +142,13 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer_counted()
         finally:
-            with server.counting:
-                server.answering -= 1
+            self._end()
+
+    def _end(self) -> None:
+        """Count the request as answered: before its last byte is sent, after which the next may come at once."""
+        with self.server.counting:
+            self.server.answering -= self.is_under_way
+        self.is_under_way = False
 
     def _answer_counted(self) -> None:
         switches = self.server.switches
@@ -188,8 +195,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", str(end - first))
         else:
             self.send_header("Connection", "close")
+        has_body = file is not None and self.command != "HEAD" and first < end
+        if not has_body:
+            self._end()
         self.end_headers()
-        if file and self.command != "HEAD":
+        if file is not None and has_body:
             self._send_body(file, first, end)
 
     def _send_body(self, file: Path, first: int, end: int) -> None:
@@ -202,5 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body = stream.read(min(CHUNK, end - first)) or b"?" * min(CHUNK, end - first)
                 with self.server.counting:  # before it is sent: a test may look as soon as it has the body
                     self.server.sent[path] += len(body)
-                self.wfile.write(body)
                 first += len(body)
+                if first >= end:
+                    self._end()
+                self.wfile.write(body)

@@ -320,7 +320,7 @@ _ALIKE = 0.99
 """Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
 
 _SOME_ALIKE = 0.5
-"""What 4,096 of the elements show where all are alike: those of unlike matrices stay below 0.1."""
+"""What 256 of the elements show where all are alike: of unlike matrices one in 10^16 does."""
 
 _LEAST_TABLE = 64
 """Elements of a table that a part of a weight may repeat, at least."""
@@ -364,15 +364,15 @@ def _alike(one: Array, other: Array) -> float:
 
 
 def _some(*arrays: Array) -> list[Array]:
-    """The same elements of each: at most 64 rows and 64 columns, spread evenly."""
+    """The same elements of each: at most 16 rows and 16 columns, spread evenly."""
     rows, columns = (_spread(size) for size in arrays[0].shape)
     return [array[rows[:, None], columns] for array in arrays]
 
 
 @functools.lru_cache(maxsize=64)
 def _spread(size: int) -> npt.NDArray[np.intp]:
-    """Places of at most 64 of so many, evenly."""
-    return np.linspace(0, size - 1, min(size, 64), dtype=np.intp)
+    """Places of at most 16 of so many, evenly."""
+    return np.linspace(0, size - 1, min(size, 16), dtype=np.intp)
 
 
 _NOTED = "provenance:input-spec"

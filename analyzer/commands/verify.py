@@ -21,6 +21,7 @@ from analyzer.timing.request import Optimization
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
+    from analyzer.reconciliation import Reconciliation
     from analyzer.verify.asked import Execution
     from analyzer.verify.given import GivenInputs
     from analyzer.verify.record import VerifyReport
@@ -192,15 +193,11 @@ def account(
 
         ours, theirs = (run.audit(side, content="none") for side in (model, source))
         return account_files(ours, theirs, stamp)
-    from analyzer.manifest import MANIFEST_FILE, is_manifest, load_manifest
-    from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.algebra.account import account_program
 
-    found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
-    if found.is_file() and is_manifest(found):
-        ledger = run.audit(model)
-        with run.progress("comparing contents") as tick:
-            result = reconcile_ledger(ledger, load_manifest(found), None, progress=tick)
+    found = _manifest_at(source)
+    if found is not None:
+        result = _reconcile_manifest(run.audit(model), found, run)
         return account_program(result, Path(model).name, f"PyTorch's program, {found}", stamp)
     exporter = import_exporter("tracing PyTorch's side")
     from analyzer.checkpoints import Original
@@ -216,6 +213,22 @@ def account(
     original = Original(traced, values)
     result = reconcile_with(ledger, original, None, run)
     return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
+
+
+def _manifest_at(source: str) -> Path | None:
+    """The manifest that a SOURCE is, or has; None where it has none."""
+    from analyzer.manifest import MANIFEST_FILE, is_manifest
+
+    found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
+    return found if found.is_file() and is_manifest(found) else None
+
+
+def _reconcile_manifest(ledger: Ledger, manifest: Path, run: Run) -> Reconciliation:
+    from analyzer.manifest import load_manifest
+    from analyzer.reconciliation import reconcile_ledger
+
+    with run.progress("comparing contents") as tick:
+        return reconcile_ledger(ledger, load_manifest(manifest), None, progress=tick)
 
 
 def _read_ways(
@@ -305,22 +318,32 @@ def verify_source(
         raise UsageError(
             f"{source}: has no weights, and {named}, cannot be recovered from the file; name a SOURCE with weights"
         )
-    return report
+    return _hold_to_program(report, ledger, source, run)
+
+
+def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run) -> VerifyReport:
+    """The report, and where the runs agree also what the program in SOURCE's manifest has to say."""
+    from analyzer.verify.proved import hold_to_program
+
+    found = _manifest_at(source)
+    if found is None or not report.same:
+        return report
+    run.tell("holding the file to PyTorch's program")
+    return hold_to_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
     """The module, and whether its weights are made up."""
-    from analyzer.manifest import MANIFEST_FILE, is_manifest, load_manifest
+    from analyzer.manifest import load_manifest
 
-    path = Path(source)
-    found = path / MANIFEST_FILE if (path / MANIFEST_FILE).is_file() else path
+    found = _manifest_at(source)
     options: dict[str, Any] = {
         "model_class": sourced.model_class,
         "random_weights": weights.random,
         "seed": weights.seed,
         "trust_remote_code": sourced.trust_remote_code,
     }
-    if found.is_file() and is_manifest(found):
+    if found is not None:
         made = load_manifest(found).source
         if "source" not in made:
             raise UsageError(

@@ -413,19 +413,22 @@ def _collect_sparse(book: Book, places: Sequence[Field]) -> tuple[list[int], lis
 
 def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int | None]:
     """The shape, and its elements; None where they cannot be counted."""
-    few = ", ".join(map(str, dims[:8])) + (", ..." if len(dims) > 8 else "")
-    if any(dim < 0 for dim in dims):
-        sentence = f"a negative dimension in [{few}]: its elements cannot be counted"
+    if dims and min(dims) < 0:
+        sentence = f"a negative dimension in [{_few(dims)}]: its elements cannot be counted"
         book.unread.append(("invalid-dims", key, sentence))
         return tuple(dims), None
     numel = 0 if 0 in dims else 1
     for dim in dims:
         numel *= dim
         if numel > _MAX_NUMEL:  # a product of hundreds of them has thousands of digits
-            sentence = f"more elements than any file can hold in [{few}]: they are not counted"
+            sentence = f"more elements than any file can hold in [{_few(dims)}]: they are not counted"
             book.unread.append(("invalid-dims", key, sentence))
             return tuple(dims), None
     return tuple(dims), numel
+
+
+def _few(dims: Sequence[int]) -> str:
+    return ", ".join(map(str, dims[:8])) + (", ..." if len(dims) > 8 else "")
 
 
 _MAX_NUMEL = 1 << 128

@@ -111,6 +111,13 @@ def another_epsilon(model: onnx.ModelProto) -> str:
     return node.name
 
 
+def epsilon_by_a_hundredth(model: onnx.ModelProto) -> str:
+    node = first_of(model, "LayerNormalization")
+    found = next(each for each in node.attribute if each.name == "epsilon")
+    found.f *= 1.01
+    return node.name
+
+
 def another_activation(model: onnx.ModelProto) -> str:
     node = first_of(model, "Gelu")
     node.op_type = "Relu"
@@ -147,6 +154,7 @@ def planted(model: onnx.ModelProto) -> str:
 
 CHANGES = {
     "epsilon": (another_epsilon, "attribute", "bert.embeddings.LayerNorm"),
+    "epsilon by a hundredth": (epsilon_by_a_hundredth, "attribute", "bert.embeddings.LayerNorm"),
     "activation": (another_activation, "operator", "bert.encoder.layer.0.intermediate.intermediate_act_fn"),
     "residual": (residual_subtracted, "operator", "bert.encoder.layer.0.attention.output"),
     "weights": (weights_exchanged, "weight", "bert.encoder.layer.0.attention.self.query"),
@@ -179,6 +187,22 @@ def test_a_change_is_told_at_its_module_with_its_kind(
     assert (code, document["same"]) == (1, False), document["uncovered"]
     assert (document["first"]["module"] or "").startswith(module)
     assert document["wiring"]["differences"][0]["kind"] == kind
+
+
+def test_what_runs_are_too_coarse_for_the_program_tells(
+    changed: Callable[[Callable[[onnx.ModelProto], str]], Path], exported: Exports
+) -> None:
+    honest = run_here("verify", exported("bert").files.artifact, "--seed", 0, "--format", "json")
+    found = run_here("verify", changed(epsilon_by_a_hundredth), "--seed", 0, "--format", "json")
+
+    document = json.loads(found.stdout)
+    jsonschema.validate(document, load_schema("verify"))
+    assert (honest.returncode, found.returncode) == (0, 1), found.stdout
+    output = document["outputs"][0]
+    assert output["verdict"] == "differs"
+    assert output["signal_to_error_db"] > output["noise_db"] - 30  # no further off than runs can tell
+    assert document["first"]["module"] == "bert.embeddings.LayerNorm"
+    assert "layer_norm (1e-12), by its program" in document["first"]["reason"]
 
 
 def trigger_on_ids(model: onnx.ModelProto) -> str:

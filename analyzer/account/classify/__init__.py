@@ -137,11 +137,13 @@ def _context(
 
 def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     decision = _decide(tensor, context)
-    first = next((reader.node for reader in context.wiring.readers(tensor)), None)
+    wiring = context.wiring
+    direct = wiring.readers(tensor, inlined=False)
+    inlined = wiring.readers(tensor) if wiring.calls else direct
+    first = inlined[0].node if inlined else None
     # What a function does not use of what it is given, its calls do not use.
-    direct = () if first is None else context.wiring.readers(tensor, inlined=False)
-    using = {reader.node.place for reader in direct}
-    stands_for = logical_numel(tensor, context.wiring)
+    using = {reader.node.place for reader in direct} if inlined else ()
+    stands_for = logical_numel(tensor, wiring)
     computing = context.computing[tensor.key]
     return Entry(
         tensor=tensor,

@@ -33,26 +33,24 @@ def scope_nodes(model: Model) -> NodeScopes:
     scopes: NodeScopes = {}
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
-    odd: dict[str, bool] = {}
     starts = ("/", f"{_FUSED}/")
-    for node in model.nodes():
+    for place, node in zip(model.places(), model.nodes(), strict=True):
         name = node.name
         module, slash, operator = name.rpartition("/")
-        if operator not in odd:
-            odd[operator] = _ODD.search(operator) is not None
-        if node.metadata or not slash or odd[operator] or ";" in module:
+        is_odd = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
+        if is_odd or node.metadata or not slash or ";" in module:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
             found = known[module]
             if found is not None:
-                scopes[node.graph_path, node.position] = found
+                scopes[place] = found
             continue
         elif "//" not in name and _JOINED.search(name) is None:
             found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
             found = known[module] = node_scope(node)
         if found is not None:
-            scopes[node.graph_path, node.position] = found
+            scopes[place] = found
             if found[1] == NODE_PATH and name.startswith(starts):
                 paths.add(found[0])
     modules = _modules_of(paths, known_modules(model)) if paths else {}
@@ -137,8 +135,8 @@ _READS = re.compile(r"(?:ReadVariableOp|resource|Read)(?![A-Za-z]).*")
 """Parts of TensorFlow's names behind the operator that reads the variable: `dense/BiasAdd/ReadVariableOp/resource`."""
 
 
-_ODD = re.compile(r"Fusion|^$|^Read|^resource")
-"""Last parts of names that are not an operator's."""
+_VARIABLES = ("Read", "resource")
+"""How the last parts of names begin that are of a variable, and no operator."""
 
 
 _JOINED = re.compile(r"^fused |__/|(?:^|/)([^/]+)/\1\.")

@@ -6,6 +6,7 @@ given a value of the program in its place. If what follows is right then, the no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -99,8 +100,35 @@ def _next_change(state: State, reals: Reals, by_parameters: bool) -> tuple[Chang
 def _change(
     state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
 ) -> tuple[Change, State]:
-    verdict = Verdict.DIFFERS if reals.differ(state, node, origin, put) else Verdict.NOT_COMPARED
-    return Change(node, origin, verdict, _describe(state, node, origin)), after
+    difference = _describe(state, node, origin)
+    is_sure = reals.differ(state, node, origin, put) or (
+        origin is not None and difference.kind == "attribute" and _has_other_number(state, node, origin.call)
+    )
+    return Change(node, origin, Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED, difference), after
+
+
+_ROUNDED = 1e-6
+"""Of a number, what storing it in single precision does not change."""
+
+
+def _has_other_number(state: State, node: Node, call: Call) -> bool:
+    """Whether an operator and a call are told one number each, and these are two, however little it shows."""
+    if state.a.is_half:
+        return False
+    mine = [*_numbers_of(node, state.file.values)]
+    yours = [each for each in (*call.args, *call.kwargs.values()) if isinstance(each, float)]
+    return len(mine) == len(yours) == 1 and not math.isclose(mine[0], yours[0], rel_tol=_ROUNDED)
+
+
+def _numbers_of(node: Node, values: Mapping[str, Value]) -> Iterator[float]:
+    """The real numbers among the attributes and the inputs of a node."""
+    yield from (each for each in node.settings.values() if isinstance(each, float))
+    for name in node.inputs:
+        value = values.get(name)
+        if value is not None and is_known(value):
+            array = np.asarray(value)
+            if array.size == 1 and array.dtype.kind == "f":
+                yield float(array.item())
 
 
 def _best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None:

@@ -37,8 +37,8 @@ _MOST = 1 << 26
 _MOST_STEPS = 2_000
 _MASKED = 1e9
 """What is larger on both sides is a mask."""
-_FAR = 1e-3
-"""Of the largest number, what is no rounding."""
+_FAR, _FAR_OF_HALVES = 1e-5, 1e-3
+"""Of the largest number, what is no rounding of the file's constants; of those of half precision."""
 
 
 def _reals(elements: Elements) -> Array:
@@ -134,7 +134,7 @@ class Reals:
             with np.errstate(all="ignore"):
                 mine = trial.result(node)[0]
                 yours = trial.file_value(put) if origin is None else trial.of(origin)
-                return _apart(mine, yours)
+                return _apart(mine, yours, _FAR_OF_HALVES if state.a.is_half else _FAR)
         except (UnknownError, ValueError, TypeError, IndexError, MemoryError, RecursionError):
             return False
 
@@ -234,8 +234,8 @@ def _is_one_each(elements: Elements, numbers: Array) -> bool:
     return bool(np.array_equal(numbers[1:][equal], numbers[:-1][equal]))
 
 
-def _apart(one: Any, other: Any) -> bool:
-    """Whether two results are certainly further apart than rounding."""
+def _apart(one: Any, other: Any, far: float) -> bool:
+    """Whether two results are certainly further apart than rounding, which is `far` of the largest number."""
     if not (is_known(one) and is_known(other)) or one is None or other is None:
         return False
     a, b = np.asarray(one), np.asarray(other)
@@ -246,4 +246,4 @@ def _apart(one: Any, other: Any) -> bool:
     if not sound.any():
         return False
     size = max(float(np.abs(a[sound]).max()), float(np.abs(b[sound]).max()))
-    return bool(float(np.abs(a[sound] - b[sound]).max()) > _FAR * size)
+    return bool(float(np.abs(a[sound] - b[sound]).max()) > far * size)
