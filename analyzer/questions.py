@@ -99,9 +99,11 @@ def reconcile(
         UsageError: there is none, or only PyTorch can read it.
     """
     from analyzer.reconciliation import reconcile_ledger
+    from analyzer.verify.proved import settle_by_program
 
     original = _read_original(model, against)
-    return reconcile_ledger(audit_model(model), original.manifest, content, weights=original.weights)
+    result = reconcile_ledger(audit_model(model), original.manifest, content, weights=original.weights)
+    return settle_by_program(result, original.weights)
 
 
 def _read_original(model: Path | str, against: Path | str | Manifest | Original | None) -> Original:

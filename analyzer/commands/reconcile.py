@@ -75,6 +75,9 @@ def reconcile(
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
     original = read_original(source, sourced, run, **made)
+    from analyzer.verify.proved import settle_by_program
+
     result = reconcile_with(run.audit(model, bounded), original, content, run)
+    result = settle_by_program(result, original.weights)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
     run.finish(report, judged, report.findings, failed=not result.balanced)

@@ -22,7 +22,7 @@ from analyzer.documents.base import (
 )
 from analyzer.documents.shared import Finding, Group, GroupBalance, TreeRow
 from analyzer.model.content import ContentMode
-from analyzer.reconciliation.lines import Compared, Line, Reads, Why
+from analyzer.reconciliation.lines import Compared, Computes, Line, Reads, Why
 
 
 class ReconcileDocument(Stamped, frozen=True, kw_only=True):
@@ -105,12 +105,14 @@ class WiringRead(Record, frozen=True, kw_only=True):
     """Where the weights are read."""
 
     checked: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
-    """Parameters of which it was looked at where they are read."""
+    """Parameters that would have been found in another one's place."""
     misplaced: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
     """Those whose values stand where another's belong: the line `misplaced`."""
     first: Text | None
     """The first module, in the export's order, that computes something else than the exported one; null where none does
     or none can be named."""
+    program: Computes = "not-known"
+    """Whether the file is the program of PyTorch that the manifest has: `same`, `differs`, `not-known`."""
 
 
 class Pytorch(Record, frozen=True, kw_only=True):

@@ -250,8 +250,15 @@ class Lake:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """All shards that are on disk, also those that a later run has replaced, or has not finished with."""
-        names = os.listdir(self.path / "models") if (self.path / "models").is_dir() else []  # noqa: PTH208 - names
+        """All shards that are on disk, also those that a later run has replaced, or has not finished with.
+
+        One that has lost one of its tables is none, and its models are read again.
+        """
+        held = [
+            set(os.listdir(self.path / table) if (self.path / table).is_dir() else ())  # noqa: PTH208 - names
+            for table in TABLES
+        ]
+        names = set.intersection(*held)
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
 
     def file(self, table: str, shard: str) -> Path:
@@ -278,7 +285,8 @@ class Lake:
             )
         except (OSError, pa.ArrowException) as error:
             line = str(error).splitlines()[0]
-            raise UsageError(f"{place}: cannot be read: {line}; run survey again without it") from error
+            advice = "run survey again" if not place.exists() else "remove it, and run survey again"
+            raise UsageError(f"{place}: cannot be read: {line}; {advice}") from error
 
     @contextmanager
     def written(self) -> Iterator[None]:
@@ -309,7 +317,7 @@ class Lake:
         for table in TABLES:
             hasher.update(hashlib.sha256(contents[table]).digest())
         shard = f"{key}-{hasher.hexdigest()[:16]}"
-        if self.file("models", shard).exists():
+        if all(self.file(table, shard).exists() for table in TABLES):
             return shard
         for table in reversed(TABLES):  # models last, which stands for all
             partial = self.path / _PARTIAL / f"{table}-{shard}"

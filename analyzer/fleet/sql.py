@@ -127,7 +127,12 @@ def _show(connection: duckdb.DuckDBPyConnection, lake: Lake, schema: str) -> Non
     for table in TABLES:
         columns = schemas()[table]
         files = [str(place) for place in lake.files(table)]
-        found = ds.dataset(files, format="parquet", schema=columns) if files else columns.empty_table()
+        try:
+            found = ds.dataset(files, format="parquet", schema=columns) if files else columns.empty_table()
+        except OSError as error:
+            raise UsageError(
+                f"{shorten(str(error), 400)}: cannot be read; run survey again, which reads its models anew"
+            ) from error
         name = f"{schema}_{table}"
         connection.register(name, found)
         connection.execute(f'CREATE VIEW {schema}."{table}" AS SELECT * FROM {name}')

@@ -85,6 +85,8 @@ def _answer(document: ReconcileDocument) -> str:
         lines = [row for row in document.bridge if row.line in UNBALANCED and row.tensors]
         lines.sort(key=lambda row: -row.elements)
         told = ", ".join(f"{row.line} {format_count(row.tensors)}" for row in lines)
+        if not told and document.wiring.program == "differs":
+            told = "all parameters are in the file, and it computes something else with them"
         return f"DOES NOT BALANCE{f': {told}' if told else ''}"
     how = {"none": " by names and shapes only", "sampled": f" at {SAMPLES} positions of each tensor"}
     many = len(document.parameters)
@@ -186,6 +188,10 @@ def _wiring(document: ReconcileDocument) -> str:
         told = "which parameter each node reads was not compared"
         if document.reads == "as-exported":
             return f"as exported; {told}"
+    if wiring.program == "same":
+        return f"{told}; computes PyTorch's program, as verify --static has it"
+    if wiring.program == "differs":
+        return f"{told}; computes another program than PyTorch's"
     if document.reads == "as-exported":
         return f"{told}; wired as exported"
     if document.reads == "differs":

@@ -139,6 +139,7 @@ def reconcile_ledger(
     weights: Weights | None = None,
     progress: Callable[[int, int], None] | None = None,
     is_file: bool = False,
+    places: bool = True,
 ) -> Reconciliation:
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
 
@@ -151,6 +152,7 @@ def reconcile_ledger(
         progress: told (done, total) in bytes while contents are read.
         is_file: whether that side is another file, of which nobody knows how PyTorch would read it: then values alone
             are followed, and nothing is said of where they are read.
+        places: whether it is looked at where weights are read; not where PyTorch's program has that to say.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
@@ -172,7 +174,7 @@ def reconcile_ledger(
     read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
     books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
     for rule in RULES:
-        if not is_file or rule not in _OF_READING:
+        if not (is_file and rule in _OF_READING) and (places or rule is not settle_misplaced):
             rule(books)
         if is_file:  # a packed operand of a recurrence may stand in that file as it does here
             books.misfits.clear()

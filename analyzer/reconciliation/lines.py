@@ -26,6 +26,9 @@ Compared = Literal["whole", "sampled", "none"]
 """Every element; some of them, with or without the sums of each row; or only names and shapes."""
 
 
+Computes = Literal["same", "differs", "not-known"]
+"""Whether the file computes PyTorch's program, by `analyzer.verify.proved`."""
+
 Reads = Literal["as-exported", "differs", "not-compared"]
 """Wired as exported; wired otherwise; or a file that no export is known of, or that a tool has rewritten since."""
 
@@ -451,7 +454,9 @@ class Reconciliation:
     differs_from: str | None = None
     """The first module, in the export's order, that computes something else; "" where none can be named."""
     checked_places: int = 0
-    """Parameters of which it was looked at where they are read; 0 where values were not compared."""
+    """Parameters that would have been found in another one's place; 0 where values were not compared."""
+    computes: Computes = "not-known"
+    """Whether the file is the program of PyTorch that the manifest has; where it differs, nothing balances."""
 
     def in_pytorch_terms(self) -> Ledger:
         """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.
@@ -526,4 +531,6 @@ class Reconciliation:
 
     @property
     def balanced(self) -> bool:
-        return not any(row.tensors for row in self.bridge if row.line in UNBALANCED)
+        return self.computes != "differs" and not any(
+            row.tensors for row in self.bridge if row.line in UNBALANCED
+        )

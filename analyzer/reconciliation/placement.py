@@ -30,6 +30,9 @@ from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Piece
 
 _NUMBER = re.compile(r"\d+")
 
+_DIGITS = 9
+"""Of a number that is no layer's."""
+
 _DEPTH = 5
 """Nodes before and after a weight's that make up its surroundings."""
 
@@ -53,7 +56,7 @@ def settle_misplaced(books: Books) -> None:
     held = list(_read_alone(books))
     values = list(_read_values(books))
     read = held + values
-    books.checked_places = len(held)
+    books.checked_places = len(_known_places(books, held))
     wrong: dict[str, str] = {}
     for each in held:
         expected = _expected(books, each)
@@ -118,23 +121,62 @@ def _read_values(books: Books) -> Iterator[_Read]:
             yield _Read(like, entry, readers[0])
 
 
+def _known_places(books: Books, held: Sequence[_Read]) -> set[str]:
+    """The parameters that would have been found in another one's place.
+
+    The module of the reading node has one there; or no other has this shape; or what stands around it stands around
+    no other of this shape in its layer, and its layers compute in their order.
+    """
+    shapes = Counter(parameter.shape for parameter in books.manifest.parameters)
+    depths = _depths(books)
+    around = {each.parameter.name: _surroundings(books, each.reader) for each in held}
+    layers: dict[tuple[str, str], list[_Read]] = defaultdict(list)
+    patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
+    for each in held:
+        pattern, layer = _pattern(each.parameter.name)
+        layers[layer].append(each)
+        depth = depths.get(each.reader.node.place)
+        if layer[1] and depth is not None and len(layer[1]) < _DIGITS:
+            patterns[pattern].append((int(layer[1]), depth, each))
+    rising = {pattern for pattern, found in patterns.items() if _rises(found)}
+
+    def is_known(each: _Read) -> bool:
+        if shapes[each.parameter.shape] == 1 or _in_module(books, each) is not None:
+            return True
+        pattern, layer = _pattern(each.parameter.name)
+        if pattern not in rising:
+            return False
+        like = [other for other in layers[layer] if other.parameter.shape == each.parameter.shape]
+        mine = around[each.parameter.name]
+        return sum(around[other.parameter.name] == mine for other in like) == 1
+
+    return {each.parameter.name for each in held if is_known(each)}
+
+
 # by the module that reads it
 
 
-def _expected(books: Books, each: _Read) -> str | None:
-    """The parameter that the reading module has at that input, if it is another one of this shape."""
+def _in_module(books: Books, each: _Read) -> tuple[Parameter, str, str] | None:
+    """The parameter of this shape that the reading module has at that input, that module, and the leaf."""
     scope = books.ledger.traced_scopes.get(each.reader.node.place)
     if scope is None or each.entry.tensor.key in books.evaluated:
         return None  # where a value stands that is computed from several was asked when it was found
     module = books.aligned.module(scope)
     leaf = _leaf(books, each)
-    found = books.tensor(f"{module}.{leaf}" if module else leaf) if leaf is not None else None
-    if (
-        not isinstance(found, Parameter)
-        or found.name == each.parameter.name
-        or found.shape != each.parameter.shape
-    ):
+    if leaf is None:
         return None
+    found = books.tensor(f"{module}.{leaf}" if module else leaf)
+    if not isinstance(found, Parameter) or found.shape != each.parameter.shape:
+        return None
+    return found, module, leaf
+
+
+def _expected(books: Books, each: _Read) -> str | None:
+    """The parameter that the reading module has at that input, if it is another one of this shape."""
+    known = _in_module(books, each)
+    if known is None or known[0].name == each.parameter.name:
+        return None
+    found, module, leaf = known
     own = {name for home, name in map(split_name, each.parameter.names) if home == module}
     if leaf in own:
         return None
@@ -273,7 +315,7 @@ def _out_of_order(books: Books, read: Sequence[_Read]) -> Iterator[str]:
     for each in read:
         pattern, (_, number) = _pattern(each.parameter.name)
         depth = depths.get(each.reader.node.place)
-        if number and depth is not None and len(number) < 9:
+        if number and depth is not None and len(number) < _DIGITS:
             patterns[pattern].append((int(number), depth, each))
     families: dict[str, list[str]] = defaultdict(list)
     for pattern in patterns:

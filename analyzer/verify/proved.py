@@ -1,17 +1,24 @@
-"""A report of runs that agree, and PyTorch's program -> the same report, unless the file is for certain another program.
+"""What is said of a file, and PyTorch's program -> the same, unless the file is for certain another program.
 
 Runs are told apart from what rounding may do, so what changes outputs by less is the same to them: an epsilon of 1.1e-6
-in place of 1e-6. The program has the number.
+in place of 1e-6. An account of weights does not say who computes with which of them in a file that a tool has
+rewritten. The program that the manifest of an export has does.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from analyzer.account.ledger import Finding, Severity
 from analyzer.errors import OnnxLedgerError
-from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.verify.algebra.account import account_program
 from analyzer.verify.record import First, Verdict, VerifyReport
+
+if TYPE_CHECKING:
+    from analyzer.checkpoints import Weights
 
 _MOST_ELEMENTS = 1 << 28
 """Learned numbers of a file that is held against the program: each is drawn, in 5 bytes."""
@@ -27,16 +34,12 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
         result: the file, reconciled with a manifest that has the calls of PyTorch's program.
         file: the name that it was exported under.
     """
-    elements = sum(entry.logical_numel for entry in result.ledger.entries)
-    if not report.same or report.costs is not None or not result.balanced or elements > _MOST_ELEMENTS:
+    if not report.same or report.costs is not None or not result.balanced:
         return report
-    try:
-        found = account_program(result, file, report.against)
-    except OnnxLedgerError:  # there is no program, or it is one of other inputs
+    found = _account(result, file)
+    if found is None or found.first is None:
         return report
     apart = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
-    if found.first is None or not apart:
-        return report
     outputs = tuple(
         replace(each, agreement=replace(each.agreement, verdict=Verdict.DIFFERS))
         if each.name in apart
@@ -46,3 +49,50 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     reason = f"{found.first.reason}, by its program: it shows in these runs no more than rounding"
     first = First(found.first.module, found.first.node, reason)
     return replace(report, outputs=outputs, first=first, differences=found.differences)
+
+
+def settle_by_program(result: Reconciliation, weights: Weights | None = None) -> Reconciliation:
+    """Hold a file that a tool has rewritten, or somebody changed, against PyTorch's program, if the manifest has it.
+
+    One that is the program computes with each weight what PyTorch does, whatever is said of its place; one that is
+    another for certain does not balance. Nothing changes where nobody knows.
+
+    Args:
+        result: the file's reconciliation with a manifest.
+        weights: PyTorch's values, as `reconcile_ledger` had them.
+    """
+    if result.reads == "as-exported" or result.content == "none" or result.ledger.model.traffic is not None:
+        return result
+    lines = {row.line for row in result.bridge if row.tensors and row.line in UNBALANCED}
+    if not result.manifest.calls or lines - {Line.MISPLACED}:
+        return result
+    free = result
+    if lines:
+        free = reconcile_ledger(result.ledger, result.manifest, result.content, weights=weights, places=False)
+    found = _account(free, Path(result.ledger.model.path).name)
+    if found is None:
+        return result
+    told = tuple(each for each in free.findings if each.id != "wiring-differs")
+    if found.same:
+        return replace(free, computes="same", findings=told)
+    if found.first is None or lines:
+        return result
+    first = found.first
+    where = f", from {first.node} on" + (f", in {first.module}" if first.module else "")
+    message = f"the file computes another program than PyTorch's{where}: {first.reason}"
+    subjects = (first.module or first.node,)
+    return replace(
+        free,
+        computes="differs",
+        findings=(*told, Finding("computes-otherwise", Severity.ERROR, message, subjects)),
+    )
+
+
+def _account(result: Reconciliation, file: str) -> VerifyReport | None:
+    """The account of every operator; None where there is no program, it is one of other inputs, or it is too large."""
+    if sum(entry.logical_numel for entry in result.ledger.entries) > _MOST_ELEMENTS:
+        return None
+    try:
+        return account_program(result, file, "PyTorch's program")
+    except OnnxLedgerError:
+        return None

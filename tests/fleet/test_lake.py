@@ -93,6 +93,22 @@ def test_a_second_run_reads_nothing_and_writes_nothing(zoo: Path, tmp_path: Path
     assert content(tmp_path / "lake") == before
 
 
+@pytest.mark.parametrize("table", ["models", "files", "tensors", "findings"])
+def test_a_lake_that_lost_a_table_is_mended_by_the_next_run(zoo: Path, tmp_path: Path, table: str) -> None:
+    (zoo / "pipe.onnx").unlink()
+    survey(zoo, lake=tmp_path / "lake")
+    before = content(tmp_path / "lake")
+    next((tmp_path / "lake" / table).iterdir()).unlink()
+
+    if table != "models":
+        with pytest.raises(UsageError, match="cannot be read"):
+            ask_lake(tmp_path / "lake", f"SELECT count(*) FROM {table}")
+    again = survey(zoo, lake=tmp_path / "lake")
+
+    assert again.read > 0
+    assert content(tmp_path / "lake") == before
+
+
 def test_only_what_changed_is_read_again_and_the_lake_is_as_if_made_at_once(
     zoo: Path, tmp_path: Path
 ) -> None:

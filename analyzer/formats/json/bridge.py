@@ -37,7 +37,10 @@ def document_reconciliation(report: ReconcileReport) -> reconcile_records.Reconc
         compared=reconcile_records.ComparedElements(**result.compared),
         reads=result.reads,
         wiring=reconcile_records.WiringRead(
-            checked=result.checked_places, misplaced=result.misplaced, first=result.differs_from or None
+            checked=result.checked_places,
+            misplaced=result.misplaced,
+            first=result.differs_from or None,
+            program=result.computes,
         ),
         pytorch=_pytorch(result.manifest),
         onnx=reconcile_records.Onnx(

@@ -149,6 +149,7 @@ READ: dict[str, frozenset[str]] = {
     "Einsum": frozenset({"equation"}),
     "Elu": frozenset({"alpha"}),
     "EyeLike": frozenset({"dtype", "k"}),
+    "FusedConv": _WINDOWS | {"group", "activation", "activation_params"},
     "FusedMatMul": frozenset({"alpha", "transA", "transB", "transBatchA", "transBatchB"}),
     "GatherND": frozenset({"batch_dims"}),
     "Gelu": frozenset({"approximate"}),
@@ -913,6 +914,25 @@ def _bias_gelu(o: Operation) -> Value:
 def _quick_gelu(o: Operation) -> Value:
     scaled = o.a.multiply(o.at(0), number(o.real("alpha", 1.702)))
     return o.a.multiply(o.at(0), o.a.function("sigmoid", scaled))
+
+
+@_fused("FusedConv")
+def _fused_conv(o: Operation) -> Value:
+    found = _conv(o)
+    added = o.maybe(3)
+    found = found if added is None else o.a.add(found, added)
+    name = o.text("activation", "")
+    told = [float(each) for each in o.node.settings.get("activation_params", ())]
+    if name in ("Relu", "Sigmoid", "Tanh") and not told:
+        made: Value = calls.OPERATORS[name.lower()](o.a, found)
+        return made
+    if name == "LeakyRelu" and len(told) == 1:
+        return o.a.function("leaky relu", found, number(told[0]))
+    if name == "HardSigmoid" and len(told) == 2:
+        return layers.hard_sigmoid(o.a, found, *told)
+    if name:
+        raise UnknownError(f"FusedConv with {name}")
+    return found
 
 
 @_fused("FusedMatMul")

@@ -30,6 +30,8 @@ _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
 """What rules of functions make of a weight."""
 _FOLDED = "batchnorm "
 """How rules of normalizations that were folded begin."""
+_SCALED = ":layerscale "
+"""What stands in rules of factors of each channel that were folded, before the factor's name."""
 
 
 @dataclass
@@ -162,11 +164,18 @@ class Stored:
             and line.parameter is not None
             and line.line not in (Line.ADDED, Line.QUANTIZATION)
         ):
-            return self._by_name(tensor, line.parameter)
+            found = self._by_name(tensor, line.parameter)
+            return self._scaled(found, line.decided_by) if _SCALED in line.decided_by else found
+        if tensor.dtype.is_floating and tensor.numel > 1 and self._has_tables():
+            raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
         array = tensor.payload.array() if tensor.numel <= _MOST else None
         if array is None:
             raise UnknownError(f"{tensor.name}: not read")
         return array.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize < 4 else array
+
+    def _has_tables(self) -> bool:
+        """Whether PyTorch has buffers of several real numbers, which are drawn: of one a file may hold a part."""
+        return any(buffer.dtype.is_floating and buffer.numel > 1 for buffer in self.result.manifest.buffers)
 
     def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
         """Of a tensor whose values are nobody's."""
@@ -231,9 +240,30 @@ class Stored:
             return a.permute(a.reshape(self._folded(name, piece.computed.rule), piece.shape), piece.axes)
         if piece.computed.rule in _MADE:
             return _MADE[piece.computed.rule](a, found)
+        if _SCALED in piece.computed.rule:
+            scaled = self._scaled(self.weights.of(name), piece.computed.rule)
+            return a.permute(a.reshape(scaled, piece.shape), piece.axes)
+        if piece.computed.factor is None and self._is_read_plainly(name):
+            return self._strange(
+                f"{name} as {piece.computed.rule}", tuple(piece.shape[axis] for axis in piece.axes)
+            )
         if piece.computed.factor is None:
             raise UnknownError(f"{name}: stored as {piece.computed.rule}")
         return a.multiply(found, number(piece.computed.factor))
+
+    def _is_read_plainly(self, name: str) -> bool:
+        """Whether PyTorch's program computes nothing of a weight before it is one of a layer: no norm of it, no mean."""
+        names = {
+            other for other, first in self.weights.first.items() if first == self.weights.first.get(name)
+        }
+        readers = [
+            call.operator
+            for calls in self.result.manifest.calls
+            for call in calls.calls
+            for each in (*call.args, *call.kwargs.values())
+            if isinstance(each, dict) and each.get("tensor") in names
+        ]
+        return bool(readers) and all(each.startswith("conv") or each == "linear" for each in readers)
 
     def _scale(self, rule: str) -> tuple[BatchNorm, Value]:
         """A batch normalization, and what it multiplies each channel with."""
@@ -244,6 +274,11 @@ class Stored:
         root = a.function("sqrt", a.add(self.weights.of(norm.running_var), number(norm.eps)))
         scale = a.invert(root)
         return norm, scale if norm.weight is None else a.multiply(scale, self.weights.of(norm.weight))
+
+    def _scaled(self, found: Value, rule: str) -> Value:
+        """A weight or a bias whose channels were multiplied by a vector that PyTorch multiplies what it gives by."""
+        a, scale = self.weights.a, self.weights.of(rule.partition(_SCALED)[2])
+        return a.multiply(found, a.reshape(scale, (-1, *(1 for _ in shape_of(found)[1:]))))
 
     def _folded(self, name: str, rule: str) -> Value:
         """A weight that a normalization of what it gives was folded into."""
