@@ -233,19 +233,30 @@ def printable(text: str) -> str:
     ('onnx::MatMul_123', 'block #3')
     """
     escaped = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-    return _COMMAND.sub(lambda mark: f"\\x{ord(mark[0]):02x}", escaped)
+    return _COMMAND.sub(_defuse, escaped)
+
+
+def _defuse(mark: re.Match[str]) -> str:
+    """A mark escaped; of colons before a name all but the last."""
+    found = mark[0]
+    return f"\\x{ord(found):02x}" if mark["run"] is None else r"\x3a" * (len(found) - 1) + found[-1]
 
 
 # What GitHub's runner knows by name. It trims a line and looks for `::name` at its beginning, and for `##[name]`
 # anywhere; Azure's agent looks for `##vso[name]`, TeamCity's for `##teamcity[name`. A long name may be broken over
 # lines anywhere, so that these names are not left after `::` within a word either. Both marks are searched by the
 # rules of a language, which pass over some characters beyond ASCII.
-_COMMAND = re.compile(
-    r"""(?ix)
+_NAMES = (
+    "add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|internal-set-repo-path|notice|remove-matcher"
+    "|save-state|set-env|set-output|stop-commands|warning"
+)
+
+_COMMAND = re.compile(  # each run of colons is looked along once, however long it is
+    rf"""(?ix)
     \#(?=[^ -~]*\#)
+    | (?P<run>(?<!:):++(?=(?:{_NAMES})(?![\w-])))
     | (?<![!-~]):(?=[^ -~]*:)
-    | :(?=[^ -~]*:+(?:add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|internal-set-repo-path|notice
-        |remove-matcher|save-state|set-env|set-output|stop-commands|warning)(?![\w-]))
+    | :(?=[^ -~]++:++(?:{_NAMES})(?![\w-]))
     """
 )
 

@@ -26,6 +26,13 @@ from analyzer.budget.record import Skipped, Status
 from analyzer.commands.annotations import list_annotations
 from analyzer.text import printable
 
+
+def test_a_name_of_nothing_but_marks_is_escaped_at_once():
+    for mark in (":", "#", ":é", "é:", "::error", " :"):
+        assert printable(mark * 100_000)  # a look along the rest at each mark would take hours
+    assert printable("a:::error") == r"a\x3a\x3a:error"
+
+
 # what is told
 
 

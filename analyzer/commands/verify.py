@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -332,6 +334,29 @@ def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run
     return hold_to_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
 
 
+def _refuse_code_of_others(source: str, manifest: Path) -> None:
+    """Refuse to import what only a manifest names, unless it is the user's own code: data may not choose what runs.
+
+    Own is what lies in the working folder, or on PYTHONPATH, and not in the manifest's folder, as a download would.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from importlib.machinery import PathFinder
+
+    package = source.partition(":")[0].partition(".")[0]
+    own = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    spec = None if package in sys.stdlib_module_names else PathFinder.find_spec(package, own)
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    found = [Path(place).resolve() for place in places if place is not None]
+    folder = manifest.resolve().parent
+    if not found or any(place.is_relative_to(folder) for place in found):
+        raise UsageError(
+            f"{manifest}: names {printable(source)}, Python code that would be run; if you trust it, say "
+            f"--against {printable(source)}, or --trust-remote-code"
+        )
+
+
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
     """The module, and whether its weights are made up."""
     from analyzer.manifest import load_manifest
@@ -350,6 +375,10 @@ def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, tol
                 f"{source}: does not say what it was exported from; name that with --against SOURCE"
             )
         source = made["source"]
+        from exporter.sources import is_factory
+
+        if is_factory(source) and not sourced.trust_remote_code:
+            _refuse_code_of_others(source, found)
         is_class = made.get("kind") != "factory"
         options |= {
             "model_class": sourced.model_class or (made.get("class") if is_class else None),

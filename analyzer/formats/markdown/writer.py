@@ -80,14 +80,18 @@ _CELL, _SENTENCE = 120, 1_000
 """Characters of one name, or of one text, that a cell and that a line shows; expressions are never cut."""
 
 
+_LATEX = re.compile(r"[\w\\{}^ +*/=()\[\].,|:;!'&~-]+", re.ASCII)
+"""What an expression is written with: nothing that ends it, or a line, or that is a tag."""
+
+
 def _join(cell: Cell, room: int = _SENTENCE) -> str:
     return "".join(_write(piece, room) for piece in cell)
 
 
 def _write(piece: Piece, room: int) -> str:
     match piece:
-        case Math(latex=latex):
-            return f"${latex}$"
+        case Math(text=text, latex=latex):  # a saved report may have anything for one
+            return f"${latex}$" if _LATEX.fullmatch(latex) else _code(printable(shorten(text, _NAME)))
         case Code(text=text):
             return _code(printable(shorten(text, min(room, _NAME))))
         case Link(text=text, target=target, name=name):

@@ -337,8 +337,8 @@ def _hang(label: str, text: str, width: int) -> list[str]:
     return [f"{label if not at else ' ' * _length(label)}{line}" for at, line in enumerate(lines or [""])]
 
 
-_GLUE = "\0x\0"
-"""Stands within a shape while lines are broken; no text has it that is printable."""
+_GLUED, _GLUE = "\0", "\0x\0"
+"""Stands in the place of a space within a shape while lines are broken; no text has it that is printable."""
 _FACT_LINES = 4
 """Lines of a list of facts, unless all is asked for."""
 
@@ -354,7 +354,7 @@ def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
             lines[-1] += f" {text}"
         else:
             glued = _wrap(text.replace(" x ", _GLUE), room)
-            lines += [line.replace(_GLUE, " x ") for line in glued]
+            lines += [line.replace(_GLUED, " ").strip() for line in glued]  # one may end within a shape
         ends.append(len(lines))
     shown = len(pieces)
     while not pen.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:

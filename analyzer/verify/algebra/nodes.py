@@ -922,7 +922,7 @@ def _fused_conv(o: Operation) -> Value:
     added = o.maybe(3)
     found = found if added is None else o.a.add(found, added)
     name = o.text("activation", "")
-    told = [float(each) for each in o.node.settings.get("activation_params", ())]
+    told = [*map(float, np.atleast_1d(np.asarray(o.node.settings.get("activation_params", ()))))]
     if name in ("Relu", "Sigmoid", "Tanh") and not told:
         made: Value = calls.OPERATORS[name.lower()](o.a, found)
         return made

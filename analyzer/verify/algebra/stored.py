@@ -252,7 +252,7 @@ class Stored:
         return a.multiply(found, number(piece.computed.factor))
 
     def _is_read_plainly(self, name: str) -> bool:
-        """Whether PyTorch's program computes nothing of a weight before it is one of a layer: no norm of it, no mean."""
+        """Whether nothing is computed of a weight before it is one of a layer: no norm of it, no mean."""
         names = {
             other for other, first in self.weights.first.items() if first == self.weights.first.get(name)
         }

@@ -1,0 +1,148 @@
+"""What PyTorch's program in a manifest says of a file that a tool has rewritten, or somebody has changed."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from commands import run_here
+from exports import Exports
+
+import analyzer
+
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.skipif(not all(map(find_spec, ("torch", "transformers", "onnxscript"))), reason="exports"),
+]
+
+
+def ask(model: Path, *more: str) -> tuple[int, dict[str, Any]]:
+    result = run_here("reconcile", model, "--content", "full", "--format", "json", *more)
+    return result.returncode, json.loads(result.stdout)
+
+
+@pytest.fixture
+def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.ModelProto], None]], Path]:
+    """A copy of an export without a name or a note that tells a module, as optimizers leave it, and changed."""
+
+    def make(change: Callable[[onnx.ModelProto], None] = lambda model: None, name: str = "bert") -> Path:
+        folder = exported(name).files.artifact.parent
+        shutil.copytree(folder, tmp_path / "out")
+        model = onnx.load(folder / "model.onnx")
+        (tmp_path / "out" / "model.onnx.data").unlink(missing_ok=True)
+        change(model)
+        model.producer_name = "a tool"
+        del model.graph.value_info[:]
+        for number, node in enumerate(model.graph.node):
+            node.name = f"n{number}"
+            del node.metadata_props[:]
+        names = {tensor.name: f"t{number}" for number, tensor in enumerate(model.graph.initializer)}
+        for tensor in model.graph.initializer:
+            tensor.name = names[tensor.name]
+            del tensor.metadata_props[:]
+        for node in model.graph.node:
+            node.input[:] = [names.get(each, each) for each in node.input]
+        onnx.save(model, tmp_path / "out" / "model.onnx")
+        return tmp_path / "out" / "model.onnx"
+
+    return make
+
+
+def products(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    """The products with a square stored weight."""
+    square = {t.name for t in model.graph.initializer if len(t.dims) == 2 and t.dims[0] == t.dims[1]}
+    return [node for node in model.graph.node if node.op_type == "MatMul" and node.input[1] in square]
+
+
+def exchange_layers(model: onnx.ModelProto) -> None:
+    """The first square weight of the first layer and of the last."""
+    found = products(model)
+    one, two = found[0], found[len(found) // 2]
+    one.input[1], two.input[1] = two.input[1], one.input[1]
+
+
+def exchange_in_each(model: onnx.ModelProto) -> None:
+    """Query and key, which stand alike, in every layer: no layer tells of another."""
+    found = products(model)
+    each = len(found) // 2
+    for start in (0, each):
+        one, two = found[start : start + 2]
+        one.input[1], two.input[1] = two.input[1], one.input[1]
+
+
+def negate(model: onnx.ModelProto) -> None:
+    """A node between a weight and its use."""
+    node = products(model)[3]
+    model.graph.node.insert(0, onnx.helper.make_node("Neg", [node.input[1]], ["turned"]))
+    node.input[1] = "turned"
+
+
+def test_a_rewritten_file_is_proven_to_be_the_program(rewritten: Callable[..., Path]) -> None:
+    model = rewritten()
+    code, document = ask(model)
+
+    assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "same")
+    assert "computes PyTorch's program" in " ".join(run_here("reconcile", model).stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [(exchange_layers, "misplaced"), (exchange_in_each, "computes-otherwise"), (negate, "differing")],
+)
+def test_weights_in_other_places_do_not_balance(
+    rewritten: Callable[..., Path], change: Callable[[onnx.ModelProto], None], finding: str
+) -> None:
+    model = rewritten(change)
+    code, document = ask(model)
+
+    errors = {each["id"] for each in document["findings"] if each["severity"] == "error"}
+    assert (code, document["balanced"]) == (1, False)
+    assert errors == {finding}
+    assert (document["wiring"]["program"] == "differs") == (change is exchange_in_each)
+    assert not analyzer.reconcile(model).balanced
+
+
+def test_what_no_program_is_known_of_is_not_said_to_be_read_in_its_place(
+    rewritten: Callable[..., Path], tmp_path: Path
+) -> None:
+    model = rewritten()
+    manifest = tmp_path / "out" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    for key in ("calls", "wiring"):
+        document.pop(key, None)
+    manifest.write_text(json.dumps(document))
+
+    code, document = ask(model)
+
+    assert (code, document["wiring"]["program"]) == (0, "not-known")
+    assert document["wiring"]["checked"] < len(document["parameters"])
+    told = " ".join(run_here("reconcile", model).stdout.split())
+    assert re.search(r"\d+ not known; not a proof that it computes the same", told)
+
+
+def test_code_that_only_a_manifest_names_is_not_run(
+    exported: Exports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "download"
+    shutil.copytree(exported("factory").files.artifact.parent, folder)
+    document = json.loads((folder / "manifest.json").read_text())
+    (folder / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef factory(): pass\n")
+    monkeypatch.chdir(folder)
+    for source, kind in (("evil:factory", "factory"), ("evil:factory", "config"), ("os:abort", "factory")):
+        document["source"] |= {"source": source, "kind": kind}
+        (folder / "manifest.json").write_text(json.dumps(document))
+        for command in (("verify",), ("check", "--max-drift", "40dB")):
+            result = run_here(command[0], "model.onnx", *command[1:])
+
+            assert result.returncode == 2
+            assert f"names {source}, Python code that would be run" in " ".join(
+                (result.stdout + result.stderr).split()
+            )
+    assert not (tmp_path / "ran").exists()
