@@ -12,6 +12,7 @@ import dataclasses
 import math
 import pickle
 import re
+import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -159,8 +160,11 @@ def _unpickle(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             is_archive = file.read(len(_ZIP)) == _ZIP
+        is_mapped = is_archive and _is_stored_plainly(path)
         with quiet():
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_archive)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_mapped)
+    except SourceError:
+        raise
     except pickle.UnpicklingError as error:
         named = _GLOBAL.search(str(error))
         needs = f"it needs {named[1]}" if named else first_line(error)
@@ -172,6 +176,26 @@ def _unpickle(path: Path) -> Any:
         raise SourceError(
             f"{path}: no state dict that torch can read: {first_line(error)}; save model.state_dict() again"
         ) from error
+
+
+_MOST_INFLATED = 1 << 28
+"""Bytes that the compressed records of an archive may become: torch.save compresses none."""
+
+
+def _is_stored_plainly(path: Path) -> bool:
+    """Whether the records of an archive stand in it as they are, and can be mapped: torch then looks at no method.
+
+    Raises:
+        SourceError: what is compressed becomes more than any archive that somebody has packed anew.
+    """
+    with zipfile.ZipFile(path) as archive:
+        packed = [record for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]
+    inflated = sum(record.file_size for record in packed)
+    if inflated > max(_MOST_INFLATED, 4 * path.stat().st_size):
+        raise SourceError(
+            f"{path}: its compressed records become {inflated:,} bytes; unpack it, and save the state dict again"
+        )
+    return not packed
 
 
 def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -324,6 +325,32 @@ def test_both_formats_are_read_whatever_the_suffix(tmp_path: Path, name: str, ho
 
     assert np.array_equal(original.weights.array("fc.weight"), np.arange(6.0).reshape(2, 3))
     assert original.weights.array("half").dtype == DType.BFLOAT16.to_numpy()
+
+
+def test_an_archive_that_was_packed_anew_has_the_same_values(tmp_path: Path) -> None:
+    tensors = {"fc.weight": torch.arange(4096.0).reshape(64, 64)}
+    plain = pickled(tmp_path, tensors)
+    packed = tmp_path / "packed.pt"
+    with zipfile.ZipFile(plain) as archive, zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as made:
+        for record in archive.infolist():
+            made.writestr(record.filename, archive.read(record))
+
+    original = census_source(str(packed))
+
+    assert np.array_equal(original.weights.array("fc.weight"), tensors["fc.weight"].numpy())
+
+
+def test_an_archive_that_becomes_too_much_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.pt"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made,
+        made.open("archive/data.pkl", "w", force_zip64=True) as record,
+    ):
+        for _ in range(300):
+            record.write(b"0" * 2**20)
+
+    with pytest.raises(SourceError, match="compressed records become 314,572,800 bytes"):
+        census_source(str(path))
 
 
 def test_what_is_no_tensor_is_left_out_and_said(tmp_path: Path) -> None:

@@ -105,6 +105,16 @@ def test_no_report_holds_an_escape_sequence_or_anything_unprintable(tmp_path, na
         assert "\u202e" not in report
 
 
+def test_a_shape_that_is_longer_than_a_line_is_broken_into_words(tmp_path):
+    shape = ",".join(["2"] * 80)
+    told = inspect(
+        audit(tmp_path, text_model(f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Relu(x) }}"))
+    )
+
+    assert told.replace("\n", "").isprintable()
+    assert " x ".join(["2"] * 80) in " ".join(told.split())
+
+
 @pytest.mark.parametrize("elements", [70_553_706_496, 10**12])
 def test_no_number_is_cut_however_large(tmp_path, elements):
     proto = text_model('g (float[1,3] x) => (float[1,2] y) { y = MatMul(x, "fc.weight") }')

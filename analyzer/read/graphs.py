@@ -88,7 +88,7 @@ _LONGEST_NAME = 1 << 20
 _LONGEST_VALUE = 1 << 26
 """Bytes of the note on one value: its type, and a text for people."""
 _PER_OBJECT = 4
-"""Inputs and outputs that take about as much memory as a node; a note takes twice as much as they do."""
+"""Notes on values that take about as much memory as a node; one with properties takes three times as much."""
 
 _Kind = TypeVar("_Kind", GraphProto, FunctionProto)
 
@@ -191,6 +191,8 @@ class _GraphReader:
         self.noted: dict[str, ValueType] = {}
         self.custom: set[str] = set()
         self.seen = 0
+        self.notes = 0
+        """On values, that are not counted yet."""
         self.annotations: dict[str, Mapping[str, str]] = {}
 
     def read(self) -> Graph:
@@ -238,8 +240,10 @@ class _GraphReader:
         for values in (message.value_info, message.input, message.output):
             self.body.note(values)
         self._note_types([*message.value_info, *message.output])
-        notes = sum(1 for value in message.value_info if value.metadata_props)
-        self.book.count((len(message.input) + len(message.output) + 2 * notes) // _PER_OBJECT)
+        self.book.count(len(message.input) + len(message.output))
+        large = sum(1 for value in message.value_info if value.metadata_props)
+        objects, self.notes = divmod(self.notes + len(message.value_info) + 2 * large, _PER_OBJECT)
+        self.book.count(objects)
         self.book.count(len(message.quantization_annotation))
         for annotation in message.quantization_annotation:
             roles = {text(e.key): text(e.value) for e in annotation.quant_parameter_tensor_names}

@@ -122,6 +122,18 @@ def test_nodes_and_initializers_are_counted_together(tmp_path):
         read_model(save(tmp_path, proto), max_objects=9)
 
 
+def test_inputs_outputs_and_notes_on_values_are_counted_too(tmp_path):
+    proto = relus(1)
+    for number in range(5):
+        proto.graph.input.add(name=f"x{number}")
+        proto.graph.output.add(name=f"y{number}")
+    proto.graph.value_info.extend([onnx.ValueInfoProto()] * 16)
+
+    assert read_model(save(tmp_path, proto), max_objects=15)
+    with pytest.raises(ModelReadError, match="holds more than 14 nodes and tensors"):
+        read_model(save(tmp_path, proto), max_objects=14)
+
+
 @pytest.mark.parametrize("what", ["nested", "function", "training"])
 def test_nodes_are_counted_in_every_graph(tmp_path, what):
     inner = relus(10).graph

@@ -139,7 +139,7 @@ class Account:
         told = self.sizes(sizes)
         unknown = [name for name, size in told.items() if size is None]
         nbytes = {name: size for name, size in told.items() if size is not None}
-        fits = _Formulas(self, sizes) if formulas else None
+        fits = _Formulas(self, sizes) if formulas and len(sizes) <= _MOST_AXES else None
         fixed = tuple(self._fixed(sizes, fits))
         if refused := self.inference.refused(sizes):
             note = f"the inputs of {refused} do not fit each other at these sizes"
@@ -357,6 +357,10 @@ def _last(buffer: Buffer, made: Mapping[str, int], position: int) -> str:
 
 def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Item:
     return Item(line, nbytes, basis, Polynomial.constant(nbytes), note)
+
+
+_MOST_AXES = 256
+"""Axes of which a size is told as a formula: as many points are asked."""
 
 
 def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | None:
