@@ -181,6 +181,32 @@ def reconcile_with(
         return reconcile_ledger(ledger, manifest, content, weights=original.weights, progress=tick)
 
 
+def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconciliation:
+    """The reconciliation, with what PyTorch's program has to say.
+
+    A manifest has it, or not. A class is traced where of some parameter nobody knows whether it is read in its place,
+    or where something was computed of one before it was stored.
+    """
+    from analyzer.reconciliation import reconcile_ledger
+    from analyzer.verify.proved import settle_by_program
+
+    ledger, manifest = result.ledger, result.manifest
+    is_computed = any(
+        piece.computed is not None for parameter in result.parameters for piece in parameter.pieces
+    )
+    is_open = result.balanced and (is_computed or result.checked_places < len(result.parameters))
+    can_be_traced = original.trace is not None and result.content != "none" and ledger.model.traffic is None
+    if is_open and can_be_traced and not manifest.calls and original.trace is not None:
+        run.tell("tracing PyTorch's program")
+        manifest = original.trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
+        if manifest.calls:
+            with run.progress("comparing contents") as tick:
+                result = reconcile_ledger(
+                    ledger, manifest, result.content, weights=original.weights, progress=tick
+                )
+    return settle_by_program(result, original.weights)
+
+
 def report_reconciliation(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
     """The report, with the subgraphs in PyTorch's terms."""
     from analyzer.reports import ReconcileReport

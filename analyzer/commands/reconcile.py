@@ -20,7 +20,13 @@ from analyzer.commands.options import (
     sourcing,
     time_stamp,
 )
-from analyzer.commands.pytorch import read_original, reconcile_with, report_reconciliation, require_beside
+from analyzer.commands.pytorch import (
+    read_original,
+    reconcile_with,
+    report_reconciliation,
+    require_beside,
+    settle_with,
+)
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
 if TYPE_CHECKING:  # what `--help` does not need
@@ -75,9 +81,7 @@ def reconcile(
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
     original = read_original(source, sourced, run, **made)
-    from analyzer.verify.proved import settle_by_program
-
     result = reconcile_with(run.audit(model, bounded), original, content, run)
-    result = settle_by_program(result, original.weights)
+    result = settle_with(result, original, run)
     report = report_reconciliation(result, grouped, time_stamp() if judged.stamp else None)
     run.finish(report, judged, report.findings, failed=not result.balanced)
