@@ -293,9 +293,16 @@ def test_numbers_that_are_none_are_looked_at_in_silence(
 ) -> None:
     signalling = np.full(16, 0x7F800001, "<u4").view("<f4")
     signalling[3:] = np.linspace(0.1, 0.9, 13, dtype=np.float32)
-    path = checkpoint(tmp_path / "m.safetensors", {"mix": signalling, "conv.weight_u": signalling})
+    arrays = {"mix": signalling.reshape(4, 4), "conv.weight_u": signalling}
+    path = checkpoint(tmp_path / "m.safetensors", arrays)
+    text = "g (float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, w) }"
+    model = save(tmp_path, text_model(text, {"w": ramp(4, 4)}))
+
+    done = run_here("reconcile", model, "--against", path)
 
     assert len(open_checkpoint(path).manifest.parameters) == 2
+    assert done.returncode == 1
+    assert "RuntimeWarning" not in done.stderr
     assert [*recwarn] == []
 
 
