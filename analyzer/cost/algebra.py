@@ -85,6 +85,10 @@ MOST_BITS = 512
 """Bits of a number, and of a power: sizes have 63, and a square doubles them."""
 
 
+MOST_SAID = 10_000
+"""Characters of a quotient, a remainder, or a choice of two."""
+
+
 def symbol(atom: Atom) -> Poly:
     """The size that an axis, or an atom, is."""
     return Poly(((((atom, 1),), 1),))
@@ -94,6 +98,14 @@ def _too_large(reason: str, *parts: object) -> Poly:
     """A size that is not worked out; two are equal where they were asked for in the same words."""
     told = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     return symbol(Hidden(f"unknown_{told}", reason, is_signed=True))
+
+
+def _called(name: str, first: Size, second: Size) -> Poly:
+    """A function of two sizes; of a size that stands in itself twice at each step, what is said doubles."""
+    call = Call(name, (first, second))
+    if len(call.text) > MOST_SAID:
+        return _too_large(f"an expression of more than {MOST_SAID:,} characters", call.text)
+    return symbol(call)
 
 
 def _bounded(number: int) -> Size:
@@ -262,13 +274,13 @@ def floor_div(a: Size, b: Size) -> Size:
         common = math.gcd(b, *(factor for mono, factor in rest.terms if mono))
         reduced = {mono: factor // common for mono, factor in rest.terms if mono}
         reduced[()] = number % b // common
-        return add(whole, symbol(Call("//", (_normal(reduced), b // common))))
-    return symbol(Call("//", (a, b)))
+        return add(whole, _called("//", _normal(reduced), b // common))
+    return _called("//", a, b)
 
 
 def bits_of(a: Size) -> Size:
     """Bits that a number of 0 or more takes: the logarithm of the next power of two above it."""
-    return a.bit_length() if isinstance(a, int) else symbol(Call("bits", (a, 0)))
+    return a.bit_length() if isinstance(a, int) else _called("bits", a, 0)
 
 
 def ceil_div(a: Size, b: int) -> Size:
@@ -288,7 +300,7 @@ def remainder(a: Size, b: Size) -> Size:
         return a % b
     if divide(a, b) is not None:
         return 0
-    return symbol(Call("%", (a, b)))
+    return _called("%", a, b)
 
 
 def _congruent(mono: Mono, factor: int, b: int) -> Size:
@@ -319,7 +331,7 @@ def _choose(name: str, a: Size, b: Size) -> Size:
     if order:
         return (a if order > 0 else b) if name == "max" else (b if order > 0 else a)
     first, second = sorted((a, b), key=text_of)
-    return symbol(Call(name, (first, second)))
+    return _called(name, first, second)
 
 
 def _compare(a: Size, b: Size) -> int:

@@ -396,3 +396,12 @@ def test_factors_that_double_end_as_a_number_that_nobody_knows() -> None:
 
     assert evaluate(size, {"n": 1}) is None
     assert len(text_of(size)) < 200
+
+
+def test_a_quotient_that_stands_in_itself_twice_ends_as_one_that_nobody_knows() -> None:
+    size: Size = N
+    for _ in range(60):
+        size = floor_div(add(add(multiply(size, N), size), 1), 3)
+
+    assert len(text_of(size)) < 20_000
+    assert evaluate(size, {"n": 5}) is None
