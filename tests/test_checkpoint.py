@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from analyzer.checkpoints import Original
 from analyzer.checkpoints.checkpoint import CheckpointKind, checkpoint_files, checkpoint_kind, open_checkpoint
-from analyzer.checkpoints.statedict import NamedTensor, is_buffer, plain_names
+from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, is_buffer, plain_names
 from analyzer.errors import ManifestError
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
@@ -280,7 +280,43 @@ def test_a_pair_of_other_shapes_is_no_weight_norm(tmp_path: Path) -> None:
     assert open_checkpoint(path).manifest.weight_norms == ()
 
 
+def test_a_name_of_400_000_letters_is_read_in_no_time() -> None:
+    """A pattern that tries each of n starts and reads on to the end takes minutes."""
+    name = "a" * 400_000
+
+    assert not is_buffer(NamedTensor(name, DType.FLOAT, (2, 2)))
+    assert describe_by_names([NamedTensor(name, DType.FLOAT, (1,))], {}, None).manifest.weight_norms == ()
+
+
+def test_numbers_that_are_none_are_looked_at_in_silence(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    signalling = np.full(16, 0x7F800001, "<u4").view("<f4")
+    signalling[3:] = np.linspace(0.1, 0.9, 13, dtype=np.float32)
+    arrays = {"mix": signalling.reshape(4, 4), "conv.weight_u": signalling}
+    path = checkpoint(tmp_path / "m.safetensors", arrays)
+    text = "g (float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, w) }"
+    model = save(tmp_path, text_model(text, {"w": ramp(4, 4)}))
+
+    done = run_here("reconcile", model, "--against", path)
+
+    assert len(open_checkpoint(path).manifest.parameters) == 2
+    assert done.returncode == 1
+    assert "RuntimeWarning" not in done.stderr
+    assert [*recwarn] == []
+
+
 # what is refused
+
+
+@pytest.mark.parametrize("shape", [[1] * 100, [0] * 3000], ids=["100 axes", "3,000 axes"])
+def test_a_shape_that_no_array_has_is_refused(tmp_path: Path, shape: list[int]) -> None:
+    path = written(
+        tmp_path / "m.safetensors", {"a": item("F32", shape, 0, 4 * shape[0])}, b"\0" * 4 * shape[0]
+    )
+
+    with pytest.raises(ManifestError, match="a is of a shape that no array has"):
+        open_checkpoint(path)
 
 
 @pytest.mark.parametrize(

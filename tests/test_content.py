@@ -105,6 +105,15 @@ def test_constant_filled_compares_bytes(array, filled):
     assert is_constant_filled(array) is filled
 
 
+def test_elements_that_are_repeated_are_compared_once():
+    """As `expand` makes them: four bytes that claim to be a tebibyte."""
+    repeated = np.broadcast_to(np.float32(1), (1 << 19, 1 << 19))
+    rows = np.broadcast_to(ramp(3, 1), (3, 1 << 38))
+
+    assert is_constant_filled(repeated)
+    assert not is_constant_filled(rows)
+
+
 def test_one_element_between_the_samples_is_seen():
     array = np.zeros(10_000, "f4")
     array[1] = 1

@@ -159,6 +159,14 @@ def test_what_cannot_be_worked_out_is_nothing(body: tuple[str, str], tmp_path: P
     assert work_out(tmp_path, body[1]) is None
 
 
+def test_a_number_of_an_operator_without_its_inputs_is_nothing(tmp_path: Path) -> None:
+    ledger = audit(
+        tmp_path, text_model("g (float[n] x) => (float[n] y) { r = Mul(v) y = Add(x, r) }", STORED)
+    )
+
+    assert Evaluator(ledger.model, ledger.wiring).number((), "r") is None
+
+
 def test_a_stored_value_that_a_caller_may_replace_is_nothing(tmp_path: Path) -> None:
     proto = text_model(
         "g (float[3] x, float[3] v) => (float[3] y) { r = Neg(v) y = Add(x, r) }", {"v": noise(3)}

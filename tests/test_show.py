@@ -56,6 +56,18 @@ def test_what_is_no_report_is_refused_and_nothing_is_written(tmp_path: Path, tex
     assert "\x1b" not in done.stderr
 
 
+def test_half_a_character_in_a_report_is_refused(report: Path, tmp_path: Path) -> None:
+    """JSON may say one, which no text of UTF-8 holds."""
+    path = save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Relu(x) }"))
+    run_here("verify", path, "--against", path, "--static", "-o", report)
+    report.write_text(report.read_text().replace('"onnxledger"', '"\\ud800x"'))
+
+    done = run_here("show", report)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "not a whole report" in done.stderr
+
+
 def test_a_suffix_that_such_a_report_has_not_is_refused(report: Path, tmp_path: Path) -> None:
     done = run_here("show", report, "-o", tmp_path / "page.xml")
     assert done.returncode == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import cProfile
 import math
+import pstats
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analyzer.model.content import Array
-from analyzer.model.tables import count_free, is_known_table
+from analyzer.model.tables import count_free, is_geometric, is_known_table
 
 steady = settings(derandomize=True, deadline=None, database=None, max_examples=60)
 
@@ -511,3 +513,24 @@ def test_sines_of_both_coordinates_of_a_picture_are_a_table() -> None:
     rows, columns = np.repeat(line[:, None], 8, 1), np.repeat(line[None], 8, 0)
 
     assert is_known_table(np.concatenate([rows, columns], -1).reshape(64, 32).astype(np.float32))
+
+
+def test_a_vector_that_is_no_table_is_known_by_few_operations() -> None:
+    """A file may hold 10,000 of four elements: each is asked whether it is a series before it is compared again."""
+    vectors = np.random.default_rng(0).uniform(0.2, 2, (100, 4))
+    profile = cProfile.Profile()
+
+    found = profile.runcall(lambda: [is_known_table(vector) for vector in vectors])
+
+    assert not any(found)
+    assert pstats.Stats(profile).total_calls < 250 * len(vectors)
+
+
+@pytest.mark.parametrize(
+    "series", [2.0 ** np.arange(5), -(0.5 ** np.arange(6))], ids=["rising", "below zero"]
+)
+def test_a_series_is_one_whole_again_or_each_twice(series: Array) -> None:
+    assert is_geometric(series)
+    assert is_geometric(np.concatenate([series, series]))
+    assert is_geometric(np.repeat(series, 2))
+    assert not is_geometric(np.concatenate([series, series[:-1], series[:1]]))

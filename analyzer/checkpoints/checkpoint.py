@@ -137,7 +137,7 @@ class MappedWeights:
         """As `Weights.array` says.
 
         Raises:
-            ManifestError: the file changed since it was opened.
+            ManifestError: the file changed since it was opened, or its header claims a shape that no array has.
         """
         place = self.places.get(name)
         element = place.dtype.to_numpy() if place is not None else None
@@ -147,6 +147,10 @@ class MappedWeights:
             return place.file.view(place.offset, place.nbytes).view(element).reshape(place.shape)
         except ModelReadError as error:
             raise ManifestError(str(error)) from error
+        except ValueError as error:
+            raise ManifestError(
+                f"{place.file.path}: {name} is of a shape that no array has: {error}"
+            ) from error
 
 
 def open_checkpoint(path: Path | str) -> Original:

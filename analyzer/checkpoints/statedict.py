@@ -137,7 +137,8 @@ def is_buffer(
     if leaf == "bias" and _is_causal_mask(tensor, weights):
         return True
     values = weights.array(tensor.name) if weights is not None else None
-    return is_known_state(tensor.name, values) or is_power_iteration(tensor.name, values, shapes or {})
+    with np.errstate(all="ignore"):  # numbers may be any that a type has, signalling NaN too
+        return is_known_state(tensor.name, values) or is_power_iteration(tensor.name, values, shapes or {})
 
 
 def _is_causal_mask(tensor: NamedTensor, weights: Weights | None) -> bool:
@@ -166,7 +167,7 @@ def _batch_norms(names: Collection[str]) -> Iterable[BatchNorm]:
 
 
 _LENGTHS = (
-    (re.compile(r"(.*?)([^.]+)_g"), r"\1\2_v", r"\1\2"),
+    (re.compile(r"((?:.*\.)?)([^.]+)_g"), r"\1\2_v", r"\1\2"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.original0"), r"\1parametrizations.\2.original1", r"\1\2"),
 )
 """Names of a weight norm's length in torch's old and new spelling, of its direction, and of their product."""
@@ -318,7 +319,7 @@ def _are_boxes(values: npt.NDArray[np.float64]) -> bool:
 
 
 _VECTORS = (
-    (re.compile(r"(.*?)([^.]+)_([uv])"), r"\1\2_orig"),
+    (re.compile(r"((?:.*\.)?)([^.]+)_([uv])"), r"\1\2_orig"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.\d+\._([uv])"), r"\1parametrizations.\2.original"),
 )
 """Names of the vectors of a power iteration in torch's old and new spelling, and of the matrix that they are of."""

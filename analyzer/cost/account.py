@@ -220,7 +220,7 @@ def _work(visit: Visit) -> tuple[Work, str]:
         return Work(), visit.why or f"no rule knows {step.node.domain}.{step.node.op_type}"
     try:
         work = work_of(step, visit.made)
-    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
+    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
         return Work(), visit.why or (
             str(error) if isinstance(error, UnshapedError) else "shapes that do not fit"
         )

@@ -6,6 +6,7 @@ objects, and prints them as Python that `eval` takes.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ class Hidden:
     reason: str
     parts: Parts | None = field(default=None, compare=False)
     """What it is one of, where the sum of several is known."""
+    is_signed: bool = False
+    """Whether it may be below 0; what is counted is not."""
 
     def __str__(self) -> str:
         return self.name
@@ -75,9 +78,40 @@ class Poly:
 Size: TypeAlias = "int | Poly"
 
 
+MOST_TERMS = 1024
+"""Terms that two polynomials are multiplied to: each product of two sums may double them."""
+
+MOST_BITS = 512
+"""Bits of a number, and of a power: sizes have 63, and a square doubles them."""
+
+
+MOST_SAID = 10_000
+"""Characters of a quotient, a remainder, or a choice of two."""
+
+
 def symbol(atom: Atom) -> Poly:
     """The size that an axis, or an atom, is."""
     return Poly(((((atom, 1),), 1),))
+
+
+def _too_large(reason: str, *parts: object) -> Poly:
+    """A size that is not worked out; two are equal where they were asked for in the same words."""
+    told = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    return symbol(Hidden(f"unknown_{told}", reason, is_signed=True))
+
+
+def _called(name: str, first: Size, second: Size) -> Poly:
+    """A function of two sizes; of a size that stands in itself twice at each step, what is said doubles."""
+    call = Call(name, (first, second))
+    if len(call.text) > MOST_SAID:
+        return _too_large(f"an expression of more than {MOST_SAID:,} characters", call.text)
+    return symbol(call)
+
+
+def _bounded(number: int) -> Size:
+    if number.bit_length() <= MOST_BITS:
+        return number
+    return _too_large(f"a number of more than {MOST_BITS} bits", hex(number))
 
 
 def _terms(size: Size) -> Iterable[tuple[Mono, int]]:
@@ -94,21 +128,26 @@ def _normal(terms: Mapping[Mono, int]) -> Size:
     kept = {mono: factor for mono, factor in terms.items() if factor}
     if not kept:
         return 0
+    if len(kept) == 1 and () in kept:
+        return _bounded(kept[()])
+    if any(factor.bit_length() > MOST_BITS for factor in kept.values()):
+        factors = sorted((_key(mono), hex(factor)) for mono, factor in kept.items())
+        return _too_large(f"a factor of more than {MOST_BITS} bits", factors)
     if len(kept) == 1:
-        return kept[()] if () in kept else Poly(tuple(kept.items()))
+        return Poly(tuple(kept.items()))
     return Poly(tuple(sorted(kept.items(), key=lambda item: _key(item[0]))))
 
 
 def add(a: Size, b: Size) -> Size:
     """The sum."""
     if isinstance(a, int) and isinstance(b, int):
-        return a + b
+        return _bounded(a + b)
     return total((a, b))
 
 
 def subtract(a: Size, b: Size) -> Size:
     """The difference."""
-    return a - b if isinstance(a, int) and isinstance(b, int) else add(a, multiply(b, -1))
+    return _bounded(a - b) if isinstance(a, int) and isinstance(b, int) else add(a, multiply(b, -1))
 
 
 def total(sizes: Iterable[Size]) -> Size:
@@ -122,7 +161,7 @@ def total(sizes: Iterable[Size]) -> Size:
         for mono, factor in size.terms:
             terms[mono] = terms.get(mono, 0) + factor
     if not terms:
-        return number
+        return _bounded(number)
     if not number and len(polynomials) == 1:
         return polynomials[0]
     terms[()] = terms.get((), 0) + number
@@ -133,13 +172,12 @@ def multiply(a: Size, b: Size) -> Size:
     """The product."""
     if isinstance(a, int):
         if isinstance(b, int):
-            return a * b
-        return 0 if not a else Poly(tuple((mono, factor * a) for mono, factor in b.terms))
+            return _bounded(a * b)
+        return _normal({mono: factor * a for mono, factor in b.terms})
     if isinstance(b, int):
         return multiply(b, a)
-    if len(a.terms) == 1 == len(b.terms):
-        (left, one), (right, other) = a.terms[0], b.terms[0]
-        return Poly(((_join(left, right), one * other),))
+    if len(a.terms) * len(b.terms) > max(MOST_TERMS, len(a.terms), len(b.terms)):
+        return _too_large(f"a product of more than {MOST_TERMS:,} terms", text_of(a), text_of(b))
     terms: dict[Mono, int] = {}
     for left, one in a.terms:
         for right, other in b.terms:
@@ -154,18 +192,21 @@ def _join(a: Mono, b: Mono) -> Mono:
     powers = dict(a)
     for atom, exponent in b:
         powers[atom] = powers.get(atom, 0) + exponent
+    if any(exponent.bit_length() > MOST_BITS for exponent in powers.values()):
+        (large, _) = _too_large(f"a power of more than {MOST_BITS} bits", str(a), str(b)).terms[0][0][0]
+        return ((large, 1),)
     return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
 
 
 def product(sizes: Iterable[Size]) -> Size:
     """The product of all; 1 of none."""
-    number, others = 1, []
+    result: Size = 1
+    others = []
     for size in sizes:
         if isinstance(size, int):
-            number *= size
+            result = multiply(result, size)
         else:
             others.append(size)
-    result: Size = number
     for other in others:
         result = multiply(result, other)
     return result
@@ -233,13 +274,13 @@ def floor_div(a: Size, b: Size) -> Size:
         common = math.gcd(b, *(factor for mono, factor in rest.terms if mono))
         reduced = {mono: factor // common for mono, factor in rest.terms if mono}
         reduced[()] = number % b // common
-        return add(whole, symbol(Call("//", (_normal(reduced), b // common))))
-    return symbol(Call("//", (a, b)))
+        return add(whole, _called("//", _normal(reduced), b // common))
+    return _called("//", a, b)
 
 
 def bits_of(a: Size) -> Size:
     """Bits that a number of 0 or more takes: the logarithm of the next power of two above it."""
-    return a.bit_length() if isinstance(a, int) else symbol(Call("bits", (a, 0)))
+    return a.bit_length() if isinstance(a, int) else _called("bits", a, 0)
 
 
 def ceil_div(a: Size, b: int) -> Size:
@@ -259,7 +300,7 @@ def remainder(a: Size, b: Size) -> Size:
         return a % b
     if divide(a, b) is not None:
         return 0
-    return symbol(Call("%", (a, b)))
+    return _called("%", a, b)
 
 
 def _congruent(mono: Mono, factor: int, b: int) -> Size:
@@ -290,7 +331,7 @@ def _choose(name: str, a: Size, b: Size) -> Size:
     if order:
         return (a if order > 0 else b) if name == "max" else (b if order > 0 else a)
     first, second = sorted((a, b), key=text_of)
-    return symbol(Call(name, (first, second)))
+    return _called(name, first, second)
 
 
 def _compare(a: Size, b: Size) -> int:
@@ -348,7 +389,7 @@ def is_truth(size: Size) -> bool:
 def _may_be_negative(atom: Atom) -> bool:
     """Whether it may be below 0; axes and what is counted are not."""
     if not isinstance(atom, Call):
-        return False
+        return isinstance(atom, Hidden) and atom.is_signed
     first, second = map(_is_natural, atom.args)
     if atom.name == "%":
         return not second
@@ -417,7 +458,7 @@ def _settled(size: Size, parts: Parts) -> Size:
 
 
 def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
-    """The number at so large axes; None where an axis is not among them, or nothing tells.
+    """The number at so large axes; None where an axis is not among them, nothing tells, or it is too large to write.
 
     >>> evaluate(add(multiply(symbol("s"), symbol("s")), 1), {"s": 3})
     10
@@ -429,9 +470,15 @@ def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
             number = _number(atom, at)
             if number is None:
                 return None
+            if abs(number) > 1 and number.bit_length() * exponent > 2 * _MOST_WRITTEN:
+                return None
             value *= number**exponent
         result += value
-    return result
+    return result if result.bit_length() <= _MOST_WRITTEN else None
+
+
+_MOST_WRITTEN = 1000
+"""Bits of a number that has a place as a floating-point number."""
 
 
 def _number(atom: Atom, at: Mapping[str, int]) -> int | None:

@@ -529,12 +529,18 @@ def _and(a: Element, b: Element) -> Element | None:
     return both(a, b)
 
 
+_MOST_OF_POWER = 128
+"""Bits of a power that is worked out, of which 64 are in a number of a tensor."""
+
+
 def _power(a: Element, b: Element) -> Element | None:
     if isinstance(a, Poly) or isinstance(b, Poly):
         count = _whole(b)
         base = _whole(a)
         is_small = isinstance(count, int) and 0 <= count < 8
         return power(base, count) if is_small and base is not None and isinstance(count, int) else None
+    if isinstance(a, int) and isinstance(b, int) and a.bit_length() * b > _MOST_OF_POWER:
+        return None
     try:
         made = a**b
     except (OverflowError, ZeroDivisionError):
@@ -646,6 +652,8 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     if op_type == "Div" and values[0].dtype.is_floating and _is_named(ours, others):
         function = _exactly
     made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
+    if any(isinstance(each, int) and each.bit_length() > 64 for each in made):  # which wraps around
+        return None
     is_single = values[0].dtype is DType.FLOAT
     return (
         None

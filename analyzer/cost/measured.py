@@ -403,7 +403,7 @@ def _macs(
     step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
     try:
         work = work_of(step, tuple(map(_value, made)))
-    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ZeroDivisionError) as error:
+    except (UnshapedError, ValueError, IndexError, TypeError, KeyError, ArithmeticError) as error:
         return f"{node.op_type} {node.name}: {error}"
     if work is None:
         return f"no rule knows the work of {node.op_type}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -150,9 +151,13 @@ class Step:
         return found
 
     def number(self, name: str, default: int) -> int:
-        """A whole-number attribute."""
+        """A whole-number attribute.
+
+        Raises:
+            UnshapedError: it is infinite, or no number.
+        """
         found = self.setting(name)
-        return int(found) if isinstance(found, (int, float)) else default
+        return _whole(name, found) if isinstance(found, (int, float)) else default
 
     def real(self, name: str, default: float) -> float:
         """A number."""
@@ -165,16 +170,26 @@ class Step:
         return found if isinstance(found, str) else default
 
     def numbers(self, name: str) -> tuple[int, ...] | None:
-        """A list of whole numbers; None where there is none."""
+        """A list of whole numbers; None where there is none.
+
+        Raises:
+            UnshapedError: one is infinite, or no number.
+        """
         found = self.setting(name)
         if isinstance(found, tuple) and all(isinstance(each, (int, float)) for each in found):
-            return tuple(int(each) for each in found)
+            return tuple(_whole(name, each) for each in found)
         return None
 
     def named(self) -> Mapping[str, object]:
         """All attributes, as the body of a function sees them."""
         names = (*self.node.integers, *self.node.settings)
         return {name: self.setting(name) for name in names}
+
+
+def _whole(name: str, number: float) -> int:
+    if not math.isfinite(number):
+        raise UnshapedError(f"attribute {name} is no whole number")
+    return int(number)
 
 
 Rule: TypeAlias = "Callable[[Step], Sequence[Value]]"

@@ -408,7 +408,7 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
         return (Value(DType.UNDEFINED, None, None, why),) * count, why
     try:
         made = tuple(rule(step))
-    except (UnshapedError, ValueError, IndexError, TypeError, ZeroDivisionError) as error:
+    except (UnshapedError, ValueError, IndexError, TypeError, ArithmeticError) as error:
         why = str(error) if isinstance(error, UnshapedError) else f"{node.op_type}: shapes that do not fit"
         dtype = step.inputs[0].dtype if step.inputs else DType.UNDEFINED
         return (Value(dtype, None, None, why),) * count, why
@@ -516,12 +516,16 @@ def _entries(
         why = "" if count else "a Loop of a number of runs that is computed from values"
         before = [Value(DType.INT64, ()), Value(DType.BOOL, ())]
         return list(step.inputs[2:]), (before, []), trips, why
-    scanned = min(max(step.number("num_scan_inputs", 0), 0), len(step.inputs))
+    try:
+        scanned = min(max(step.number("num_scan_inputs", 0), 0), len(step.inputs))
+        told = step.numbers("scan_input_axes") or ()
+    except UnshapedError as error:
+        return [_LOST] * len(step.inputs), ([], []), walk.fresh(str(error)), str(error)
     states, sliced = (
         list(step.inputs[: len(step.inputs) - scanned]),
         step.inputs[len(step.inputs) - scanned :],
     )
-    axes = (*(step.numbers("scan_input_axes") or ()), *(0,) * scanned)[:scanned]
+    axes = (*told, *(0,) * scanned)[:scanned]
     slices, trips = [], 1
     for value, axis in zip(sliced, axes, strict=True):
         dims = value.shape
@@ -545,9 +549,14 @@ def _is_other(a: Value, b: Value) -> bool:
 def _goes_on(body: Graph, inner: Scope) -> bool:
     """Whether a Loop runs to its last run: its condition is handed on, or always true."""
     name = body.outputs[0] if body.outputs else ""
-    makers = {out: node for node in body.nodes for out in node.outputs}
-    while name in makers and makers[name].op_type in ("Identity", "Cast"):
-        name = makers[name].inputs[0]
+    makers = {
+        out: node.inputs[0]
+        for node in body.nodes
+        if node.op_type in ("Identity", "Cast") and node.inputs
+        for out in node.outputs
+    }
+    while name in makers:
+        name = makers.pop(name)  # once, should they go round in a circle
     data = inner[name].data if name in inner else None
     return (len(body.inputs) > 1 and name == body.inputs[1]) or bool(data and data[0])
 
@@ -555,7 +564,10 @@ def _goes_on(body: Graph, inner: Scope) -> bool:
 def _results(step: Step, ends: Sequence[Value], carried: int, trips: Size) -> list[Value]:
     """States, then what each run adds to, one below the other."""
     states = [replace(value, data=None) for value in ends[:carried]]
-    axes = step.numbers("scan_output_axes") or (0,) * max(len(ends) - carried, 0)
+    try:
+        axes = step.numbers("scan_output_axes") or (0,) * max(len(ends) - carried, 0)
+    except UnshapedError as error:
+        return [*states, *(replace(_LOST, why=str(error)) for _ in ends[carried:])]
     stacked = []
     for value, axis in zip(ends[carried:], axes, strict=False):
         if value.shape is None:

@@ -384,13 +384,15 @@ def _read_note(path: Path) -> Mapping[str, Any]:
         note = json.loads((path / NOTE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {"complete": False, "shards": ()}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path / NOTE}: cannot be read: {error}; make the lake again") from error
     names = note.get("shards") if isinstance(note, dict) else None
     if not isinstance(names, list) or note.get("format") != FORMAT:
         raise UsageError(f"{path / NOTE}: is not of format {FORMAT}; make the lake again in another folder")
     if not all(isinstance(name, str) and name.replace("-", "").isalnum() for name in names):
         raise UsageError(f"{path / NOTE}: names what is no shard; make the lake again in another folder")
+    if len(set(names)) < len(names):
+        raise UsageError(f"{path / NOTE}: names a shard twice; make the lake again in another folder")
     return {**note, "complete": note.get("complete") is True}
 
 

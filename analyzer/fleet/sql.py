@@ -57,6 +57,7 @@ _LOCKS = (
     "SET autoload_known_extensions = false",
     "SET threads = 1",  # with more, rows that no ORDER BY orders come in another order each time
     "SET temp_directory = ''",
+    "SET memory_limit = '1GB'",  # an error, and not the end of the process
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
@@ -153,7 +154,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
         found = connection.execute(statements[0])
         columns = _distinct(column[0] for column in found.description)
         rows = [tuple(map(_plain, row)) for row in found.fetchall()]
-    except (duckdb.Error, OSError, RuntimeError) as error:
+    except (duckdb.Error, OSError, RuntimeError, MemoryError) as error:
         raise UsageError(f"QUERY: {shorten(_first_line(error), 400)}") from error
     return Answer(columns, rows)
 

@@ -92,6 +92,7 @@ def transposed_positions(rows: int, columns: int, salt: str = "") -> npt.NDArray
 
 def is_constant_filled(array: Array) -> bool:
     """Whether all elements are the same. An empty or one-element array is; NaN equals NaN here."""
+    array = array[tuple(slice(None, None if step else 1) for step in array.strides)]  # what repeats, once
     if array.size <= 1:
         return True
     as_bytes = _as_bytes(array).reshape(array.size, -1)  # (elements, bytes of each)

@@ -101,7 +101,7 @@ class Evaluator:
             try:
                 with np.errstate(all="ignore"):
                     return _WAYS[node.op_type](_Call(node, found, None, self.most))
-            except (ArithmeticError, TypeError, ValueError):
+            except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
                 return None
         first = found[0]
         is_one = all(each is not None and bool((each == first).all()) for each in found)

@@ -238,20 +238,24 @@ def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
         values = -values
     if not bool((values > 0).all()):
         return False
+    if _has_one_ratio(values, slack):
+        return True
     half = values.size // 2
-    for candidate in (values, values[:half], values[::2]):
-        again = (candidate, np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
-        is_whole = any(
-            one.size == values.size and bool(np.isclose(one, values, rtol=slack).all()) for one in again
-        )
-        if is_whole and candidate.size >= 3 and _has_one_ratio(candidate, slack):
+    if values.size % 2 or half < 3:
+        return False
+    error = 1e-8 + slack * values  # as np.isclose has it
+    for candidate in (values[:half], values[::2]):
+        again = (np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
+        is_whole = any(bool((np.abs(one - values) <= error).all()) for one in again)
+        if is_whole and _has_one_ratio(candidate, slack):
             return True
     return False
 
 
 def _has_one_ratio(values: Reals, slack: float) -> bool:
     ratios = values[1:] / values[:-1]
-    usual = float(np.median(ratios))
+    ordered, middle = np.sort(ratios), ratios.size // 2
+    usual = float(ordered[middle] if ratios.size % 2 else (ordered[middle - 1] + ordered[middle]) / 2)
     near = np.abs(ratios - usual) <= slack * abs(usual)
     if bool(near.all()):
         return True

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from analyzer.account.classify.constants import as_read
 from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
@@ -173,9 +175,12 @@ def reconcile_ledger(
     contents = Contents(content, originals, ledger.wiring, progress, ledger.stored_nbytes, is_local)
     read = replace(ledger, entries=as_read(ledger.entries, ledger.wiring))
     books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
-    for rule in RULES:
-        if not (is_file and rule in _OF_READING) and (places or rule is not settle_misplaced):
-            rule(books)
-        if is_file:  # a packed operand of a recurrence may stand in that file as it does here
-            books.misfits.clear()
-    return close_books(books, ledger)
+    with np.errstate(
+        invalid="ignore", over="ignore"
+    ):  # numbers may be any that a type has, signalling NaN too
+        for rule in RULES:
+            if not (is_file and rule in _OF_READING) and (places or rule is not settle_misplaced):
+                rule(books)
+            if is_file:  # a packed operand of a recurrence may stand in that file as it does here
+                books.misfits.clear()
+        return close_books(books, ledger)

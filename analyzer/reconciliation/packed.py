@@ -335,7 +335,7 @@ def _find_gates(books: Books, entry: Entry, node: Node, slot: int, layer: str | 
         shape = (shape[0], shape[2], shape[1])
     blocks = shape[0] * (2 if is_bias else 1)
     rows = shape[0] * shape[1]
-    if rows % (blocks * gates):
+    if not rows or rows % (blocks * gates):
         return []
     hidden = rows // (blocks * gates)
     parts: list[_GateRows] = []

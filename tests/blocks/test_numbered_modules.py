@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import cProfile
 import itertools
+import pstats
 
-from models import audit
+from models import audit, noise, text_model
 from test_blocks import ATTENTION, MLP, D, Net, blocks_of, last, nameless, stack
 
 from analyzer.account.ledger import Ledger
@@ -260,3 +262,17 @@ def test_layers_of_one_matrix_and_a_norm_are_blocks_where_no_others_are_numbered
     net.linear(value, "head", 9, 3)
 
     assert modules_of(audit(tmp_path, net.proto(last(net)))) == [f"layer.{number}" for number in range(3)]
+
+
+def test_a_module_far_below_is_met_once_for_each_that_asks(tmp_path):
+    """Of 100 modules 30 below the root, 20 asked for what is in them: not 100 times 30."""
+    home = ".".join("abcdefghijklmnopqrstuvwxyzabcd")
+    weights = {f"{home}.{number}.{part}.weight": noise(2, 2) for number in range(20) for part in "uv"}
+    chain = [f'x{at + 1} = MatMul(x{at}, "{name}")' for at, name in enumerate(weights)]
+    text = f"g (float[2, 2] x0) => (float[2, 2] x{len(chain)}) {{ {' '.join(chain)} }}"
+    profile = cProfile.Profile()
+
+    profile.runcall(audit, tmp_path, text_model(text, weights))
+
+    calls = {key[2]: row[1] for key, row in pstats.Stats(profile).stats.items() if "lists.py" in key[0]}
+    assert calls["below"] < 1000

@@ -282,3 +282,67 @@ def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: p
     assert [(row.op_type, "no more are looked at" in row.reason) for row in report.unknown] == [
         ("Loop", True)
     ]
+
+
+def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> None:
+    """Each of 14 MatMuls doubles the terms, 2 KB of file in all."""
+    inputs = ", ".join(f"float[a{at}, 1] p{at}, float[b{at}, 1] q{at}" for at in range(14))
+    body = "".join(
+        f" c{at} = Concat<axis = 0>(p{at}, q{at}) t{at} = Transpose(c{at})"
+        f" m{at} = MatMul({f'r{at - 1}' if at else 'one'}, t{at}) r{at} = Reshape(m{at}, column)"
+        for at in range(14)
+    )
+    weights = {"one": np.ones((1, 1), np.float32), "column": np.array([-1, 1])}
+    sizes = {f"{name}{at}": 1 for name in "ab" for at in range(14)}
+    text = f"g ({inputs}) => (float[m, 1] y) {{ {body} y = Relu(r13) }}"
+
+    report = cost(tmp_path, text, weights, **sizes)
+
+    assert not report.is_complete
+    assert any("more than 1,024 terms" in row.reason for row in report.unknown)
+    assert report.at(report.total.macs) is None
+
+
+def test_numbers_of_a_shape_that_wrap_around_are_not_known(tmp_path: Path) -> None:
+    body = " ".join(f"s{at + 1} = Mul(s{at}, s{at})" for at in range(64))
+    text = f"g (float[b, 2] x) => (float y) {{ {body} e = Expand(x, s64) y = Relu(e) }}"
+
+    report = cost(tmp_path, text, {"s0": np.array([10**9])}, b=1)
+
+    assert not report.is_complete
+    assert any("Expand" in row.reason for row in report.unknown)
+
+
+def test_more_elements_than_can_be_written_are_not_known(tmp_path: Path) -> None:
+    dims = ", ".join(["4611686018427387904"] * 1000)
+    run = run_here(
+        "cost", save(tmp_path, text_model(f"g (float[{dims}] x) => (float[{dims}] y) {{ y = Add(x, x) }}"))
+    )
+
+    assert run.returncode == 0
+    assert "not known" in run.stdout
+    assert "internal error" not in run.stderr
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Flatten<axis = 0.5>(x)",
+        "y = Transpose<perm = [0.5, 0.5]>(x)",
+        "y = Scan<num_scan_inputs = 1, scan_input_axes = [0.5], body = step (p) => (q) { q = Relu(p) }>(x)",
+        "y = Scan<num_scan_inputs = 1, scan_output_axes = [0.5], body = step (p) => (q) { q = Relu(p) }>(x)",
+    ],
+    ids=["axis", "perm", "axes of what is read", "axes of what is made"],
+)
+def test_an_axis_that_is_no_number_is_not_known(tmp_path: Path, body: str, value: float) -> None:
+    text = f"g (float[b, 2] x) => (float y) {{ {body} z = MatMul(y, w) }}"
+    proto = text_model(text, {"w": noise(2, 4)})
+    for each in proto.graph.node[0].attribute:
+        if each.type == onnx.AttributeProto.FLOAT:
+            each.f = value
+        each.floats[:] = [value] * len(each.floats)
+
+    report = measure_cost(audit(tmp_path, proto), sizes={"b": 2})
+
+    assert not report.is_complete

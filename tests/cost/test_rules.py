@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.cost.algebra import Size, add, evaluate, floor_div, multiply, remainder, symbol, text_of
+from analyzer.cost.algebra import (
+    Size,
+    add,
+    evaluate,
+    floor_div,
+    largest,
+    multiply,
+    remainder,
+    sign_of,
+    symbol,
+    text_of,
+)
 from analyzer.cost.compute import COMPUTE
 from analyzer.cost.fused import FUSED
 from analyzer.cost.layout import LAYOUT
@@ -356,3 +367,41 @@ def test_numbers_are_not_quantized_by_what_is_no_one_scale() -> None:
     ):
         (code,) = made_of(step_of("QuantizeLinear", given, scale, point))
         assert code.data is None
+
+
+def test_two_numbers_that_are_too_large_are_one_where_they_are_asked_for_alike() -> None:
+    a, b = 3**300, 5**200
+
+    assert isinstance(a, int)
+    assert multiply(a, a) == multiply(a, a) != multiply(b, b)
+    assert evaluate(multiply(a, a), {}) is None
+    assert sign_of(multiply(-a, a)) is None
+    assert largest(multiply(-a, a), 1) != multiply(-a, a)
+
+
+def test_a_power_of_a_size_is_not_written_out_in_thousands_of_digits() -> None:
+    size: Size = N
+    for _ in range(40):
+        size = multiply(size, size)
+
+    assert text_of(size) == f"n**{2**40}"
+    assert evaluate(size, {"n": 3}) is None
+    assert evaluate(size, {"n": 1}) == 1
+
+
+def test_factors_that_double_end_as_a_number_that_nobody_knows() -> None:
+    size: Size = N
+    for _ in range(1000):
+        size = add(size, size)
+
+    assert evaluate(size, {"n": 1}) is None
+    assert len(text_of(size)) < 200
+
+
+def test_a_quotient_that_stands_in_itself_twice_ends_as_one_that_nobody_knows() -> None:
+    size: Size = N
+    for _ in range(60):
+        size = floor_div(add(add(multiply(size, N), size), 1), 3)
+
+    assert len(text_of(size)) < 20_000
+    assert evaluate(size, {"n": 5}) is None

@@ -260,6 +260,31 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], said: str, lake: P
     assert said in done.stderr
 
 
+def test_a_query_that_takes_much_memory_is_refused(lake: Path) -> None:
+    done = run_here("sql", lake, "SELECT length(list(range)) FROM range(300000000)")
+
+    assert done.returncode == 2
+    assert "Out of Memory" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("[" * 100_000, "cannot be read"),
+        ('{"format": 2, "shards": ["a-1", "b-2", "a-1"]}', "names a shard twice"),
+    ],
+)
+def test_a_note_that_no_survey_wrote_is_refused(note: str, said: str, lake: Path, tmp_path: Path) -> None:
+    number = json.loads((lake / "lake.json").read_text())["format"]
+    (tmp_path / "lake.json").write_text(note.replace('"format": 2', f'"format": {json.dumps(number)}'))
+
+    done = run_here("sql", tmp_path, "SELECT 1")
+
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "internal error" not in done.stderr
+
+
 def test_what_is_no_lake_is_refused(tmp_path: Path) -> None:
     done = run_here("sql", tmp_path, "SELECT 1")
 

@@ -445,3 +445,13 @@ def test_rows_that_no_gates_divide_are_left_alone(tmp_path):
     )
 
     assert not run(tmp_path, proto, pytorch("LSTM")).balanced
+
+
+@both
+def test_weights_of_no_directions_are_nobody_s(tmp_path, at_hand: bool) -> None:
+    arrays = {"rnn.weight_ih_l0": noise(3, INPUT)}
+    empty = {"W": noise(0, HIDDEN, INPUT), "R": noise(0, HIDDEN, HIDDEN), "B": noise(0, 2 * HIDDEN)}
+
+    found = run(tmp_path, file_of("RNN", empty), arrays, at_hand=at_hand)
+
+    assert bridge_of(found) == {"missing": (1, 15, -15, -15), "unexpected": (3, 0, 0, 0)}

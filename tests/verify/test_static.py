@@ -227,3 +227,40 @@ def test_operators_that_look_alike_are_not_proven_the_same(
     code, document = ask(files[0], files[1])
 
     assert (code, document["same"]) == (2, False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    {
+        "Identity": "y = Identity()",
+        "Gather": "y = Gather()",
+        "Shape": "y = Shape()",
+        "SkipLayerNormalization": "y = com.microsoft.SkipLayerNormalization(x)",
+        "BiasGelu": "y = com.microsoft.BiasGelu(x)",
+        "an attribute that is no number": "y = com.microsoft.SkipLayerNormalization<bits = nan>(x, x)",
+    }.items(),
+    ids=lambda each: each[0],
+)
+def test_an_operator_without_its_inputs_is_not_judged(tmp_path: Path, body: tuple[str, str]) -> None:
+    text = f"""
+        <ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+        net (float[n, 8] x) => (float[n, 8] y) {{ {body[1].replace("nan", "0.5")} }}
+    """
+    proto = text_model(text)
+    for each in proto.graph.node[0].attribute:
+        if each.name == "bits":
+            each.f = float("nan")
+    path = save(tmp_path, proto, "a.onnx")
+
+    code, document = ask(path, path)
+
+    assert (code, document["first"]) == (2, None)
+
+
+@pytest.mark.parametrize(
+    "body", ["a, b, c, y = SkipLayerNormalization(x, x, x)", "t = Transpose<perm = [1, 0]>() y = Shape(t)"]
+)
+def test_an_operator_that_no_rule_knows_is_judged_as_any(tmp_path: Path, body: str) -> None:
+    path = save(tmp_path, text_model(f"net (float[n, 8] x) => (float[n, 8] y) {{ {body} }}"), "a.onnx")
+
+    assert ask(path, path)[0] == 0

@@ -49,9 +49,11 @@ class _Module:
 
     def below(self) -> Iterator[_Module]:
         """Itself, and all modules in it."""
-        yield self
-        for child in self.children.values():
-            yield from child.below()
+        waiting = [self]
+        while waiting:
+            module = waiting.pop()
+            yield module
+            waiting.extend(reversed(module.children.values()))
 
     @property
     def is_of_parts(self) -> bool:
@@ -102,8 +104,8 @@ def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
 
 def _are_told_twice(lists: Lists) -> bool:
     """Whether some names have one root more than others: what is in which block is not told then."""
-    firsts = [members[0] for members in lists]
-    return any(one.endswith(f".{two}") for one in firsts for two in firsts)
+    firsts = {members[0] for members in lists}
+    return any(one[dot.end() :] in firsts for one in firsts for dot in re.finditer(r"\.", one))
 
 
 def _tree(entries: Iterable[Entry]) -> _Module:

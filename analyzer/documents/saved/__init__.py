@@ -168,7 +168,7 @@ def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
     """
     try:
         return msgspec.convert(document, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.ValidationError, RecursionError, UnicodeError) as error:
         reason = shorten(printable(str(error)), 300)
         raise UsageError(f"{path}: not a whole report ({reason}); make it again") from error
 
