@@ -20,7 +20,7 @@ from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable, shorten
-from analyzer.verify.agreement import Tolerance, compare_values, decibel, difference_of, worst
+from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
@@ -458,8 +458,7 @@ class Bench:
             found = compare_values(mine, yours, other, depth, self.tolerance)
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
-                kernels = difference_of(coarse[name], theirs[name]) if name in coarse else 0.0
-                found = compare_values(mine, yours, other, depth, self.tolerance, kernels)
+                found = compare_values(mine, yours, other, depth, self.tolerance, coarse.get(name))
             if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
