@@ -382,7 +382,13 @@ class Bench:
         return found
 
     def _is_declared(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether the file says that it takes inputs of these sizes."""
+        """Whether the file says that it takes inputs of these sizes: its numbers, and one size for axes of one name.
+
+        A name that already stands for two sizes in the first run says nothing.
+        """
+        first, named = self._named_sizes(self.feeds[0] if self.feeds else {}), self._named_sizes(feeds)
+        if any(len(sizes) > 1 and len(first.get(name, ())) <= 1 for name, sizes in named.items()):
+            return False
         return all(
             len(shape) == len(value.sizes)
             and not any(
@@ -392,6 +398,16 @@ class Bench:
             if value.dims is not None and value.name in feeds
             for shape in [feeds[value.name].shape]
         )
+
+    def _named_sizes(self, feeds: Mapping[str, Array]) -> dict[str, set[int]]:
+        """The sizes that each name of an axis stands for."""
+        found: dict[str, set[int]] = {}
+        for value in self.graph.signature:
+            if value.dims is not None and value.name in feeds:
+                for dim, size in zip(value.sizes, feeds[value.name].shape, strict=False):
+                    if isinstance(dim, str) and dim:
+                        found.setdefault(dim, set()).add(size)
+        return found
 
     def _plan(self, seeds: Sequence[int]) -> Iterator[tuple[int, dict[str, Array]]]:
         """Inputs of one run after another: each seed, the last of other sizes.

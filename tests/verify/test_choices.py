@@ -98,6 +98,22 @@ class Tied(nn.Module):
         return self.boxes(x).gather(1, best[..., None].expand(-1, -1, 4))
 
 
+class Beside(nn.Module):
+    '''Words, and numbers beside each.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(9)
+        self.words, self.body = nn.Embedding(12, 6), nn.Linear(4, 6)
+
+    def forward(self, ids, beside):
+        return torch.tanh(self.words(ids) + self.body(beside))
+
+
+def beside():
+    return Beside().eval(), (torch.arange(18).reshape(2, 9) % 12, torch.randn(2, 9, 4))
+
+
 def tied():
     return Tied().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
 
@@ -398,6 +414,43 @@ def test_sizes_that_the_file_declares_and_does_not_run_are_no_pass(
     assert (code, document["same"]) == (2, False)
     assert said
     assert all(line.endswith("Reshape node holds") for line in said)
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_axes_of_one_name_have_one_size(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "beside", "dynamo"))
+    for each in model.graph.input:
+        each.type.tensor_type.shape.dim[0].dim_param = "batch"
+        each.type.tensor_type.shape.dim[1].dim_param = "words"
+    (output,) = (each.name for each in model.graph.output)
+    last = next(each for each in model.graph.node if output in each.output)
+    pairs = [each.name for each in model.graph.input]
+    last.output[0] = "kept"
+    model.graph.node.extend(  # no broadcasting: onnxruntime does not run it at other sizes
+        [
+            helper.make_node("Cast", [pairs[0]], ["words"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["words", "last"], ["column"]),
+            helper.make_node("Concat", ["column", pairs[1]], ["both"], axis=-1),
+            helper.make_node("ReduceSum", ["both"], ["all"], keepdims=0),
+            helper.make_node("Mul", ["all", "zero"], ["nothing"]),
+            helper.make_node("Add", ["kept", "nothing"], [output]),
+        ]
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last"))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0), "zero"))
+    (exported / "named").mkdir()
+    onnx.save(model, exported / "named" / "model.onnx")
+
+    code, document = verify(exported / "named" / "model.onnx", "--against", "choosing_nets:beside", *SEEDS)
+
+    shapes = {(each["name"], tuple(each["shape"][:2])) for each in document["inputs"]}
+    assert (code, document["same"]) == (0, True)
+    assert {shape for name, shape in shapes if name == "ids"} == {
+        shape for name, shape in shapes if name == "beside"
+    }
+    assert len({shape for _, shape in shapes}) > 1
 
 
 ROWS = st.lists(st.floats(0.0625, 4, width=32), min_size=24, max_size=24, unique=True).map(
