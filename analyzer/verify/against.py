@@ -24,14 +24,17 @@ from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
+    COMPARING,
     Bend,
     Choice,
     Stillness,
     find_bends,
     find_choices,
     find_still,
+    find_thresholds,
     find_unread,
     is_bent_there,
+    is_chosen_there,
     is_explained,
     is_still_there,
     keeps_order,
@@ -1097,7 +1100,37 @@ class Bench:
             )
         if len(odd) > _MOST_NAMED:
             self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
+        self._tell_thresholds(
+            {each: made for each, made in by.items() if each not in odd and each not in masking}, passed
+        )
         return as_it_was
+
+    def _tell_thresholds(self, by: Mapping[Choice, tuple[Print, float]], passed: Pass) -> None:
+        """Say which comparisons with a stored number have one result in all runs, and none on the other side."""
+        waiting = [each for each in find_thresholds(by) if not self._holds_infinite(each)]
+        waiting = [each for each in waiting if not is_chosen_there(by[each][0], passed, by[each][1])]
+        results: dict[str, set[float]] = {each.outputs[0]: set() for each in waiting}
+        for feeds in self.feeds if results else ():
+            for name, made in self.runner.prints(self.subject, [*results], feeds).items():
+                results[name].update((made.low, made.high))
+        waiting = [each for each in waiting if len(results[each.outputs[0]]) == 1]
+        for each in waiting[:_MOST_NAMED]:
+            self.codes.append(
+                f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, by which {self.there} "
+                "chooses nothing"
+            )
+        if len(waiting) > _MOST_NAMED:
+            self.codes.append(
+                f"other results of {format_many(len(waiting) - _MOST_NAMED, 'other comparison')}"
+            )
+
+    def _holds_infinite(self, choice: Choice) -> bool:
+        """Whether a value is held against an infinite number, as an IsInf does."""
+        node = self.makers.get(choice.outputs[0])
+        names = () if node is None else node.inputs
+        stored = [tensor for tensor in self.graph.tensors if tensor.name in names and tensor.numel <= _FEW]
+        arrays = [array for tensor in stored if (array := tensor.payload.array()) is not None]
+        return any(each.dtype.kind == "f" and bool(np.isinf(each).any()) for each in arrays)
 
     def _finds_none(self, choice: Choice) -> bool:
         """Whether it asks if a row of truth values has none that is true: their sum is less than 1."""
@@ -1176,6 +1209,7 @@ class Bench:
 
     def _asleep(self, first: Mapping[str, Print]) -> list[Bend]:
         """The nodes that bend what depends on inputs, and of which no run here has reached a bound, or left one."""
+        first = {**first, **self._given(self.feeds[0])}
         bends = [
             each
             for each in find_bends(self._edges(), self._takes, {*self._names()})
@@ -1185,9 +1219,15 @@ class Bench:
             if not bends:
                 break
             asked = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
-            known = self.runner.prints(self.subject, [*asked], feeds)
+            given = self._given(feeds)
+            known = self.runner.prints(self.subject, [each for each in asked if each not in given], feeds)
+            known = {**known, **given}
             bends = [each for each in bends if each.sleeps(known)]
         return bends
+
+    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
+        """What the graph is given."""
+        return {name: print_of(feeds[name]) for name in self._takes if name in feeds}
 
     @property
     def _takes(self) -> set[str]:
@@ -1421,7 +1461,7 @@ class Bench:
             held = [name for name in node.inputs if name not in still]
             if node.op_type in _HANDING and held and all(name in given for name in held):
                 given.update((name, given[held[0]]) for name in node.outputs)
-            if node.op_type not in _COMPARING or len(node.inputs) < 2:
+            if node.op_type not in COMPARING or len(node.inputs) < 2:
                 continue
             for name, other in (node.inputs[:2], node.inputs[1::-1]):
                 array = stored[other].payload.array() if other in stored else None
@@ -1478,7 +1518,6 @@ _HANDING = frozenset(
 _SIZED = frozenset({"Shape", "Size", "Constant"})
 _TRUTHS = frozenset({"And", "Or", "Xor", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 """Operators of which the results are true or false."""
-_COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 
 
 def _sizes(feeds: Mapping[str, Array]) -> str:

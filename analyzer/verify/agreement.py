@@ -36,6 +36,8 @@ _LEAST_BELOW = 4
 """Numbers below a gap; fewer are chance."""
 _LEAST_ALIKE = 8
 """Numbers of one size whose rounding is measured by themselves; fewer may all have had luck."""
+_WIDER = 4.0
+"""How much more numbers of one size may be off than the whole: of many sizes one has luck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class _Beside:
             yield scale, off, noise, Verdict.SAME if is_rest else verdict
             is_left = is_left or self.shaken is None or bool(self.shaken[part].any())
 
-    def judge(self, part: _Part) -> _Judged:
+    def judge(self, part: _Part, wider: float = 1.0) -> _Judged:
         """Hold numbers against their own size.
 
         One rounding of 1 is always allowed where others are as large: functions that saturate are rounded there.
@@ -154,7 +156,7 @@ class _Beside:
         kernels = 0.0 if self.coarse is None else _size(self.coarse[part])
         least = self.least(scale)
         noise = least if self.shaken is None else max(least, _size(self.shaken[part]))
-        room = max(self.margin * noise, self._least_of_one) + 2 * kernels
+        room = max(wider * self.margin * noise, self._least_of_one) + 2 * wider * kernels
         if off > room:
             verdict = Verdict.DIFFERS
         elif off > self.margin * least + 2 * kernels and self.margin * noise >= scale:
@@ -173,7 +175,7 @@ class _Beside:
         for part in parts:
             most = self.least(_size(self.one[part]))
             for alike in _decades(levels, part):
-                scale, off, noise, verdict = self.judge(alike)
+                scale, off, noise, verdict = self.judge(alike, _WIDER)
                 if verdict is Verdict.DIFFERS and off > most:
                     return scale, off, noise, verdict
         return None

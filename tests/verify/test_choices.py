@@ -318,6 +318,56 @@ def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.
 
 @pytest.mark.time
 @pytest.mark.export
+def test_a_threshold_for_a_value_of_pytorch_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "beside", "dynamo"))
+    (output,) = (each.name for each in model.graph.output)
+    next(each for each in model.graph.node if output in each.output).output[0] = "kept"
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1.5), "far"))
+    model.graph.node.extend(
+        [
+            helper.make_node("Greater", ["kept", "far"], ["is_far"], name="waits"),
+            helper.make_node("Where", ["is_far", "far", "kept"], [output]),
+        ]
+    )
+    (exported / "threshold").mkdir()
+    onnx.save(model, exported / "threshold" / "model.onnx")
+
+    code, document = verify(
+        exported / "threshold" / "model.onnx", "--against", "choosing_nets:beside", *SEEDS
+    )
+    _, honest = verify(export(exported, "beside", "dynamo"), "--against", "choosing_nets:beside", *SEEDS)
+
+    said = "other results of Greater waits, made of kept, by which PyTorch chooses nothing"
+    assert code == 0
+    assert said in document["uncovered"]
+    assert not any("chooses nothing" in line for line in honest["uncovered"])
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_a_bound_of_an_input_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "router", "dynamo"))
+    (given,) = (each.name for each in model.graph.input)
+    for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name == given:
+                node.input[at] = "cut"
+    for name, number in (("far", 1e4), ("near", -1e4)):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
+    model.graph.node.insert(0, helper.make_node("Clip", [given, "near", "far"], ["cut"], name="cuts"))
+    (exported / "cut").mkdir()
+    onnx.save(model, exported / "cut" / "model.onnx")
+
+    code, document = verify(exported / "cut" / "model.onnx", "--against", "choosing_nets:router", *SEEDS)
+
+    assert code == 0
+    assert "numbers beyond the bounds of Clip cuts, which PyTorch does not have" in document["uncovered"]
+
+
+@pytest.mark.time
+@pytest.mark.export
 @pytest.mark.parametrize("kind", ["a bound", "a term"])
 def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(exported)
