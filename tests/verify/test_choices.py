@@ -114,6 +114,22 @@ def beside():
     return Beside().eval(), (torch.arange(18).reshape(2, 9) % 12, torch.randn(2, 9, 4))
 
 
+class Placed(nn.Module):
+    '''A parameter of the outermost module, read once.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(10)
+        self.pos, self.query = nn.Parameter(torch.randn(9, 6)), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.query(x.cumsum(1) + self.pos[: x.shape[1]])
+
+
+def placed():
+    return Placed().eval(), (torch.randn(2, 9, 6, generator=torch.Generator().manual_seed(1)),)
+
+
 def tied():
     return Tied().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
 
@@ -464,6 +480,25 @@ def test_sizes_that_the_file_declares_and_does_not_run_are_no_pass(
     assert (code, document["same"]) == (2, False)
     assert said
     assert all(line.endswith("Reshape node holds") for line in said)
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_what_is_read_once_is_not_told_to_be_applied_twice(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "placed", "dynamo"))
+    sums = next(each for each in model.graph.node if each.op_type == "CumSum")
+    del sums.attribute[:]
+    sums.attribute.append(helper.make_attribute("reverse", 1))
+    (exported / "reversed").mkdir()
+    onnx.save(model, exported / "reversed" / "model.onnx")
+
+    code, document = verify(exported / "reversed" / "model.onnx", "--against", "choosing_nets:placed")
+
+    assert code == 1
+    assert "twice" not in json.dumps(document)
 
 
 @pytest.mark.time
