@@ -266,11 +266,10 @@ class RunningModule:
         generator = torch.Generator().manual_seed(seed)
         found = {}
         lengths = self._lengths(kind)
+        named = self._named(lengths)
         for name, dims in self._inputs:
             leaf = self._leaves[self._places[name]]
-            value = _fit(
-                leaf.value, dims, {axis: lengths[n] for axis, n in leaf.axes.items() if n in lengths}
-            )
+            value = _fit(leaf.value, dims, _shared(leaf, dims, named) | _own(leaf, lengths))
             is_drawn = seed and (kind != "whole" or value.is_floating_point())
             found[name] = _draw(value, generator).numpy() if is_drawn else value.numpy()
         return found
@@ -303,6 +302,16 @@ class RunningModule:
                 found[name] = max(1, have - 4)
             elif any(not leaf.value.is_floating_point() for _, leaf in places):
                 found[name] = self._longest(have)
+        return found
+
+    def _named(self, lengths: Mapping[str, int]) -> dict[tuple[str, int], int]:
+        """How long other axes are to which the file gives the name of one that varies, by name and example's length."""
+        found: dict[tuple[str, int], int] = {}
+        for name, dims in self._inputs:
+            leaf = self._leaves[self._places[name]]
+            for axis, length in _own(leaf, lengths).items():
+                if axis < len(dims) and isinstance(dim := dims[axis], str):
+                    found.setdefault((dim, leaf.value.shape[axis]), length)
         return found
 
     def _longest(self, have: int) -> int:
@@ -782,6 +791,21 @@ def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:
             yield _Leaf(name, value.detach(), at, made.axes.get(name, {}))
         elif value is not None and not isinstance(value, (bool, int, float, str)):
             raise UsageError(f"forward takes {type(value).__name__} as {name}, and verify feeds tensors only")
+
+
+def _own(leaf: _Leaf, lengths: Mapping[str, int]) -> dict[int, int]:
+    """How long the axes of an input are that vary."""
+    return {axis: lengths[name] for axis, name in leaf.axes.items() if name in lengths}
+
+
+def _shared(leaf: _Leaf, dims: Dims, named: Mapping[tuple[str, int], int]) -> dict[int, int]:
+    """How long those axes are that the file names as others that vary, if they are as long in the example."""
+    have = leaf.value.shape
+    return {
+        axis: named[dim, have[axis]]
+        for axis, dim in enumerate(dims)
+        if isinstance(dim, str) and (dim, have[axis]) in named
+    }
 
 
 def _fit(value: torch.Tensor, dims: Dims, sizes: Mapping[int, int]) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.memory import FittingSize
@@ -34,7 +34,7 @@ def memory_blocks(document: CostDocument) -> Iterator[Block]:
 
 
 def _lines(document: CostDocument) -> Iterator[Block]:
-    sizes = ", ".join(f"{axis}={size}" for axis, size in document.memory_at.items())
+    sizes = _sizes(document.memory_at)
     if sizes:
         yield Notes((f"memory of a run at {sizes}",))
     columns = (
@@ -65,6 +65,19 @@ def _lines(document: CostDocument) -> Iterator[Block]:
     notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note and line not in why)
     if notes:
         yield Notes(notes, detail=Detail.MORE)
+
+
+def _sizes(at: Mapping[str, int]) -> str:
+    return ", ".join(f"{_axis(axis)}={size}" for axis, size in at.items())
+
+
+def _axis(name: str) -> str:
+    """The name of an axis, told from a number as expressions tell it.
+
+    >>> _axis("batch"), _axis("9")
+    ('batch', 'axis_9')
+    """
+    return f"axis_{name}" if name[:1].isdigit() else name
 
 
 def _said(expression: str | None, value: int | None) -> str:
@@ -121,12 +134,12 @@ def _picture(document: CostDocument) -> Chart:
 
 def _fits(document: CostDocument) -> Iterator[Block]:
     if document.fits:
-        facts = tuple(Fact(f"largest {fit.axis}", _largest(fit)) for fit in document.fits)
+        facts = tuple(Fact(f"largest {_axis(fit.axis)}", _largest(fit)) for fit in document.fits)
         yield Facts(facts, title=f"fits {format_bytes(document.fits[0].memory)}")
 
 
 def _largest(fit: FittingSize) -> str:
-    others = ", ".join(f"{axis}={size}" for axis, size in fit.at.items())
+    others = _sizes(fit.at)
     at = f" at {others}" if others else ""
     if fit.reason == "unknown":
         return f"not known{at}"

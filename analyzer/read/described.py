@@ -20,6 +20,9 @@ class Asked(msgspec.Struct, frozen=True):
     """Kernels that take FLOAT16, as `kernel_name` calls them: without one, an operator that is a function is
     expanded. None expands nothing."""
 
+    functions: tuple[str, ...] = ()
+    """Operators of ONNX that have no kernel at all, and are expanded where `halves` is given."""
+
 
 class Optimizing(msgspec.Struct, frozen=True):
     """What is asked of onnxruntime."""

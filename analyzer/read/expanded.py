@@ -12,6 +12,8 @@ from analyzer.read.sized import Sizer
 
 _HALF = onnx.TensorProto.FLOAT16
 _NEWEST_IR = 10
+_WITHIN = frozenset({"CastLike", "SequenceMap"})
+"""Functions that are not expanded here: the first is one Cast, the other a Loop."""
 _TYPED = (onnx.AttributeProto.INT, onnx.AttributeProto.TENSOR)
 """Kinds of attributes that may say the type of what a node makes."""
 
@@ -63,8 +65,10 @@ def expand_own(model: onnx.ModelProto) -> int:
     return expanded
 
 
-def expand_halves(model: onnx.ModelProto, kernels: Collection[str]) -> Mapping[str, int]:
-    """Put the nodes of their functions, as ONNX defines them, in place of nodes that have no kernel for FLOAT16.
+def expand_functions(
+    model: onnx.ModelProto, kernels: Collection[str], functions: Collection[str] = ()
+) -> Mapping[str, int]:
+    """Put the nodes of their functions, as ONNX defines them, in place of nodes that have no kernel for their types.
 
     As onnxruntime does it: of an operator that is a function, where no kernel takes its types. Only for a process of
     its own: inference of a file may end it.
@@ -72,16 +76,18 @@ def expand_halves(model: onnx.ModelProto, kernels: Collection[str]) -> Mapping[s
     Args:
         model: whose main graph is changed.
         kernels: those that take FLOAT16, as `kernel_name` calls them.
+        functions: operators that have none for any type.
 
     Returns:
         The first outputs of the nodes that were put in, each with its number: onnxruntime counts them behind all
         others.
     """
     added: dict[str, int] = {}
-    if not _has_halves(model.graph):
+    alone = frozenset(functions) - _WITHIN
+    if not _has_halves(model.graph) and not any(node.op_type in alone for node in model.graph.node):
         return added
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
-    while expansions := _expansions(model, opset, kernels):
+    while expansions := _expansions(model, opset, kernels, alone):
         nodes = [expansions.get(place, [node]) for place, node in enumerate(model.graph.node)]
         for expansion in expansions.values():
             for node in expansion:
@@ -118,7 +124,7 @@ def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _expansions(
-    model: onnx.ModelProto, opset: int, kernels: Collection[str]
+    model: onnx.ModelProto, opset: int, kernels: Collection[str], alone: Collection[str]
 ) -> Mapping[int, Sequence[onnx.NodeProto]]:
     """The nodes for each place of a node that is expanded."""
     graph = model.graph
@@ -135,7 +141,7 @@ def _expansions(
     taken = {name for node in graph.node for name in node.output}
     made = {}
     for place, node in calls.items():
-        if any(_element(types.get(name)) == _HALF for name in node.input):
+        if node.op_type in alone or any(_element(types.get(name)) == _HALF for name in node.input):
             nodes = _body(node, types, opset, taken)
             if nodes:
                 made[place] = nodes
@@ -213,7 +219,7 @@ def _body(
         helper.make_value_info(name, types.get(name, onnx.TypeProto())) for name in node.output if name
     ]
     alone = helper.make_model(
-        helper.make_graph([node], "call", inputs, outputs),
+        helper.make_graph([_with_defaults(node, opset)], "call", inputs, outputs),
         opset_imports=[helper.make_opsetid("", opset)],
         ir_version=_NEWEST_IR,
     )
@@ -239,6 +245,17 @@ def _body(
             for place, name in enumerate(field):
                 field[place] = names.get(name, name)
     return nodes
+
+
+def _with_defaults(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
+    """The same node with all attributes that it leaves out, which its body may refer to."""
+    full = onnx.NodeProto()
+    full.CopyFrom(node)
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in defs.get_schema(node.op_type, opset, "").attributes.items():
+        if name not in given and attribute.default_value.type:
+            full.attribute.append(attribute.default_value)
+    return full
 
 
 def _free(name: str, taken: set[str]) -> str:

@@ -22,7 +22,7 @@ from analyzer.read.described import (
     Dim,
     Sizes,
 )
-from analyzer.read.expanded import expand_halves, expand_own, kernel_name, variadic_places, with_made
+from analyzer.read.expanded import expand_functions, expand_own, kernel_name, variadic_places, with_made
 from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
@@ -40,7 +40,7 @@ def serve() -> None:
         return
     asked = msgspec.json.decode(question, type=Asked)
     model = _load(asked.path)
-    write_frame(answers, msgspec.json.encode(describe(model, asked.halves)))
+    write_frame(answers, msgspec.json.encode(describe(model, asked.halves, asked.functions)))
     sizer = Sizer(model)
     while (question := read_frame(sys.stdin.buffer)) is not None:
         sizes = msgspec.json.decode(question, type=dict[str, int])
@@ -82,15 +82,18 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _graphs(nested)
 
 
-def describe(model: onnx.ModelProto, halves: Collection[str] | None = None) -> Described:
+def describe(
+    model: onnx.ModelProto, halves: Collection[str] | None = None, functions: Collection[str] = ()
+) -> Described:
     """Describe the main graph of a model, which is changed: its functions are expanded.
 
     Args:
         model: without the contents of its large tensors.
         halves: kernels that take FLOAT16, without which an operator that is a function is expanded; None for no such.
+        functions: operators that have no kernel, whatever they take.
     """
     expanded = expand_own(model)
-    added = {} if halves is None else expand_halves(model, halves)
+    added = {} if halves is None else expand_functions(model, halves, functions)
     opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
     graph = model.graph
     named = frozenset(_named(graph))

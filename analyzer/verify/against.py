@@ -20,18 +20,21 @@ from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
 from analyzer.text import format_many, printable, shorten
-from analyzer.verify.agreement import Tolerance, compare_values, decibel, difference_of, worst
+from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
 from analyzer.verify.causes import NORMS, find_cause
 from analyzer.verify.choices import (
+    COMPARING,
     Bend,
     Choice,
     Stillness,
     find_bends,
     find_choices,
     find_still,
+    find_thresholds,
     find_unread,
     is_bent_there,
+    is_chosen_there,
     is_explained,
     is_still_there,
     keeps_order,
@@ -382,7 +385,13 @@ class Bench:
         return found
 
     def _is_declared(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether the file says that it takes inputs of these sizes."""
+        """Whether the file says that it takes inputs of these sizes: its numbers, and one size for axes of one name.
+
+        A name that already stands for two sizes in the first run says nothing.
+        """
+        first, named = self._named_sizes(self.feeds[0] if self.feeds else {}), self._named_sizes(feeds)
+        if any(len(sizes) > 1 and len(first.get(name, ())) <= 1 for name, sizes in named.items()):
+            return False
         return all(
             len(shape) == len(value.sizes)
             and not any(
@@ -392,6 +401,16 @@ class Bench:
             if value.dims is not None and value.name in feeds
             for shape in [feeds[value.name].shape]
         )
+
+    def _named_sizes(self, feeds: Mapping[str, Array]) -> dict[str, set[int]]:
+        """The sizes that each name of an axis stands for."""
+        found: dict[str, set[int]] = {}
+        for value in self.graph.signature:
+            if value.dims is not None and value.name in feeds:
+                for dim, size in zip(value.sizes, feeds[value.name].shape, strict=False):
+                    if isinstance(dim, str) and dim:
+                        found.setdefault(dim, set()).add(size)
+        return found
 
     def _plan(self, seeds: Sequence[int]) -> Iterator[tuple[int, dict[str, Array]]]:
         """Inputs of one run after another: each seed, the last of other sizes.
@@ -458,8 +477,7 @@ class Bench:
             found = compare_values(mine, yours, other, depth, self.tolerance)
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
-                kernels = difference_of(coarse[name], theirs[name]) if name in coarse else 0.0
-                found = compare_values(mine, yours, other, depth, self.tolerance, kernels)
+                found = compare_values(mine, yours, other, depth, self.tolerance, coarse.get(name))
             if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
@@ -1082,7 +1100,37 @@ class Bench:
             )
         if len(odd) > _MOST_NAMED:
             self.codes.append(f"other results of {format_many(len(odd) - _MOST_NAMED, 'other choice')}")
+        self._tell_thresholds(
+            {each: made for each, made in by.items() if each not in odd and each not in masking}, passed
+        )
         return as_it_was
+
+    def _tell_thresholds(self, by: Mapping[Choice, tuple[Print, float]], passed: Pass) -> None:
+        """Say which comparisons with a stored number have one result in all runs, and none on the other side."""
+        waiting = [each for each in find_thresholds(by) if not self._holds_infinite(each)]
+        waiting = [each for each in waiting if not is_chosen_there(by[each][0], passed, by[each][1])]
+        results: dict[str, set[float]] = {each.outputs[0]: set() for each in waiting}
+        for feeds in self.feeds if results else ():
+            for name, made in self.runner.prints(self.subject, [*results], feeds).items():
+                results[name].update((made.low, made.high))
+        waiting = [each for each in waiting if len(results[each.outputs[0]]) == 1]
+        for each in waiting[:_MOST_NAMED]:
+            self.codes.append(
+                f"other results of {self._call_choice(each)}, made of {printable(each.operand)}, by which {self.there} "
+                "chooses nothing"
+            )
+        if len(waiting) > _MOST_NAMED:
+            self.codes.append(
+                f"other results of {format_many(len(waiting) - _MOST_NAMED, 'other comparison')}"
+            )
+
+    def _holds_infinite(self, choice: Choice) -> bool:
+        """Whether a value is held against an infinite number, as an IsInf does."""
+        node = self.makers.get(choice.outputs[0])
+        names = () if node is None else node.inputs
+        stored = [tensor for tensor in self.graph.tensors if tensor.name in names and tensor.numel <= _FEW]
+        arrays = [array for tensor in stored if (array := tensor.payload.array()) is not None]
+        return any(each.dtype.kind == "f" and bool(np.isinf(each).any()) for each in arrays)
 
     def _finds_none(self, choice: Choice) -> bool:
         """Whether it asks if a row of truth values has none that is true: their sum is less than 1."""
@@ -1161,6 +1209,7 @@ class Bench:
 
     def _asleep(self, first: Mapping[str, Print]) -> list[Bend]:
         """The nodes that bend what depends on inputs, and of which no run here has reached a bound, or left one."""
+        first = {**first, **self._given(self.feeds[0])}
         bends = [
             each
             for each in find_bends(self._edges(), self._takes, {*self._names()})
@@ -1170,9 +1219,15 @@ class Bench:
             if not bends:
                 break
             asked = dict.fromkeys(name for each in bends for name in (*each.operands, each.output))
-            known = self.runner.prints(self.subject, [*asked], feeds)
+            given = self._given(feeds)
+            known = self.runner.prints(self.subject, [each for each in asked if each not in given], feeds)
+            known = {**known, **given}
             bends = [each for each in bends if each.sleeps(known)]
         return bends
+
+    def _given(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
+        """What the graph is given."""
+        return {name: print_of(feeds[name]) for name in self._takes if name in feeds}
 
     @property
     def _takes(self) -> set[str]:
@@ -1406,7 +1461,7 @@ class Bench:
             held = [name for name in node.inputs if name not in still]
             if node.op_type in _HANDING and held and all(name in given for name in held):
                 given.update((name, given[held[0]]) for name in node.outputs)
-            if node.op_type not in _COMPARING or len(node.inputs) < 2:
+            if node.op_type not in COMPARING or len(node.inputs) < 2:
                 continue
             for name, other in (node.inputs[:2], node.inputs[1::-1]):
                 array = stored[other].payload.array() if other in stored else None
@@ -1463,7 +1518,6 @@ _HANDING = frozenset(
 _SIZED = frozenset({"Shape", "Size", "Constant"})
 _TRUTHS = frozenset({"And", "Or", "Xor", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 """Operators of which the results are true or false."""
-_COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 
 
 def _sizes(feeds: Mapping[str, Array]) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.content import Array
-from analyzer.verify.parting import STEPS, Pass, Seen, chooses, live_calls
+from analyzer.verify.parting import MOVING, STEPS, Pass, Seen, chooses, live_calls
 from analyzer.verify.prints import ROOM, Print, is_like, scale_between
 
 _CHOOSING = STEPS | frozenset(
@@ -25,6 +25,8 @@ _CHOOSING = STEPS | frozenset(
     }
 )
 """Operators that may give less than they are given. Not IsNaN and IsInf: what is no number is not chosen by."""
+COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+"""Operators that compare two numbers."""
 _SIZES = frozenset({"Shape", "Size"})
 """Operators of which the result does not depend on the numbers that they are given."""
 _ROOM = 1e-5
@@ -239,6 +241,27 @@ def _gives(seen: Seen, value: Print, kernels: float) -> bool:
             return True
         if print_.is_telling and scale_between(print_, value) is not None:
             return True
+    return False
+
+
+def find_thresholds(choices: Iterable[Choice]) -> list[Choice]:
+    """The comparisons of one value that depends on inputs with one that does not."""
+    found: dict[tuple[str, ...], list[Choice]] = {}
+    for each in choices:
+        if each.operator in COMPARING:
+            found.setdefault(each.outputs, []).append(each)
+    return [one for one, *others in found.values() if not others]
+
+
+def is_chosen_there(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
+    """Whether the other side chooses by a value, or bends it; arguments as of `is_explained`."""
+    reached = set[int]()
+    for seen in passed.seen:
+        is_read = not reached.isdisjoint(seen.call.parents)
+        if is_read and (chooses(seen) or seen.call.operator in _BENT):
+            return True
+        if _gives(seen, value, kernels) or (is_read and seen.call.operator in MOVING):
+            reached.add(seen.call.number)
     return False
 
 

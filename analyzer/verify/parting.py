@@ -18,7 +18,7 @@ from analyzer.model.operators import MOVES
 from analyzer.verify.prints import ROOM, Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side, Value
 
-_MOVING = frozenset(
+MOVING = frozenset(
     {
         *(
             "view",
@@ -77,7 +77,7 @@ class Seen:
     @property
     def is_telling(self) -> bool:
         """Whether it computes something that can be looked up."""
-        return self.call.operator not in _MOVING and any(each.is_telling for each in self.prints)
+        return self.call.operator not in MOVING and any(each.is_telling for each in self.prints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +122,16 @@ class Reader:
     def parameters_of(self, edge: Edge) -> frozenset[str]:
         """What a node reads of PyTorch's weights."""
         return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
+
+    def _repeated(self, names: Iterable[str]) -> list[str]:
+        """Of parameters those that several nodes read on what depends on inputs: they are applied more than once."""
+        reads = Counter(
+            name
+            for edge in self._edges
+            if self._moving.intersection(edge[0])
+            for name in self.parameters_of(edge)
+        )
+        return [name for name in names if reads[name] > 1]
 
     def is_read(self, name: str) -> bool:
         """Whether an output depends on a parameter."""
@@ -238,7 +249,7 @@ class Reader:
                 return None
         if not reads:
             return None
-        again = [name for edge in reversed(extra) for name in sorted(self.parameters_of(edge))]
+        again = self._repeated(name for edge in reversed(extra) for name in sorted(self.parameters_of(edge)))
         if again:
             return _again(call, again)
         if extra:
@@ -329,7 +340,9 @@ class Reader:
         """Which weights are read once more between right values and a call, though no call from there on has them."""
         own = {name for each in chain for name in each.parameters}
         edges = [*self.between(call, given, right)]
-        again = [name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)]
+        again = self._repeated(
+            name for edge in reversed(edges) for name in sorted(self.parameters_of(edge) - own)
+        )
         return _again(call, again) if again else None
 
     def look_behind(self, name: str, right: Collection[str]) -> tuple[list[str], str]:
@@ -422,7 +435,7 @@ def _again(call: Call, names: Sequence[str]) -> Odd:
     common = ".".join(shared)
     within = [module.removeprefix(common).removeprefix(".") for module in modules]
     more = ", ..." if len(modules) > _LONGEST else ""
-    said = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common
+    said = f"{', '.join([*filter(None, within)][:_LONGEST])}{more}" or common or ", ".join(names[:_LONGEST])
     place = call.module.partition("#")[0]
     return Odd(call, "layer", "each once", f"{said} applied twice, before {place}", module=common)
 

@@ -66,6 +66,36 @@ def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, opset: int, b
     assert "casts of FLOAT16" not in {line.line for line in needed.lines}
 
 
+@pytest.mark.parametrize(
+    ("opset", "made"),
+    [
+        pytest.param(17, "HardSwish(c)", id="HardSwish"),
+        pytest.param(22, "HardSwish(c)", id="HardSwish of a later version"),
+        pytest.param(18, "Mish(c)", id="Mish"),
+        pytest.param(24, "Swish(c)", id="Swish"),
+        pytest.param(24, "Swish<alpha=1.5>(c)", id="Swish with a factor"),
+        pytest.param(21, "GroupNormalization<num_groups=2>(c, s, s)", id="GroupNormalization"),
+    ],
+)
+def test_an_operator_without_any_kernel_is_planned_as_its_function(
+    tmp_path: Path, opset: int, made: str
+) -> None:
+    text = f"""
+    <ir_version: 10, opset_import: ["": {opset}]>
+    g (float[n, 4, 8] x) => (float[n, 4, 8] y) <float[4] s> {{ c = Relu(x) d = {made} y = Relu(d) }}
+    """
+    path = save(tmp_path, text_model(text, {"s": np.ones(4, np.float32)}))
+    ran = run(path, {"x": np.ones((3, 4, 8), np.float32)}, "none").nodes
+
+    with open_account(path) as account:
+        planned = [account.program.steps[index].op_type for index in account.plan.order]
+        needed = account.needed({"n": 3})
+
+    assert planned == [node.op_type for node in ran]
+    assert needed.peak is not None
+    assert needed.peak.lives == tuple(node.live for node in ran)
+
+
 def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path: Path) -> None:
     body = "a = com.microsoft.Gelu(x) y = MatMul(a, w)"
     path = save(tmp_path, text_model(TEXT.replace("OPSET", "17").replace("BODY", body), WEIGHTS))

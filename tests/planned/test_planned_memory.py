@@ -226,6 +226,20 @@ def test_cost_says_what_a_run_takes_and_what_fits(model: Path) -> None:
     assert "largest batch" in text
 
 
+@pytest.mark.child
+def test_an_axis_that_is_called_a_number_is_told_from_one(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }'
+    proto = text_model(text)
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "9"
+
+    said = run_here("cost", save(tmp_path, proto), "--memory", "1GiB").stdout
+
+    assert "memory of a run at axis_9=9" in said
+    assert "16 axis_9" in said
+    assert "largest axis_9" in said
+
+
 def test_options_of_memory_want_memory(model: Path) -> None:
     for options in (("--past", "3"), ("--optimization", "all"), ("--memory", "1GiB", "--device", "t4")):
         assert run_here("cost", model, *options).returncode == 2

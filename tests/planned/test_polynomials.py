@@ -51,3 +51,4 @@ def test_products_of_polynomials_are_expanded() -> None:
 
 def test_axes_become_names_of_python() -> None:
     assert axis_name("past + 1") == "past_1"
+    assert axis_name("9") == "axis_9"

@@ -98,6 +98,38 @@ class Tied(nn.Module):
         return self.boxes(x).gather(1, best[..., None].expand(-1, -1, 4))
 
 
+class Beside(nn.Module):
+    '''Words, and numbers beside each.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(9)
+        self.words, self.body = nn.Embedding(12, 6), nn.Linear(4, 6)
+
+    def forward(self, ids, beside):
+        return torch.tanh(self.words(ids) + self.body(beside))
+
+
+def beside():
+    return Beside().eval(), (torch.arange(18).reshape(2, 9) % 12, torch.randn(2, 9, 4))
+
+
+class Placed(nn.Module):
+    '''A parameter of the outermost module, read once.'''
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(10)
+        self.pos, self.query = nn.Parameter(torch.randn(9, 6)), nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.query(x.cumsum(1) + self.pos[: x.shape[1]])
+
+
+def placed():
+    return Placed().eval(), (torch.randn(2, 9, 6, generator=torch.Generator().manual_seed(1)),)
+
+
 def tied():
     return Tied().eval(), (torch.randn(2, 40, 6, generator=torch.Generator().manual_seed(1)),)
 
@@ -302,6 +334,56 @@ def test_a_trigger_on_hidden_values_is_told(exported: Path, monkeypatch: pytest.
 
 @pytest.mark.time
 @pytest.mark.export
+def test_a_threshold_for_a_value_of_pytorch_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "beside", "dynamo"))
+    (output,) = (each.name for each in model.graph.output)
+    next(each for each in model.graph.node if output in each.output).output[0] = "kept"
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1.5), "far"))
+    model.graph.node.extend(
+        [
+            helper.make_node("Greater", ["kept", "far"], ["is_far"], name="waits"),
+            helper.make_node("Where", ["is_far", "far", "kept"], [output]),
+        ]
+    )
+    (exported / "threshold").mkdir()
+    onnx.save(model, exported / "threshold" / "model.onnx")
+
+    code, document = verify(
+        exported / "threshold" / "model.onnx", "--against", "choosing_nets:beside", *SEEDS
+    )
+    _, honest = verify(export(exported, "beside", "dynamo"), "--against", "choosing_nets:beside", *SEEDS)
+
+    said = "other results of Greater waits, made of kept, by which PyTorch chooses nothing"
+    assert code == 0
+    assert said in document["uncovered"]
+    assert not any("chooses nothing" in line for line in honest["uncovered"])
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_a_bound_of_an_input_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "router", "dynamo"))
+    (given,) = (each.name for each in model.graph.input)
+    for node in model.graph.node:
+        for at, name in enumerate(node.input):
+            if name == given:
+                node.input[at] = "cut"
+    for name, number in (("far", 1e4), ("near", -1e4)):
+        model.graph.initializer.append(numpy_helper.from_array(np.float32(number), name))
+    model.graph.node.insert(0, helper.make_node("Clip", [given, "near", "far"], ["cut"], name="cuts"))
+    (exported / "cut").mkdir()
+    onnx.save(model, exported / "cut" / "model.onnx")
+
+    code, document = verify(exported / "cut" / "model.onnx", "--against", "choosing_nets:router", *SEEDS)
+
+    assert code == 0
+    assert "numbers beyond the bounds of Clip cuts, which PyTorch does not have" in document["uncovered"]
+
+
+@pytest.mark.time
+@pytest.mark.export
 @pytest.mark.parametrize("kind", ["a bound", "a term"])
 def test_what_no_input_here_wakes_is_told(exported: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.chdir(exported)
@@ -398,6 +480,62 @@ def test_sizes_that_the_file_declares_and_does_not_run_are_no_pass(
     assert (code, document["same"]) == (2, False)
     assert said
     assert all(line.endswith("Reshape node holds") for line in said)
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_what_is_read_once_is_not_told_to_be_applied_twice(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "placed", "dynamo"))
+    sums = next(each for each in model.graph.node if each.op_type == "CumSum")
+    del sums.attribute[:]
+    sums.attribute.append(helper.make_attribute("reverse", 1))
+    (exported / "reversed").mkdir()
+    onnx.save(model, exported / "reversed" / "model.onnx")
+
+    code, document = verify(exported / "reversed" / "model.onnx", "--against", "choosing_nets:placed")
+
+    assert code == 1
+    assert "twice" not in json.dumps(document)
+
+
+@pytest.mark.time
+@pytest.mark.export
+def test_axes_of_one_name_have_one_size(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(exported)
+    model = onnx.load(export(exported, "beside", "dynamo"))
+    for each in model.graph.input:
+        each.type.tensor_type.shape.dim[0].dim_param = "batch"
+        each.type.tensor_type.shape.dim[1].dim_param = "words"
+    (output,) = (each.name for each in model.graph.output)
+    last = next(each for each in model.graph.node if output in each.output)
+    pairs = [each.name for each in model.graph.input]
+    last.output[0] = "kept"
+    model.graph.node.extend(  # no broadcasting: onnxruntime does not run it at other sizes
+        [
+            helper.make_node("Cast", [pairs[0]], ["words"], to=onnx.TensorProto.FLOAT),
+            helper.make_node("Unsqueeze", ["words", "last"], ["column"]),
+            helper.make_node("Concat", ["column", pairs[1]], ["both"], axis=-1),
+            helper.make_node("ReduceSum", ["both"], ["all"], keepdims=0),
+            helper.make_node("Mul", ["all", "zero"], ["nothing"]),
+            helper.make_node("Add", ["kept", "nothing"], [output]),
+        ]
+    )
+    model.graph.initializer.append(numpy_helper.from_array(np.array([-1]), "last"))
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(0), "zero"))
+    (exported / "named").mkdir()
+    onnx.save(model, exported / "named" / "model.onnx")
+
+    code, document = verify(exported / "named" / "model.onnx", "--against", "choosing_nets:beside", *SEEDS)
+
+    shapes = {(each["name"], tuple(each["shape"][:2])) for each in document["inputs"]}
+    assert (code, document["same"]) == (0, True)
+    assert {shape for name, shape in shapes if name == "ids"} == {
+        shape for name, shape in shapes if name == "beside"
+    }
+    assert len({shape for _, shape in shapes}) > 1
 
 
 ROWS = st.lists(st.floats(0.0625, 4, width=32), min_size=24, max_size=24, unique=True).map(

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from commands import run_here
@@ -193,3 +194,49 @@ def test_numbers_that_are_none_differ_and_rounding_does_not() -> None:
     assert compare_values(values, lost, None, 1).verdict is Verdict.DIFFERS
     assert compare_values(values, values * np.float32(1.001), None, 9).verdict is Verdict.DIFFERS
     assert compare_values(values, values[:3], None, 1).verdict is Verdict.NOT_COMPARED
+
+
+def shaken(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """The same, one unit in the last place further."""
+    return np.nextafter(values, np.float32(np.inf))
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e9, float(np.finfo(np.float32).min)])
+@pytest.mark.parametrize("change", [-1.0, 1.01])
+def test_a_mask_hides_no_other_number(fill: float, change: float) -> None:
+    values = noise(64).astype(np.float32)
+    masked = np.where(np.arange(64) % 3 == 0, np.float32(fill), values)
+    changed = np.where(np.arange(64) % 3 == 0, np.float32(fill), values * np.float32(change))
+
+    assert compare_values(masked, shaken(masked), shaken(shaken(masked)), 9).verdict is Verdict.SAME
+    assert compare_values(masked, changed, shaken(masked), 9).verdict is Verdict.DIFFERS
+    assert compare_values(masked, changed, None, 9).verdict is Verdict.DIFFERS
+
+
+def test_large_numbers_hide_no_small_ones_beside_them() -> None:
+    boxes, scores = 600 * np.abs(noise(64)), 0.2 + 0.1 * np.tanh(noise(64))
+    values = np.concatenate((boxes, scores)).astype(np.float32)
+    changed = np.concatenate((boxes, scores * 1.003)).astype(np.float32)
+
+    assert compare_values(values, shaken(values), shaken(shaken(values)), 50).verdict is Verdict.SAME
+    assert compare_values(values, changed, shaken(values), 50).verdict is Verdict.DIFFERS
+
+
+def test_what_is_left_of_large_numbers_has_their_rounding() -> None:
+    """Small numbers are sums of large ones here, which another order rounds otherwise."""
+    terms = noise(4096).reshape(64, 64) * 1000
+    small = np.arange(64) % 2 == 0
+    terms[small, -1] -= terms[small].sum(1) - 0.01
+    one, other = (rows.astype(np.float32).cumsum(1)[:, -1] for rows in (terms, terms[:, ::-1]))
+    exact = terms.astype(np.float32).astype(np.float64).sum(1)
+
+    assert compare_values(one, other, exact, 1).verdict is Verdict.SAME
+    assert compare_values(one[small], other[small], exact[small], 1).verdict is Verdict.NOT_COMPARED
+
+
+def test_functions_that_saturate_are_rounded_at_one() -> None:
+    """Onnxruntime's Sigmoid gives 1.5e-8 from -18 on."""
+    values = 1 / (1 + np.exp(-np.linspace(-40, 3, 64)))
+    exact, ours = values, values.astype(np.float32)
+
+    assert compare_values(ours, np.maximum(ours, np.float32(1.5e-8)), exact, 1).verdict is Verdict.SAME

@@ -14,13 +14,14 @@ from typing import Any
 
 import onnx
 
-from tools.kernels.learn import Learnt, learn, learn_halves
+from tools.kernels.learn import Learnt, learn, learn_functions, learn_halves
 
 TABLE = Path(__file__).parents[2] / "analyzer" / "cost" / "memory" / "kernels.toml"
 _HEAD = """\
 # Which kernels of onnxruntime's CPU provider take the memory of an input, by minor version: `input->output`.
 # `aliases` give it on in any case; `in_place` take it where nobody else reads it and it has the same type and shape.
 # `halves` compute in FLOAT16, by the version since which an operator is as it is; `widened` run in FLOAT between Casts.
+# `functions` are ONNX's operators that have no kernel: a session puts the nodes of their functions in their place.
 # Written by `python -m tools.kernels`, from models of one node; operators that ran and are not here do neither.
 """
 _OPSETS = (11, 13, 17, 21, 23)
@@ -53,6 +54,7 @@ def main() -> None:
         "learnt_on": datetime.datetime.now(tz=datetime.UTC).date(),
         "release": onnxruntime.__version__,
         "operators": len(ran),
+        "functions": learn_functions(),
         "aliases": _named(aliases),
         "in_place": _named(in_place),
         "halves": sorted(halves - widened),
@@ -74,7 +76,7 @@ def _section(name: str, entry: dict[str, Any]) -> str:
     lines = [f'\n["{name}"]']
     lines += [f"learnt_on = {entry['learnt_on']}", f'release = "{entry["release"]}"']
     lines += [f"operators = {entry['operators']}"]
-    for key in ("halves", "widened"):
+    for key in ("functions", "halves", "widened"):
         listed = ", ".join(f'"{kernel}"' for kernel in entry.get(key, ()))
         lines += [f"{key} = [", *textwrap.wrap(listed, 118, initial_indent="  ", subsequent_indent="  "), "]"]
     for key in ("aliases", "in_place"):

@@ -16,7 +16,7 @@ import onnx
 from analyzer.read.expanded import kernel_name
 from tools.kernels.probes import Probe, build, probes
 
-__all__ = ["Learnt", "learn", "learn_halves"]
+__all__ = ["Learnt", "learn", "learn_functions", "learn_halves"]
 
 Learnt = dict[tuple[str, str], set[tuple[int, int]]]
 """(domain, operator) -> pairs of an input and the output that takes its memory."""
@@ -89,6 +89,23 @@ def learn_halves(opset: int) -> tuple[set[str], set[str]]:
             if kept or not probe.domain:  # of a function of onnxruntime's own nobody else has the body
                 (own if is_own else widened).add(name)
     return own - widened, widened
+
+
+def learn_functions() -> list[str]:
+    """Return ONNX's operators that are functions, and that the CPU provider has no kernel of, for any type."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    held = {
+        kernel.op_name
+        for kernel in state.get_all_opkernel_def()
+        if kernel.provider == "CPUExecutionProvider" and not kernel.domain
+    }
+    functions = {
+        schema.name
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if not schema.domain and schema.all_function_opset_versions  # type: ignore[attr-defined]  # not in onnx's stubs
+    }
+    return sorted(functions - held)
 
 
 def _loaded(model: bytes) -> list[onnx.NodeProto]:

@@ -29,6 +29,9 @@ class Halves:
     widened: frozenset[str] = frozenset()
     """Those that are given FLOAT."""
 
+    functions: frozenset[str] = frozenset()
+    """Operators of ONNX that have no kernel of any type, and are run as the nodes of their functions."""
+
 
 def with_casts_of_halves(described: Described, kernels: Halves) -> tuple[Described, int]:
     """Return the graph with Casts around nodes that have no kernel for FLOAT16.

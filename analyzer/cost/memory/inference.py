@@ -92,6 +92,7 @@ def open_inference(
     name: str | None = None,
     *,
     halves: Collection[str] | None = None,
+    functions: Collection[str] = (),
     seconds: float = _SECONDS,
 ) -> Iterator[Inference]:
     """Infer the shapes of a file's values for as long as the context lasts.
@@ -100,6 +101,7 @@ def open_inference(
         path: of the main file.
         name: what messages call it, if not its path.
         halves: kernels that take FLOAT16; an operator without one that is a function is expanded. None: none is.
+        functions: operators without any kernel, which are expanded as well.
         seconds: what reading and inferring may take.
 
     Raises:
@@ -109,7 +111,9 @@ def open_inference(
     with _started(_PROGRAM) as child:
         answer = _ask(
             child,
-            msgspec.json.encode(Asked(str(path.absolute()), None if halves is None else tuple(halves))),
+            msgspec.json.encode(
+                Asked(str(path.absolute()), None if halves is None else tuple(halves), tuple(functions))
+            ),
             name,
             seconds=seconds,
         )

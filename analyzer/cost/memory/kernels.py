@@ -34,9 +34,9 @@ def reuses_of(version: str = NEWEST) -> tuple[str, Reuses]:
 
 
 def halves_of(version: str = NEWEST) -> Halves:
-    """Return what the kernels of that version do with FLOAT16."""
+    """Return what the kernels of that version do with FLOAT16, and which operators have none."""
     entry = _table()[_closest(version)]
-    return Halves(frozenset(entry["halves"]), frozenset(entry["widened"]))
+    return Halves(frozenset(entry["halves"]), frozenset(entry["widened"]), frozenset(entry["functions"]))
 
 
 def _closest(version: str) -> str:

@@ -60,7 +60,8 @@ def open_account(
             )
         return
     halves = None if on_gpu else halves_of(version)
-    with open_inference(path, halves=None if halves is None else halves.own) as inference:
+    own, functions = (None, frozenset[str]()) if halves is None else (halves.own, halves.functions)
+    with open_inference(path, halves=own, functions=functions) as inference:
         described, untold = inference.described, 0
         if halves is not None:
             described, untold = with_casts_of_halves(described, halves)

@@ -78,10 +78,11 @@ def _term(axes: Sequence[str], factor: Fraction) -> str:
 def axis_name(axis: str) -> str:
     """Return an axis as a name of Python's.
 
-    >>> axis_name("past_sequence_length + 1")
-    'past_sequence_length_1'
+    >>> axis_name("past_sequence_length + 1"), axis_name("9")
+    ('past_sequence_length_1', 'axis_9')
     """
-    return re.sub(r"\W+", "_", axis).strip("_") or "axis"
+    said = re.sub(r"\W+", "_", axis).strip("_")
+    return f"axis_{said}" if said[:1].isdigit() else said or "axis"
 
 
 def sample_points(bound: Point) -> tuple[dict[str, int], ...]:
