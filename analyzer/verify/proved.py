@@ -60,6 +60,9 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     Args:
         result: the file's reconciliation with a manifest.
         weights: PyTorch's values, as `reconcile_ledger` had them.
+
+    Raises:
+        UsageError: the manifest has no values, though the reconciliation compared some.
     """
     if result.reads == "as-exported" or result.content == "none" or result.ledger.model.traffic is not None:
         return result
