@@ -16,19 +16,13 @@ __all__ = ["uncollected", "within"]
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector: records hold no cycles, and looking for some in them is wasted time.
-
-    What was made meanwhile is old afterwards, so that the next small collection does not look through all of it.
-    """
+    """Without the collector: records hold no cycles, and looking for some in them is wasted time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
-            if not gc.get_freeze_count():  # what somebody else has frozen would thaw
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.account.ledger import Finding, Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
+from analyzer.reconciliation.verdict import remark_program
 from analyzer.verify.algebra.account import account_program
 from analyzer.verify.record import First, Verdict, VerifyReport
 
@@ -81,14 +81,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     if found.first is None or lines:
         return result
     first = found.first
-    where = f", from {first.node} on" + (f", in {first.module}" if first.module else "")
-    message = f"the file computes another program than PyTorch's{where}: {first.reason}"
-    subjects = (first.module or first.node,)
-    return replace(
-        free,
-        computes="differs",
-        findings=(*told, Finding("computes-otherwise", Severity.ERROR, message, subjects)),
-    )
+    remark = remark_program(first.module, first.node, first.reason)
+    return replace(free, computes="differs", findings=(*told, remark))
 
 
 def _account(result: Reconciliation, file: str) -> VerifyReport | None:
