@@ -85,8 +85,6 @@ def _answer(document: ReconcileDocument) -> str:
         lines = [row for row in document.bridge if row.line in UNBALANCED and row.tensors]
         lines.sort(key=lambda row: -row.elements)
         told = ", ".join(f"{row.line} {format_count(row.tensors)}" for row in lines)
-        if not told and document.wiring.program == "differs":
-            told = "all parameters are in the file, and it computes something else with them"
         return f"DOES NOT BALANCE{f': {told}' if told else ''}"
     how = {"none": " by names and shapes only", "sampled": f" at {SAMPLES} positions of each tensor"}
     many = len(document.parameters)

@@ -5,7 +5,7 @@ The rules run in the order of `RULES`; the sums are checked before anything is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -56,7 +56,7 @@ from analyzer.reconciliation.matching import (
 from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
-from analyzer.reconciliation.placement import settle_misplaced, settle_turned
+from analyzer.reconciliation.placement import settle_misplaced, settle_told, settle_turned
 from analyzer.reconciliation.pointwise import match_folded_pointwise
 from analyzer.reconciliation.program import match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables
@@ -142,6 +142,7 @@ def reconcile_ledger(
     progress: Callable[[int, int], None] | None = None,
     is_file: bool = False,
     places: bool = True,
+    misplaced: Collection[str] = (),
 ) -> Reconciliation:
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
 
@@ -155,6 +156,7 @@ def reconcile_ledger(
         is_file: whether that side is another file, of which nobody knows how PyTorch would read it: then values alone
             are followed, and nothing is said of where they are read.
         places: whether it is looked at where weights are read; not where PyTorch's program has that to say.
+        misplaced: parameters of which that says that they are read where others belong.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
@@ -183,4 +185,5 @@ def reconcile_ledger(
                 rule(books)
             if is_file:  # a packed operand of a recurrence may stand in that file as it does here
                 books.misfits.clear()
+        settle_told(books, misplaced)
         return close_books(books, ledger)

@@ -84,6 +84,18 @@ def settle_misplaced(books: Books) -> None:
                     books.entries[key] = replace(books.entries[key], line=Line.MISPLACED)
 
 
+def settle_told(books: Books, names: Iterable[str]) -> None:
+    """Settle as `misplaced` the parameters of which PyTorch's program says it, with the tensors that hold them."""
+    for name in names:
+        settled = books.parameters[name]
+        rule = "program:read-as-another"
+        chain = (*settled.chain, Line.MISPLACED)
+        books.parameters[name] = replace(settled, line=Line.MISPLACED, chain=chain, decided_by=rule)
+        for key in settled.entries:
+            if key in books.entries:
+                books.entries[key] = replace(books.entries[key], line=Line.MISPLACED)
+
+
 def _read_alone(books: Books) -> Iterator[_Read]:
     """Parameters that stand alone in one tensor, which one node computes with, past what moves or decodes it."""
     held: dict[object, int] = defaultdict(int)

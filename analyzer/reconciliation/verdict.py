@@ -182,11 +182,11 @@ def remark_wiring(first: str) -> Finding:
     return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
-def remark_program(module: str | None, node: str, reason: str) -> Finding:
+def remark_program(module: str | None, node: str, reason: str, severity: Severity) -> Finding:
     """What is told of a file that computes another program than PyTorch's, from a node on."""
     where = f", from {node} on" + (f", in {module}" if module else "")
     message = f"the file computes another program than PyTorch's{where}: {reason}"
-    return Finding("computes-otherwise", Severity.ERROR, message, (module or node,))
+    return Finding("computes-otherwise", severity, message, (module or node,))
 
 
 def _find_unreached(manifest: Manifest) -> Iterator[Finding]:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analyzer.account.ledger import Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
 from analyzer.verify.algebra.account import account_program
-from analyzer.verify.record import First, Verdict, VerifyReport
+from analyzer.verify.record import Difference, First, Verdict, VerifyReport
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
@@ -54,8 +55,9 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
 def settle_by_program(result: Reconciliation, weights: Weights | None = None) -> Reconciliation:
     """Hold a file that a tool has rewritten, or somebody changed, against PyTorch's program, if the manifest has it.
 
-    One that is the program computes with each weight what PyTorch does, whatever is said of its place; one that is
-    another for certain does not balance. Nothing changes where nobody knows.
+    One that is the program computes with each weight what PyTorch does, whatever is said of its place. Of one that is
+    another for certain the parameters that are read where it parts are `misplaced`, so that nothing balances; where it
+    parts without any, as at an epsilon, that is told and no more. Nothing changes where nobody knows.
 
     Args:
         result: the file's reconciliation with a manifest.
@@ -81,15 +83,41 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     if found.first is None or lines:
         return result
     first = found.first
-    remark = remark_program(first.module, first.node, first.reason)
+    names = _parameters_at(free, next(each for each in found.differences if each.node == first.node))
+    severity = Severity.ERROR if names else Severity.WARNING
+    remark = remark_program(first.module, first.node, first.reason, severity)
+    if names:
+        free = reconcile_ledger(
+            result.ledger, result.manifest, result.content, weights=weights, misplaced=names
+        )
+        told = tuple(each for each in free.findings if each.id != "wiring-differs")
     return replace(free, computes="differs", findings=(*told, remark))
 
 
+def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:
+    """The parameters that are read where a file computes something else; none where it is what nodes do with them."""
+    if difference.kind == "attribute" and "(" in difference.found:  # it is told what it does with them
+        return []
+    keys = {((), name) for name in difference.reads}
+    return [line.name for line in result.parameters if not keys.isdisjoint(line.entries)]
+
+
 def _account(result: Reconciliation, file: str) -> VerifyReport | None:
-    """The account of every operator; None where there is no program, it is one of other inputs, or it is too large."""
+    """The account of every operator; None where there is no program, it is one of other inputs, or it is too large.
+
+    So is what the algebra breaks at, as a graph that is no sound one: what asks has an answer of its own.
+    """
     if sum(entry.logical_numel for entry in result.ledger.entries) > _MOST_ELEMENTS:
         return None
     try:
         return account_program(result, file, "PyTorch's program")
-    except OnnxLedgerError:
+    except (
+        OnnxLedgerError,
+        ArithmeticError,
+        LookupError,
+        MemoryError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
         return None

@@ -69,6 +69,8 @@ class Difference:
     """What the other side has."""
     found: str
     """What MODEL has."""
+    reads: tuple[str, ...] = ()
+    """Stored tensors that are read there, where PyTorch's program told of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,9 +104,21 @@ def test_weights_in_other_places_do_not_balance(
 
     errors = {each["id"] for each in document["findings"] if each["severity"] == "error"}
     assert (code, document["balanced"]) == (1, False)
-    assert errors == {finding}
+    assert errors == ({finding, "misplaced"} if change is exchange_in_each else {finding})
     assert (document["wiring"]["program"] == "differs") == (change is exchange_in_each)
     assert not analyzer.reconcile(model).balanced
+
+
+def test_another_epsilon_is_told_and_moves_no_weight(rewritten: Callable[..., Path]) -> None:
+    def change(model: onnx.ModelProto) -> None:
+        node = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+        next(each for each in node.attribute if each.name == "epsilon").f *= 1.1
+
+    code, document = ask(rewritten(change))
+
+    (found,) = (each for each in document["findings"] if each["id"] == "computes-otherwise")
+    assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "differs")
+    assert (found["severity"], "layer_norm (1e-12)" in found["message"]) == ("warning", True)
 
 
 def test_what_no_program_is_known_of_is_not_said_to_be_read_in_its_place(

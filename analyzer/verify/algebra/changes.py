@@ -242,7 +242,27 @@ def _describe(state: State, node: Node, origin: Origin | None) -> Difference:
     """What a node differs in from what belongs in its place."""
     module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
     kind, parameter, expected, found = _differing(state, node, origin)
-    return Difference(module, parameter, name_node(node), kind, expected, found)
+    region = [*_region(state, node)]
+    reads = [name for each in region for name in state.node_names(each) if name in state.parameters]
+    if not reads and kind == "input":
+        reads = [*_read_before(state, node)]
+    return Difference(module, parameter, name_node(node), kind, expected, found, tuple(dict.fromkeys(reads)))
+
+
+def _read_before(state: State, node: Node) -> Iterator[str]:
+    """The stored parameters that the nearest nodes read of which a node's inputs are computed."""
+    pending, seen = [node], {node.position}
+    while pending:
+        each = pending.pop(0)
+        for name in state.node_names(each):
+            maker = state.makers.get(name)
+            if maker is None or maker.position in seen or len(seen) >= _MOST_NODES:
+                continue
+            seen.add(maker.position)
+            own = [held for held in state.node_names(maker) if held in state.parameters]
+            yield from own
+            if not own:
+                pending.append(maker)
 
 
 def _differing(state: State, node: Node, origin: Origin | None) -> tuple[str, str | None, str, str]:
