@@ -120,7 +120,8 @@ def test_gates_are_in_the_order_in_which_the_operator_computes_what_pytorch_does
     arrays = pytorch(op)
     steps = noise(7, 1, INPUT, seed=50)
 
-    (found,) = onnx.reference.ReferenceEvaluator(file_of(op, stored(op, arrays))).run(None, {"x": steps})
+    with np.errstate(invalid="ignore"):  # BLAS may raise the flag for lanes that it does not use
+        (found,) = onnx.reference.ReferenceEvaluator(file_of(op, stored(op, arrays))).run(None, {"x": steps})
 
     assert found.reshape(-1, HIDDEN)[-1] == pytest.approx(
         last_state(op, arrays, steps[:, 0].astype("f8")), abs=1e-5
