@@ -188,13 +188,14 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     or where something was computed of one before it was stored.
     """
     from analyzer.reconciliation import reconcile_ledger
-    from analyzer.verify.proved import settle_by_program
+    from analyzer.verify.proved import may_be_held, settle_by_program
 
     ledger, manifest = result.ledger, result.manifest
     is_computed = any(
         piece.computed is not None for parameter in result.parameters for piece in parameter.pieces
     )
     is_open = result.balanced and (is_computed or result.checked_places < len(result.parameters))
+    is_open = is_open and may_be_held(result)
     can_be_traced = original.trace is not None and result.content != "none" and ledger.model.traffic is None
     if is_open and can_be_traced and not manifest.calls and original.trace is not None:
         run.tell("tracing PyTorch's program")

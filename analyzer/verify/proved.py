@@ -52,6 +52,11 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     return replace(report, outputs=outputs, first=first, differences=found.differences)
 
 
+def may_be_held(result: Reconciliation) -> bool:
+    """Whether a file is small enough to be held against a program."""
+    return sum(entry.logical_numel for entry in result.ledger.entries) <= _MOST_ELEMENTS
+
+
 def settle_by_program(result: Reconciliation, weights: Weights | None = None) -> Reconciliation:
     """Hold a file that a tool has rewritten, or somebody changed, against PyTorch's program, if the manifest has it.
 
@@ -107,7 +112,7 @@ def _account(result: Reconciliation, file: str) -> VerifyReport | None:
 
     So is what the algebra breaks at, as a graph that is no sound one: what asks has an answer of its own.
     """
-    if sum(entry.logical_numel for entry in result.ledger.entries) > _MOST_ELEMENTS:
+    if not may_be_held(result):
         return None
     try:
         return account_program(result, file, "PyTorch's program")
