@@ -320,7 +320,7 @@ _ALIKE = 0.99
 """Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
 
 _SOME_ALIKE = 0.5
-"""What 256 of the elements show where all are alike: of unlike matrices one in 10^16 does."""
+"""What 256 of the elements show where all are alike; unlike ones are eight standard deviations from it."""
 
 _LEAST_TABLE = 64
 """Elements of a table that a part of a weight may repeat, at least."""

@@ -367,7 +367,11 @@ sourcing = bundle(
         metavar="NAME",
         help="Build this class: AutoModel, AutoModelForMaskedLM, BertModel, ...  [as the config names it]",
     ),
-    click.option("--trust-remote-code", is_flag=True, help="Run the Python code that a hub model brings."),
+    click.option(
+        "--trust-remote-code",
+        is_flag=True,
+        help="Run the Python code that a hub model brings, or a manifest names.",
+    ),
     section="PyTorch's side",
 )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +13,7 @@ from analyzer.commands.options import Grouped, Sourced
 from analyzer.commands.run import Run, group_ledger
 from analyzer.commands.terminal import say
 from analyzer.errors import MissingExtraError, UsageError
+from analyzer.text import printable
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -65,6 +68,37 @@ def _manifest_of(path: Path) -> Path:
 
     found = path / MANIFEST_FILE
     return found if found.is_file() and not (path / CONFIG_FILE).is_file() else path
+
+
+def manifest_at(source: str) -> Path | None:
+    """The manifest that a SOURCE is, or has; None where it has none."""
+    from analyzer.manifest import MANIFEST_FILE, is_manifest
+
+    found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
+    return found if found.is_file() and is_manifest(found) else None
+
+
+def refuse_code_of_others(source: str, manifest: Path) -> None:
+    """Refuse to import what only a manifest names, unless it is the user's own code: data may not choose what runs.
+
+    Own is what lies in the working folder, or on PYTHONPATH, and not in the manifest's folder, as a download would.
+
+    Raises:
+        UsageError: it is none.
+    """
+    from importlib.machinery import PathFinder
+
+    package = source.partition(":")[0].partition(".")[0]
+    own = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    spec = None if package in sys.stdlib_module_names else PathFinder.find_spec(package, own)
+    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
+    found = [Path(place).resolve() for place in places if place is not None]
+    folder = manifest.resolve().parent
+    if not found or any(place.is_relative_to(folder) for place in found):
+        raise UsageError(
+            f"{manifest}: names {printable(source)}, Python code that would be run; if you trust it, say "
+            f"--against {printable(source)}, or --trust-remote-code"
+        )
 
 
 def find_beside(model: str) -> str | None:
@@ -190,16 +224,12 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.proved import may_be_held, settle_by_program
 
-    ledger, manifest = result.ledger, result.manifest
-    is_computed = any(
-        piece.computed is not None for parameter in result.parameters for piece in parameter.pieces
-    )
+    ledger = result.ledger
+    is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
     is_open = result.balanced and (is_computed or result.checked_places < len(result.parameters))
-    is_open = is_open and may_be_held(result)
-    can_be_traced = original.trace is not None and result.content != "none" and ledger.model.traffic is None
-    if is_open and can_be_traced and not manifest.calls and original.trace is not None:
+    if original.trace is not None and is_open and not result.manifest.calls and may_be_held(result):
         run.tell("tracing PyTorch's program")
-        manifest = original.trace(manifest, ledger.model.fixed_inputs, ledger.model.salt)
+        manifest = original.trace(result.manifest, ledger.model.fixed_inputs, ledger.model.salt)
         if manifest.calls:
             with run.progress("comparing contents") as tick:
                 result = reconcile_ledger(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +12,13 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
-from analyzer.commands.pytorch import import_exporter, reconcile_with, require_beside
+from analyzer.commands.pytorch import (
+    import_exporter,
+    manifest_at,
+    reconcile_with,
+    refuse_code_of_others,
+    require_beside,
+)
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
 from analyzer.text import format_many, printable
@@ -197,7 +201,7 @@ def account(
         return account_files(ours, theirs, stamp)
     from analyzer.verify.algebra.account import account_program
 
-    found = _manifest_at(source)
+    found = manifest_at(source)
     if found is not None:
         result = _reconcile_manifest(run.audit(model), found, run)
         return account_program(result, Path(model).name, f"PyTorch's program, {found}", stamp)
@@ -215,14 +219,6 @@ def account(
     original = Original(traced, values)
     result = reconcile_with(ledger, original, None, run)
     return account_program(result, Path(model).name, f"{resolved.class_name}, {source}", stamp)
-
-
-def _manifest_at(source: str) -> Path | None:
-    """The manifest that a SOURCE is, or has; None where it has none."""
-    from analyzer.manifest import MANIFEST_FILE, is_manifest
-
-    found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
-    return found if found.is_file() and is_manifest(found) else None
 
 
 def _reconcile_manifest(ledger: Ledger, manifest: Path, run: Run) -> Reconciliation:
@@ -327,41 +323,18 @@ def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run
     """The report, and where the runs agree also what the program in SOURCE's manifest has to say."""
     from analyzer.verify.proved import hold_to_program
 
-    found = _manifest_at(source)
+    found = manifest_at(source)
     if found is None or not report.same:
         return report
     run.tell("holding the file to PyTorch's program")
     return hold_to_program(report, _reconcile_manifest(ledger, found, run), Path(ledger.model.path).name)
 
 
-def _refuse_code_of_others(source: str, manifest: Path) -> None:
-    """Refuse to import what only a manifest names, unless it is the user's own code: data may not choose what runs.
-
-    Own is what lies in the working folder, or on PYTHONPATH, and not in the manifest's folder, as a download would.
-
-    Raises:
-        UsageError: it is none.
-    """
-    from importlib.machinery import PathFinder
-
-    package = source.partition(":")[0].partition(".")[0]
-    own = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    spec = None if package in sys.stdlib_module_names else PathFinder.find_spec(package, own)
-    places = [] if spec is None else [spec.origin, *(spec.submodule_search_locations or ())]
-    found = [Path(place).resolve() for place in places if place is not None]
-    folder = manifest.resolve().parent
-    if not found or any(place.is_relative_to(folder) for place in found):
-        raise UsageError(
-            f"{manifest}: names {printable(source)}, Python code that would be run; if you trust it, say "
-            f"--against {printable(source)}, or --trust-remote-code"
-        )
-
-
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
     """The module, and whether its weights are made up."""
     from analyzer.manifest import load_manifest
 
-    found = _manifest_at(source)
+    found = manifest_at(source)
     options: dict[str, Any] = {
         "model_class": sourced.model_class,
         "random_weights": weights.random,
@@ -378,7 +351,7 @@ def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, tol
         from exporter.sources import is_factory
 
         if is_factory(source) and not sourced.trust_remote_code:
-            _refuse_code_of_others(source, found)
+            refuse_code_of_others(source, found)
         is_class = made.get("kind") != "factory"
         options |= {
             "model_class": sourced.model_class or (made.get("class") if is_class else None),

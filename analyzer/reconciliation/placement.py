@@ -56,15 +56,17 @@ def settle_misplaced(books: Books) -> None:
     held = list(_read_alone(books))
     values = list(_read_values(books))
     read = held + values
-    books.checked_places = len(_known_places(books, held))
+    depths = _depths(books)
+    around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
+    books.checked_places = len(_known_places(books, held, depths, around))
     wrong: dict[str, str] = {}
     for each in held:
         expected = _expected(books, each)
         if expected is not None:
             wrong[each.parameter.name] = f"provenance:read-as {expected}"
-    for name in _out_of_pattern(books, read):
+    for name in _out_of_pattern(books, read, depths, around):
         wrong.setdefault(name, "structure:read-as-another")
-    for name in _out_of_order(books, read):
+    for name in _out_of_order(books, read, depths):
         wrong.setdefault(name, "structure:out-of-order")
     for each in values:
         rule = wrong.get(each.parameter.name)
@@ -133,15 +135,15 @@ def _read_values(books: Books) -> Iterator[_Read]:
             yield _Read(like, entry, readers[0])
 
 
-def _known_places(books: Books, held: Sequence[_Read]) -> set[str]:
+def _known_places(
+    books: Books, held: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
+) -> set[str]:
     """The parameters that would have been found in another one's place.
 
     The module of the reading node has one there; or no other has this shape; or what stands around it stands around
     no other of this shape in its layer, and its layers compute in their order.
     """
     shapes = Counter(parameter.shape for parameter in books.manifest.parameters)
-    depths = _depths(books)
-    around = {each.parameter.name: _surroundings(books, each.reader) for each in held}
     layers: dict[tuple[str, str], list[_Read]] = defaultdict(list)
     patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
     for each in held:
@@ -233,10 +235,14 @@ def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
 # by what stands around it
 
 
-def _out_of_pattern(books: Books, read: Sequence[_Read]) -> Iterator[str]:
+_Around = tuple[object, ...]
+"""What stands around a weight's node."""
+
+
+def _out_of_pattern(
+    books: Books, read: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
+) -> Iterator[str]:
     """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
-    around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
-    depths = _depths(books)
     layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
     places: dict[str, Counter[object]] = defaultdict(Counter)
     for each in read:
@@ -300,7 +306,7 @@ def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
     return before is not None and after is not None and before < after
 
 
-def _surroundings(books: Books, reader: Reader) -> tuple[object, ...]:
+def _surroundings(books: Books, reader: Reader) -> _Around:
     """Operators and inputs some steps after a weight's node, and operators before it."""
     wiring = books.ledger.wiring
     told: list[object] = [(reader.node.op_type, reader.slot)]
@@ -320,9 +326,8 @@ def _surroundings(books: Books, reader: Reader) -> tuple[object, ...]:
 # by the order in which layers compute
 
 
-def _out_of_order(books: Books, read: Sequence[_Read]) -> Iterator[str]:
+def _out_of_order(books: Books, read: Sequence[_Read], depths: Mapping[Place, int]) -> Iterator[str]:
     """Weights of layers that compute one after the other, which are not in the layers' order though others are."""
-    depths = _depths(books)
     patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
     for each in read:
         pattern, (_, number) = _pattern(each.parameter.name)

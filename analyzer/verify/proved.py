@@ -53,8 +53,9 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
 
 
 def may_be_held(result: Reconciliation) -> bool:
-    """Whether a file is small enough to be held against a program."""
-    return sum(entry.logical_numel for entry in result.ledger.entries) <= _MOST_ELEMENTS
+    """Whether a file can be held against a program: it is here, its values were compared, and it is small enough."""
+    is_compared = result.content != "none" and result.ledger.model.traffic is None
+    return is_compared and sum(entry.logical_numel for entry in result.ledger.entries) <= _MOST_ELEMENTS
 
 
 def settle_by_program(result: Reconciliation, weights: Weights | None = None) -> Reconciliation:
@@ -71,7 +72,7 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     Raises:
         UsageError: the manifest has no values, though the reconciliation compared some.
     """
-    if result.reads == "as-exported" or result.content == "none" or result.ledger.model.traffic is not None:
+    if result.reads == "as-exported" or not may_be_held(result):
         return result
     lines = {row.line for row in result.bridge if row.tensors and row.line in UNBALANCED}
     if not result.manifest.calls or lines - {Line.MISPLACED}:

@@ -10,10 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from commands import run_here
 from exports import Exports
+from onnx import numpy_helper
 
 import analyzer
 
@@ -32,7 +34,11 @@ def ask(model: Path, *more: str) -> tuple[int, dict[str, Any]]:
 def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.ModelProto], None]], Path]:
     """A copy of an export without a name or a note that tells a module, as optimizers leave it, and changed."""
 
-    def make(change: Callable[[onnx.ModelProto], None] = lambda model: None, name: str = "bert") -> Path:
+    def make(
+        change: Callable[[onnx.ModelProto], None] = lambda model: None,
+        name: str = "bert",
+        keeps_names: bool = False,
+    ) -> Path:
         folder = exported(name).files.artifact.parent
         shutil.copytree(folder, tmp_path / "out")
         model = onnx.load(folder / "model.onnx")
@@ -43,7 +49,10 @@ def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.Mod
         for number, node in enumerate(model.graph.node):
             node.name = f"n{number}"
             del node.metadata_props[:]
-        names = {tensor.name: f"t{number}" for number, tensor in enumerate(model.graph.initializer)}
+        names = {
+            tensor.name: tensor.name if keeps_names else f"t{number}"
+            for number, tensor in enumerate(model.graph.initializer)
+        }
         for tensor in model.graph.initializer:
             tensor.name = names[tensor.name]
             del tensor.metadata_props[:]
@@ -82,6 +91,37 @@ def negate(model: onnx.ModelProto) -> None:
     node = products(model)[3]
     model.graph.node.insert(0, onnx.helper.make_node("Neg", [node.input[1]], ["turned"]))
     node.input[1] = "turned"
+
+
+def move_gains(model: onnx.ModelProto) -> None:
+    """What SmoothQuant does: each channel of a norm divided, and all weights behind it multiplied."""
+    stored = {tensor.name: tensor for tensor in model.graph.initializer}
+    readers: dict[str, list[onnx.NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    rng = np.random.default_rng(0)
+
+    def multiply(name: str, factors: np.ndarray) -> None:
+        array = numpy_helper.to_array(stored[name]) * factors
+        stored[name].CopyFrom(numpy_helper.from_array(array.astype(np.float32), name))
+
+    norm = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    behind = readers[norm.output[0]]
+    products = [each for node in behind for each in readers[node.output[0]] if node.op_type == "Reshape"]
+    factors = rng.uniform(0.5, 2, stored[norm.input[1]].dims[0])
+    for name in norm.input[1:]:
+        multiply(name, 1 / factors)
+    for product in products or behind:
+        multiply(product.input[1], factors[:, None])
+
+
+def test_gains_that_were_moved_are_no_other_program(rewritten: Callable[..., Path]) -> None:
+    code, document = ask(rewritten(move_gains, "vit", keeps_names=True))
+
+    assert {line["line"] for line in document["parameters"]} >= {"folded-pointwise"}
+    assert (code, document["balanced"]) == (0, True)
+    assert document["wiring"]["program"] != "differs"
 
 
 def test_a_rewritten_file_is_proven_to_be_the_program(rewritten: Callable[..., Path]) -> None:

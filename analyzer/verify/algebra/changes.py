@@ -7,7 +7,7 @@ given a value of the program in its place. If what follows is right then, the no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -241,8 +241,8 @@ def is_near(one: str, other: str) -> bool:
 def _describe(state: State, node: Node, origin: Origin | None) -> Difference:
     """What a node differs in from what belongs in its place."""
     module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
-    kind, parameter, expected, found = _differing(state, node, origin)
     region = [*_region(state, node)]
+    kind, parameter, expected, found = _differing(state, node, origin, region)
     reads = [name for each in region for name in state.node_names(each) if name in state.parameters]
     if not reads and kind == "input":
         reads = [*_read_before(state, node)]
@@ -265,10 +265,11 @@ def _read_before(state: State, node: Node) -> Iterator[str]:
                 pending.append(maker)
 
 
-def _differing(state: State, node: Node, origin: Origin | None) -> tuple[str, str | None, str, str]:
+def _differing(
+    state: State, node: Node, origin: Origin | None, region: Sequence[Node]
+) -> tuple[str, str | None, str, str]:
     """Kind, parameter, what PyTorch has, what the file has."""
     lines = {line.key[1]: line for line in state.result.entries if not line.key[0]}
-    region = [*_region(state, node)]
     for each in region:
         for name in state.node_names(each):
             line = lines.get(name)

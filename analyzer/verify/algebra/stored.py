@@ -30,6 +30,8 @@ _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
 """What rules of functions make of a weight."""
 _FOLDED = "batchnorm "
 """How rules of normalizations that were folded begin."""
+_STANDARDIZED = ":standardized"
+"""What stands in rules of weights whose mean and deviation were taken out of them."""
 _SCALED = ":layerscale "
 """What stands in rules of factors of each channel that were folded, before the factor's name."""
 
@@ -243,7 +245,7 @@ class Stored:
         if _SCALED in piece.computed.rule:
             scaled = self._scaled(self.weights.of(name), piece.computed.rule)
             return a.permute(a.reshape(scaled, piece.shape), piece.axes)
-        if piece.computed.factor is None and self._is_read_plainly(name):
+        if _STANDARDIZED in piece.computed.rule and self._is_read_plainly(name):
             return self._strange(
                 f"{name} as {piece.computed.rule}", tuple(piece.shape[axis] for axis in piece.axes)
             )
