@@ -90,7 +90,7 @@ def settle_told(books: Books, names: Iterable[str]) -> None:
     """Settle as `misplaced` the parameters of which PyTorch's program says it, with the tensors that hold them."""
     for name in names:
         settled = books.parameters[name]
-        rule = "program:read-as-another"
+        rule = f"{settled.decided_by}+program:read-as-another"
         chain = (*settled.chain, Line.MISPLACED)
         books.parameters[name] = replace(settled, line=Line.MISPLACED, chain=chain, decided_by=rule)
         for key in settled.entries:

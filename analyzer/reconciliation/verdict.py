@@ -184,8 +184,8 @@ def remark_wiring(first: str) -> Finding:
 
 def remark_program(module: str | None, node: str, reason: str, severity: Severity) -> Finding:
     """What is told of a file that computes another program than PyTorch's, from a node on."""
-    where = f", from {node} on" + (f", in {module}" if module else "")
-    message = f"the file computes another program than PyTorch's{where}: {reason}"
+    where = f", from {node} on" if module else ""
+    message = f"{module or node} computes otherwise than PyTorch{where}: {reason}"
     return Finding("computes-otherwise", severity, message, (module or node,))
 
 

@@ -91,7 +91,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     first = found.first
     names = _parameters_at(free, next(each for each in found.differences if each.node == first.node))
     severity = Severity.ERROR if names else Severity.WARNING
-    remark = remark_program(first.module, first.node, first.reason, severity)
+    reason = first.reason.removeprefix(f"{first.node}: ")
+    remark = remark_program(first.module, first.node, reason, severity)
     if names:
         free = reconcile_ledger(
             result.ledger, result.manifest, result.content, weights=weights, misplaced=names
