@@ -265,9 +265,9 @@ def tracer_of(
 def _is_in_order(
     shapes: Sequence[tuple[str, tuple[int | None, ...]]], inputs: ExampleInputs, known: Collection[str]
 ) -> bool:
-    """Whether a file's inputs have names of their own, none of forward's, and its number and ranks."""
+    """Whether a file's inputs have names of their own, and are all that forward takes, of its ranks."""
     values = [*inputs.args, *inputs.kwargs.values()]
-    if len(shapes) != len(values) or len(values) != len(inputs.axes):
+    if not len(shapes) == len(values) == len(inputs.axes) == len(known):
         return False
     if any(name.endswith(each) for name, _ in shapes for each in (*known, *inputs.axes)):
         return False
