@@ -442,6 +442,11 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
             )
         elif versions:
             found[component.name or DEFAULT_DOMAIN] = low
+    for function in ledger.model.functions:  # whose nodes are of its own imports
+        for domain, version in function.opsets:
+            if domain == DEFAULT_DOMAIN:
+                name = f"{function.domain}:{function.name}"
+                found[name] = min(version, found.get(name, version))
     return found, lacking or ("" if found else f"the model imports no opset of {DEFAULT_DOMAIN}")
 
 

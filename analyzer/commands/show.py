@@ -38,8 +38,8 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     """Show saved reports again, without their models.
 
     REPORT is what a command wrote as JSON. Several reports make one .html page,
-    a section each; the first gives it its title. A report that was edited, or
-    cut off, is refused with the path of the wrong key.
+    a section each; the first gives it its title. A report that is cut off, or
+    contradicts itself, is refused with the path of the wrong key.
     """
     from analyzer.documents.saved import read_any_report
     from analyzer.formats import RenderOptions, render_saved

@@ -60,6 +60,17 @@ class WiringPair:
     """The first module of A that is another in B; None where they are alike, or no module can be named."""
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredPair:
+    """What a file says of itself, and the other otherwise: the version of an operator set, an input, an output."""
+
+    what: str
+    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
+    a: str | None
+    """What A says; None where it says nothing."""
+    b: str | None
+
+
 _N = TypeVar("_N", int, float)
 
 
@@ -223,6 +234,8 @@ class Comparison:
     """As in `Grouping`, of A and of B."""
     wiring: WiringPair | None = None
     """None where a side is a saved report, or too large for one look."""
+    declared: tuple[DeclaredPair, ...] = ()
+    """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
     followed: Followed | None = None
     """None where nobody followed the learned tensors."""
     is_same_file: bool = False
