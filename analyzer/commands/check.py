@@ -23,6 +23,7 @@ from analyzer.commands.options import (
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.process import load_numpy
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -185,6 +186,7 @@ def check(
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
+    load_numpy()
     from analyzer.budget.flags import override
     from analyzer.fleet.lake import is_lake
 

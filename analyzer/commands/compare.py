@@ -11,6 +11,7 @@ from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, bounding, grouping
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs, with_macs
 from analyzer.errors import UsageError
+from analyzer.process import load_numpy
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Grouping, Ledger
@@ -56,6 +57,7 @@ def compare(
     Each is a model or a saved JSON report. Two reports of time are compared by
     the groups that they were timed in.
     """
+    load_numpy()
     grouped.check()
     sides = (a, b)
     check_artifact(bounded, sides)
