@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analyzer.account.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.account.doubt import find_doubt
@@ -17,7 +18,9 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model import File
 from analyzer.model.content import ContentMode
 from analyzer.model.ranges import is_url
-from analyzer.process.workers import Died, call_apart, usable_processors
+
+if TYPE_CHECKING:
+    from analyzer.process.workers import Died
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +220,8 @@ def _rows(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Row]:
     if len(models) > 1 and processes != 1:
+        from analyzer.process.workers import Died, call_apart, usable_processors  # what one model needs not
+
         limit = min(processes or usable_processors(), len(models))
         for path, result in zip(models, call_apart(read, models, limit, progress), strict=True):
             yield _dead_row(path, result) if isinstance(result, Died) else result

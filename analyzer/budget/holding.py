@@ -13,7 +13,6 @@ from analyzer.budget.amounts import format_growths
 from analyzer.budget.measuring import Metric, Parts, list_parts, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Contributor, Limit, Over, Rule, Unit
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.comparison import group_alike
 from analyzer.text import format_count, format_ratio, shorten
 
 
@@ -194,6 +193,8 @@ def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[C
     """What has grown most first, and what has shrunk most last; what is as it was is left out."""
     by = depth = None
     if part.kind == "all":
+        from analyzer.comparison import group_alike  # what only growth needs
+
         named = all(map(are_modules, (part.ledger, beside.ledger)))
         grouping, _ = group_alike(part.ledger, beside.ledger, "scope" if named else None)
         by, depth = grouping.by, grouping.depth

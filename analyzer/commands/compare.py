@@ -63,7 +63,8 @@ def compare(
     check_artifact(bounded, sides)
     run.guard(*(path for side in sides for path in list_inputs(side)))
     from analyzer.comparison import compare_ledgers
-    from analyzer.documents.saved import is_saved_report, load_report
+    from analyzer.documents import is_saved_report
+    from analyzer.documents.saved import load_report
     from analyzer.documents.saved.timing import is_saved_timing
 
     saved = [side for side in sides if is_saved_report(Path(side))]
