@@ -380,7 +380,7 @@ class _Some(NamedTuple):
 def _center(array: Array) -> _Centered:
     flat = array.astype(np.float64).reshape(-1)
     flat -= flat.sum() / flat.size
-    return flat, np.sqrt(flat @ flat)
+    return flat, np.float64(math.sqrt(flat @ flat))
 
 
 def _correlate(one: _Centered, other: _Centered) -> float:

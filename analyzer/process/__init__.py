@@ -6,7 +6,6 @@ import atexit
 import functools
 import gc
 import os
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -70,6 +69,8 @@ def within(seconds: float, message: str) -> Iterator[None]:
     Raises:
         UsageError: as said.
     """
+    import signal  # of little use elsewhere, and a list of names that takes time to make
+
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
