@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzer.account.doubt import Range
 from analyzer.account.group.keys import are_modules
@@ -16,8 +16,7 @@ from analyzer.budget.selecting import Selection, Unknown
 from analyzer.text import format_count, format_ratio, shorten
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What was observed beside what was allowed."""
 
     part: Selection

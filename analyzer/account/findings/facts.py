@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,7 @@ _TOGETHER = 1 << 10
 """Small tensors that are read with one opening of their file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(NamedTuple):
     """What was seen of the learned tensors and buffers."""
 
     constant: frozenset[Key] = frozenset()
@@ -163,8 +162,7 @@ def _count(extents: Iterable[Extent]) -> int:
 # what rules are given
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What the stages before know of a model."""
 
     model: Model
