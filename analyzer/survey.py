@@ -13,7 +13,6 @@ from analyzer.account.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.account.doubt import find_doubt
 from analyzer.account.group import total_by
 from analyzer.account.ledger import Evidence, Finding, Group, Ledger, natural_order
-from analyzer.account.summary import count_wasted
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model import File
 from analyzer.model.content import ContentMode
@@ -258,6 +257,8 @@ def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int
 
 
 def _row(path: str, ledger: Ledger) -> Surveyed:
+    from analyzer.account.summary import count_wasted  # what who only finds models need not load
+
     model, doubt = ledger.model, find_doubt(ledger)
     places = list(map(os.path.realpath, model.paths)) or [f"{path}/{file.path}" for file in model.files]
     return Surveyed(

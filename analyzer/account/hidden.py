@@ -390,15 +390,14 @@ def _correlate(one: _Centered, other: _Centered) -> float:
 
 
 def _look_at_some(matrix: Array, shape: tuple[int, ...], start: int = 0) -> _Centered:
-    """Elements of a part of a matrix, so many rows from `start` on: at most 16 rows and 16 columns, spread evenly."""
-    rows, columns = (_spread(size) for size in shape)
-    return _center(matrix[start + rows[:, None], columns])
+    """Elements of a part of a matrix, so many rows from `start` on."""
+    return _center(matrix[start:][_spread(shape)])
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(size: int) -> npt.NDArray[np.intp]:
-    """Places of at most 16 of so many, evenly."""
-    return np.linspace(0, size - 1, min(size, 16), dtype=np.intp)
+def _spread(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.intp], ...]:
+    """Places of at most 16 rows and 16 columns of a matrix, evenly."""
+    return np.ix_(*(np.linspace(0, size - 1, min(size, 16), dtype=np.intp) for size in shape))
 
 
 _NOTED = "provenance:input-spec"
