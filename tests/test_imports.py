@@ -94,6 +94,23 @@ def test_a_model_is_read_without_threads_that_wait(tmp_path: Path) -> None:
     assert json.loads(done.stdout) == [1, True, True]
 
 
+ASKED = """
+from analyzer.process import collect_seldom
+collect_seldom()
+import duckdb
+print(duckdb.sql("SELECT 1").fetchall())
+"""
+
+
+@pytest.mark.child
+def test_a_process_that_has_asked_duckdb_ends_without_a_word() -> None:
+    pytest.importorskip("duckdb")
+
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("[(1,)]\n", "")
+
+
 PLANS = """
 import json, sys
 from pathlib import Path

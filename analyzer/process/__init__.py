@@ -25,12 +25,18 @@ _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 @functools.cache
 def collect_seldom() -> None:
-    """Settle, for a process that answers once, that the collector seldom looks for garbage, and never at the end.
+    """Settle, for a process that answers once, that the collector seldom looks for garbage, and not at the end.
 
     To load a command makes tens of thousands of objects that stay, and a process that ends gives all of them back.
     """
     gc.set_threshold(_MANY_OBJECTS)
-    atexit.register(gc.freeze)
+    atexit.register(_end_uncollected)
+
+
+def _end_uncollected() -> None:
+    """Spare the last searches, unless duckdb is loaded: of its objects nanobind tells on stderr which are left."""
+    if "duckdb" not in sys.modules:
+        gc.freeze()
 
 
 def load_numpy() -> None:
