@@ -15,7 +15,7 @@ from analyzer.commands.options import Bounded, Grouped, Judged, bounding, groupi
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, with_macs
 from analyzer.commands.terminal import say
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.process import uncollected
+from analyzer.process import load_numpy, uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
     from collections.abc import Sequence
@@ -68,6 +68,7 @@ def inspect(
     model that cannot be read costs only its own row. A folder with an
     export.json is one artifact: what several of its files hold counts once.
     """
+    load_numpy()
     from analyzer.account.artifact import is_artifact
 
     grouped.check()

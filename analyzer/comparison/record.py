@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from analyzer.account.ledger import Entry, Macs, Match
-from analyzer.account.notebook import to_html
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
 from analyzer.text import printable
@@ -264,6 +263,8 @@ class Comparison:
         return f"<Comparison {printable(self.a)} -> {printable(self.b)}: {change}>"
 
     def _repr_html_(self) -> str:
+        from analyzer.account.notebook import to_html  # what only notebooks need
+
         return to_html(repr(self)[1:-1], self.rows())
 
     @property

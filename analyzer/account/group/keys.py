@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from analyzer.account.blocks import find_blocks
@@ -45,8 +44,7 @@ Label = tuple[str, ...]
 """What a group is called: one text for each key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """Which group each entry and each node is in."""
 
     by: str
