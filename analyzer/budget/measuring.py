@@ -126,7 +126,8 @@ _ALL: tuple[Metric, ...] = (
         Unit.VERSION,
         "least",
         False,
-        "Version of ONNX's own operators, ai.onnx; of several files the lowest, or for an `at most` the highest.",
+        "Version of ONNX's own operators, ai.onnx; of several files, and of what local functions import, the "
+        "lowest, or for an `at most` the highest.",
     ),
     Metric(
         "ir-version",

@@ -82,13 +82,14 @@ def _answer(document: CompareDocument) -> str:
         return "no difference in what was compared"
     totals = document.totals
     is_followed = document.followed is not None and document.followed.whole
+    is_apart = document.wiring is not None and not document.wiring.alike
     told = [
         _parameters(document),
         _size(totals.bytes),
         _work(document),
         *_recoded(document.tensors, is_followed=is_followed),
         *_declared(document, short=True),
-        "other wiring" if document.wiring is not None and not document.wiring.alike else "",
+        "other wiring" if is_apart and not totals.parameters.change else "",
     ]
     return "; ".join(filter(None, told))
 
