@@ -405,6 +405,8 @@ class EntryLine:
     """Of what PyTorch's program computes of no input: what that is."""
     value: str | None = None
     """The name of that value in the program."""
+    stands: Piece | None = None
+    """How it stands here, as of a parameter; None where it is not all of the tensor."""
 
 
 @dataclass(frozen=True, slots=True)

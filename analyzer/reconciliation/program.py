@@ -34,7 +34,7 @@ from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout
-from analyzer.reconciliation.lines import MEANINGS, Line
+from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 
 # values that were computed in advance
 
@@ -70,6 +70,7 @@ class _Match:
     chain: tuple[Line, ...]
     evidence: str
     error: float
+    layout: AxisLayout | None = None
 
 
 def match_evaluated(books: Books) -> None:
@@ -87,8 +88,12 @@ def match_evaluated(books: Books) -> None:
         key = match.entry.tensor.key
         books.release(match.entry)
         books.settle(match.entry, Line.EVALUATED, f"{match.evidence}:evaluated")
+        layout = match.layout
         books.entries[key] = replace(
-            books.entries[key], expression=match.value.expression, value=match.value.name
+            books.entries[key],
+            expression=match.value.expression,
+            value=match.value.name,
+            stands=None if layout is None else Piece(key, layout.shape, layout.axes),
         )
         books.evaluated[key] = match.value
     _hold_parameters(books, program, matches)
@@ -282,7 +287,7 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
             if not _is_whole(books, entry, value, layout, error):
                 continue
             evidence = "content"
-        return _Match(entry, value, layout.chain, evidence, error)
+        return _Match(entry, value, layout.chain, evidence, error, layout)
     return None
 
 

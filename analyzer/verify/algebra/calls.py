@@ -1039,6 +1039,18 @@ def _outer(a: Algebra, input: Value, vec2: Value) -> Value:
     return a.multiply(_unsqueeze(a, input, 1), _unsqueeze(a, vec2, 0))
 
 
+@_operator("kron")
+def _kron(a: Algebra, input: Value, other: Value) -> Value:
+    """Each element of one times all of the other (torch.kron)."""
+    rank = max(len(shape_of(input)), len(shape_of(other)))
+    one, two = ((*(1 for _ in range(rank - len(shape_of(each)))), *shape_of(each)) for each in (input, other))
+    wide = a.multiply(
+        a.reshape(input, [size for each in one for size in (each, 1)]),
+        a.reshape(other, [size for each in two for size in (1, each)]),
+    )
+    return a.reshape(wide, [mine * yours for mine, yours in zip(one, two, strict=True)])
+
+
 @_operator("einsum")
 def _einsum(a: Algebra, equation: str, tensors: Sequence[Value], path: Any = None) -> Value:
     return layers.contract(a, equation, tensors)

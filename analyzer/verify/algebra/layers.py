@@ -349,7 +349,7 @@ def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None])
 
 
 def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
-    """Einstein's sums, of one or two tensors."""
+    """Einstein's sums; of more than two tensors the first two, then the next with what these give."""
     if "..." in equation:
         raise UnknownError(f"einsum {equation}")
     before, _, after = equation.replace(" ", "").partition("->")
@@ -362,6 +362,11 @@ def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
         value = a.sum(values[0], lost, keeps=False) if lost else values[0]
         kept = [letter for letter in terms[0] if letter in after]
         return a.permute(value, [kept.index(letter) for letter in after])
+    if len(terms) > 2:
+        later = {*after, *"".join(terms[2:])}
+        shared = "".join(dict.fromkeys(letter for letter in terms[0] + terms[1] if letter in later))
+        made = contract(a, f"{terms[0]},{terms[1]}->{shared}", values[:2])
+        return contract(a, f"{','.join([shared, *terms[2:]])}->{after}", [made, *values[2:]])
     if len(terms) != 2 or any(len(set(term)) < len(term) for term in terms):
         raise UnknownError(f"einsum {equation}")
     sides = []

@@ -113,7 +113,7 @@ def draw_programs(
 
     def draw(seed: int, inputs: Sequence[Given], known: Sequence[str]) -> Drawing:
         a = Watched(seed, numbers)
-        first = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
+        first = _first_names(manifest)
         shapes = {tensor.name: tensor.shape for tensor in manifest.tensors}
         weights = Weights(a, shapes, first, whole_buffers(manifest))
         try:
@@ -143,6 +143,17 @@ def draw_programs(
             other.is_least = least
         if resized is not None or not least:
             found.append(other)
+    return found
+
+
+def _first_names(manifest: Manifest) -> dict[str, str]:
+    """The name that stands for each: of tied ones, and of parameters of the same numbers, which may be held once."""
+    equal: dict[tuple[object, ...], str] = {}
+    found = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
+    for parameter in manifest.parameters:
+        if parameter.content is not None:
+            key = (parameter.dtype, parameter.shape, parameter.content.digest)
+            found |= dict.fromkeys(parameter.names, equal.setdefault(key, parameter.name))
     return found
 
 

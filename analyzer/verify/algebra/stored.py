@@ -13,6 +13,7 @@ import numpy as np
 from analyzer.manifest import BatchNorm, Buffer, Manifest
 from analyzer.model import Key, StoredTensor
 from analyzer.model.content import SAMPLES, decode_values, digest
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
@@ -30,6 +31,8 @@ _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
 """What rules of functions make of a weight."""
 _FOLDED = "batchnorm "
 """How rules of normalizations that were folded begin."""
+_NORMED = "weightnorm "
+"""How rules of weights begin that are a direction times a length."""
 _STANDARDIZED = ":standardized"
 """What stands in rules of weights whose mean and deviation were taken out of them."""
 _SCALED = ":layerscale "
@@ -154,11 +157,15 @@ class Stored:
         if line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED:
             return self._strange(tensor.name, tensor.shape)
         if self._pieces.get(tensor.key):
-            return self._assembled(tensor, self._pieces[tensor.key])
+            pieces = self._pieces[tensor.key]
+            try:
+                return self._assembled(tensor, pieces)
+            except UnknownError as error:
+                return self._by_elements(tensor, [name for name, _ in pieces], error)
         if tensor.key in self._copies:
             return self._copied(tensor, self._tensors[self._copies[tensor.key]])
         if line is not None and line.value is not None:
-            return self._evaluated(tensor, line.value)
+            return self._evaluated(tensor, line.value, line.stands)
         if line is not None and line.line is Line.FOLDED_BATCHNORM:
             return self._folded_bias(tensor, line.decided_by.partition(":")[2])
         if (
@@ -166,18 +173,46 @@ class Stored:
             and line.parameter is not None
             and line.line not in (Line.ADDED, Line.QUANTIZATION)
         ):
-            found = self._by_name(tensor, line.parameter)
+            try:
+                found = self._by_name(tensor, line.parameter)
+            except UnknownError as error:
+                found = self._by_elements(tensor, [line.parameter], error)
             return self._scaled(found, line.decided_by) if _SCALED in line.decided_by else found
-        if tensor.dtype.is_floating and tensor.numel > 1 and self._has_tables():
-            raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
         array = tensor.payload.array() if tensor.numel <= _MOST else None
         if array is None:
             raise UnknownError(f"{tensor.name}: not read")
-        return array.astype(np.float32) if array.dtype.kind == "f" and array.dtype.itemsize < 4 else array
+        if tensor.dtype.is_floating and tensor.numel > 1 and self._may_be_drawn(array):
+            raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
+        return array.astype(np.float32) if tensor.dtype is DType.FLOAT16 else array
 
-    def _has_tables(self) -> bool:
-        """Whether PyTorch has buffers of several real numbers, which are drawn: of one a file may hold a part."""
-        return any(buffer.dtype.is_floating and buffer.numel > 1 for buffer in self.result.manifest.buffers)
+    def _may_be_drawn(self, array: Array) -> bool:
+        """Whether PyTorch has buffers of several real numbers, which are drawn, that may hold one of these."""
+        manifest = self.result.manifest
+        for buffer in manifest.buffers:
+            if buffer.dtype.is_floating and buffer.numel > 1:
+                held = manifest.value(buffer.name)
+                if held is None or bool(np.isin(np.unique(array), held).any()):
+                    return True
+        return False
+
+    def _by_elements(self, tensor: StoredTensor, names: Sequence[str], error: UnknownError) -> Value:
+        """Each element that of a parameter or a buffer which has its number: rows of a table, in any order.
+
+        Raises:
+            UnknownError: `error`, where the manifest does not tell all numbers, or one stands twice, or nowhere.
+        """
+        a, owners = self.weights.a, list(dict.fromkeys(names))
+        told = [self.result.manifest.value(name) for name in owners]
+        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        if array is None or any(each is None or each.dtype != array.dtype for each in told):
+            raise error
+        numbers = np.concatenate([np.reshape(each, -1) for each in told if each is not None])
+        known, places = np.unique(numbers, return_index=True)
+        at = np.minimum(np.searchsorted(known, array), known.size - 1)
+        if known.size < numbers.size or not np.array_equal(known[at], array):
+            raise error
+        whole = a.concat([a.reshape(self.weights.of(name), (-1,)) for name in owners], 0)
+        return a.reshape(a.take(whole, places[at].reshape(-1), 0), tensor.shape)
 
     def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
         """Of a tensor whose values are nobody's."""
@@ -197,6 +232,9 @@ class Stored:
         shape = self._restorer.shape(tensor)
         if len(pieces) == 1 and pieces[0][1].taken is None:
             return self.weights.a.reshape(self._part(*pieces[0]), shape)
+        owners = {self.weights.first.get(name) for name, _ in pieces}
+        if len(owners) == 1 and len({piece for _, piece in pieces}) == 1 and pieces[0][1].taken is None:
+            return self.weights.a.reshape(self._part(*pieces[0]), shape)  # of equal numbers, which are one
         first = pieces[0][1]
         if any(piece.taken is None for _, piece in pieces):
             raise UnknownError(f"{tensor.name}: parameters that lie over one another")
@@ -238,8 +276,11 @@ class Stored:
             found = a.permute(a.reshape(found, piece.shape), piece.axes)
         if piece.computed is None:
             return found
+        if piece.computed.rule.startswith(_NORMED):
+            return a.permute(a.reshape(self._normed(piece.computed.rule), piece.shape), piece.axes)
         if piece.computed.rule.startswith(_FOLDED):
-            return a.permute(a.reshape(self._folded(name, piece.computed.rule), piece.shape), piece.axes)
+            found = self._folded(name, piece.computed.rule, 1 if self._is_transposed(piece.key) else 0)
+            return a.permute(a.reshape(found, piece.shape), piece.axes)
         if piece.computed.rule in _MADE:
             return _MADE[piece.computed.rule](a, found)
         if _SCALED in piece.computed.rule:
@@ -282,11 +323,28 @@ class Stored:
         a, scale = self.weights.a, self.weights.of(rule.partition(_SCALED)[2])
         return a.multiply(found, a.reshape(scale, (-1, *(1 for _ in shape_of(found)[1:]))))
 
-    def _folded(self, name: str, rule: str) -> Value:
-        """A weight that a normalization of what it gives was folded into."""
+    def _is_transposed(self, key: Key) -> bool:
+        """Whether a transposed convolution reads a stored tensor: its second axis is that of what it gives."""
+        readers = self.result.ledger.wiring.readers(self._tensors[key])
+        return any(reader.node.op_type == "ConvTranspose" for reader in readers)
+
+    def _normed(self, rule: str) -> Value:
+        """A direction times a length for each channel."""
+        weight = rule.removeprefix(_NORMED)
+        norm = next((norm for norm in self.result.manifest.weight_norms if norm.weight == weight), None)
+        if norm is None:
+            raise UnknownError(f"no direction and length of {weight}")
+        a, direction = self.weights.a, self.weights.of(norm.direction)
+        over = [axis for axis in range(len(shape_of(direction))) if axis != norm.axis]
+        length = a.function("sqrt", a.sum(a.multiply(direction, direction), over, keeps=True))
+        given = a.reshape(self.weights.of(norm.length), shape_of(length))
+        return a.multiply(direction, a.divide(given, length))
+
+    def _folded(self, name: str, rule: str, axis: int) -> Value:
+        """A weight that a normalization of what it gives, along this axis, was folded into."""
         _, scale = self._scale(rule)
         found = self.weights.of(name)
-        channels = (-1, *(1 for _ in shape_of(found)[1:]))
+        channels = [-1 if at == axis else 1 for at in range(len(shape_of(found)))]
         return self.weights.a.multiply(found, self.weights.a.reshape(scale, channels))
 
     def _folded_bias(self, tensor: StoredTensor, rule: str) -> Value:
@@ -320,18 +378,12 @@ class Stored:
             return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
         raise UnknownError(f"{tensor.name}: a copy in another form")
 
-    def _evaluated(self, tensor: StoredTensor, name: str) -> Value:
-        found = self.values(name)
-        sizes = [size for size in tensor.shape if size != 1]
-        if found is None or len(set(sizes)) < len(sizes):  # axes of one size may have changed places
+    def _evaluated(self, tensor: StoredTensor, name: str, stands: Piece | None) -> Value:
+        """A value of the program, as the reconciliation found it to stand here."""
+        found, a = self.values(name.removeprefix("%")), self.weights.a
+        if found is None or stands is None or shape_of(found) != stands.shape:
             raise UnknownError(f"{tensor.name}: the program's value {name}")
-        if shape_of(found) == tensor.shape:
-            return found
-        if shape_of(found) == tensor.shape[::-1]:
-            return self.weights.a.permute(found, range(len(tensor.shape))[::-1])
-        if [size for size in shape_of(found) if size != 1] == sizes:
-            return self.weights.a.reshape(found, tensor.shape)
-        raise UnknownError(f"{tensor.name}: the program's value {name} in another form")
+        return a.reshape(a.permute(found, stands.axes), tensor.shape)
 
 
 def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
