@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -24,9 +24,10 @@ from analyzer.model.dtypes import DType
 from analyzer.model.evaluation import Evaluator, track
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
-from analyzer.model.wiring import GraphInput, Reader, Wiring
+from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
+from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.reconciliation.pointwise import is_offset
 
@@ -75,7 +76,7 @@ def settle_changed(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    fixed = _Fixed(books.ledger.wiring)
+    fixed = Fixed(books.ledger.wiring)
     kinds: dict[tuple[str | None, str, bool], list[_Judged]] = {}
     for tensor, keys in _held(books):
         leaf, is_matrix = split_name(tensor.name)[1], len(tensor.shape) > 1
@@ -166,7 +167,7 @@ class _Change:
     """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
 
 
-def _find_change(books: Books, fixed: _Fixed, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+def _find_change(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Key) -> _Change | None:
     """What nodes of stored values alone make of a stored tensor that is something else."""
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
@@ -234,7 +235,7 @@ def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
     )
 
 
-def _is_lost(entry: Entry, fixed: _Fixed, meeting: _Meeting) -> bool:
+def _is_lost(entry: Entry, fixed: Fixed, meeting: _Meeting) -> bool:
     """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
     return entry.tensor.numel <= _MOST_FOLLOWED and all(fixed(step.node) for step in meeting.way)
 
@@ -268,7 +269,7 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
     return float(found @ expected) >= _LIKE_CODES * sizes
 
 
-def _find_untuned(books: Books, fixed: _Fixed, entry: Entry) -> str | None:
+def _find_untuned(books: Books, fixed: Fixed, entry: Entry) -> str | None:
     """The operator that makes of frequencies what is none of theirs, before an activation meets them."""
     if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
         return None
@@ -338,7 +339,7 @@ class _Meeting:
     """The nodes that move, decode or change it before, and at which input each reads it."""
 
 
-def _meetings(books: Books, fixed: _Fixed, entry: Entry) -> Iterator[_Meeting]:
+def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
     """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
     wiring, live = books.ledger.wiring, books.ledger.live
     is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
@@ -386,7 +387,7 @@ def _keeps(reader: Reader) -> bool:
 _REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
 
 
-def _is_met(wiring: Wiring, fixed: _Fixed, reader: Reader, *, is_matrix: bool) -> bool:
+def _is_met(wiring: Wiring, fixed: Fixed, reader: Reader, *, is_matrix: bool) -> bool:
     """Whether a node brings a tensor together with what is none of its kind: an activation, or products of weights."""
     node, known = reader.node, operator_of(reader.node)
     if known is None or not fixed(node):
@@ -511,55 +512,3 @@ def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
     mine = {int(step.flat[0]) for step in steps}
     theirs = {math.prod(shape[axis + 1 :]) for axis, size in enumerate(shape) if size > 1}
     return mine <= theirs or theirs <= mine
-
-
-@dataclass
-class _Fixed:
-    """Whether no input of the model has a part in what a node computes; each node is looked at once."""
-
-    wiring: Wiring
-    _known: dict[Place, bool] = field(default_factory=dict)
-
-    def __call__(self, node: Node) -> bool:
-        known = self._known
-        waiting = [node]
-        opened: set[Place] = set()
-        while waiting:
-            top = waiting[-1]
-            if top.place in known:
-                waiting.pop()
-                continue
-            opened.add(top.place)
-            above = self._above(top)
-            pending = None if above is None else next((n for n in above if n.place not in known), None)
-            if above is None or not all(known.get(n.place, True) for n in above):
-                known[top.place] = False
-            elif pending is None:
-                known[top.place] = True
-            elif pending.place in opened:  # a circle
-                known[top.place] = False
-            else:
-                waiting.append(pending)
-        return known[node.place]
-
-    def _above(self, node: Node) -> list[Node] | None:
-        """The nodes whose values a node reads; None where it reads an input of the model, or holds graphs."""
-        wiring = self.wiring
-        if node.place in wiring.nested or node.place in wiring.calls:
-            return None
-        waiting = [wiring.find(node.graph_path, name) for name in node.inputs if name]
-        above: list[Node] = []
-        seen: set[GraphInput] = set()
-        while waiting:
-            provider = waiting.pop()
-            if isinstance(provider, Node):
-                above.append(provider)
-            elif isinstance(provider, GraphInput):
-                given = [] if provider in seen else wiring.given(provider)
-                if not given:
-                    return None
-                seen.add(provider)
-                waiting += given
-            elif provider is None:
-                return None
-        return above

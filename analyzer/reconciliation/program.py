@@ -33,6 +33,7 @@ from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
 from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
+from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 
@@ -78,10 +79,12 @@ def match_evaluated(books: Books) -> None:
     program = books.manifest.program
     if program is None or not program.values or books.contents.mode == "none":
         return
+    fixed = Fixed(books.ledger.wiring)
     found = [
         match
         for entry in _unexplained(books)
-        if (match := _find_value(books, program, entry) or _find_places(books, program, entry)) is not None
+        if (match := _find_value(books, program, entry, fixed) or _find_places(books, program, entry))
+        is not None
     ]
     matches = _without_doubtful(found)
     for match in matches:
@@ -134,13 +137,16 @@ def _needs_none(books: Books, entry: Entry) -> bool:
 # which value it is
 
 
-def _find_value(books: Books, program: Program, entry: Entry) -> _Match | None:
+def _find_value(books: Books, program: Program, entry: Entry, fixed: Fixed) -> _Match | None:
+    """The value that an entry is; one that meets no input in the program, as what comes of it does, meets none here."""
     numel = books.contents.numel(entry)
     if not numel or numel > _MOST:
         return None
     found = []
     for value in _near_values(books, program, entry, numel):
         if not _is_read_alike(books, entry, value):
+            continue
+        if value.parameters and not value.is_read and _meets_an_input(books, entry, fixed):
             continue
         match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
@@ -456,6 +462,11 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
     if not known or None in known or None in families or not families:
         return not is_strict
     return bool(families & frozenset().union(*(each for each in known if each is not None)))
+
+
+def _meets_an_input(books: Books, entry: Entry, fixed: Fixed) -> bool:
+    readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
+    return any(not fixed(reader.node) for reader in readers)
 
 
 def _is_near(one: str, other: str) -> bool:

@@ -1039,6 +1039,16 @@ def _outer(a: Algebra, input: Value, vec2: Value) -> Value:
     return a.multiply(_unsqueeze(a, input, 1), _unsqueeze(a, vec2, 0))
 
 
+@_operator("pixel_shuffle")
+def _pixel_shuffle(a: Algebra, input: Value, upscale_factor: int) -> Value:
+    return layers.spread(a, input, upscale_factor, channels_first=True)
+
+
+@_operator("pixel_unshuffle")
+def _pixel_unshuffle(a: Algebra, input: Value, downscale_factor: int) -> Value:
+    return layers.gather_blocks(a, input, downscale_factor, channels_first=True)
+
+
 @_operator("kron")
 def _kron(a: Algebra, input: Value, other: Value) -> Value:
     """Each element of one times all of the other (torch.kron)."""

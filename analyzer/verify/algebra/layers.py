@@ -348,6 +348,24 @@ def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None])
     return found
 
 
+def spread(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Value:
+    """Channels to blocks of size x size (Shi et al. 2016); what is left of them is the outer part, or the inner one."""
+    *batch, channels, height, width = shape_of(value)
+    left = channels // size**2
+    parts = (left, size, size) if channels_first else (size, size, left)
+    wide = a.reshape(value, [math.prod(batch), *parts, height, width])
+    order = (0, 1, 4, 2, 5, 3) if channels_first else (0, 3, 4, 1, 5, 2)
+    return a.reshape(a.permute(wide, order), [*batch, left, height * size, width * size])
+
+
+def gather_blocks(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Value:
+    """The way back."""
+    *batch, channels, height, width = shape_of(value)
+    wide = a.reshape(value, [math.prod(batch), channels, height // size, size, width // size, size])
+    order = (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4)
+    return a.reshape(a.permute(wide, order), [*batch, channels * size**2, height // size, width // size])
+
+
 def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
     """Einstein's sums; of more than two tensors the first two, then the next with what these give."""
     if "..." in equation:

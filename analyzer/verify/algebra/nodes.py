@@ -147,6 +147,7 @@ READ: dict[str, frozenset[str]] = {
     "Conv": _WINDOWS | {"group"},
     "ConvTranspose": _WINDOWS | {"group", "output_padding", "output_shape"},
     "CumSum": frozenset({"exclusive", "reverse"}),
+    "DepthToSpace": frozenset({"blocksize", "mode"}),
     "Dropout": frozenset({"ratio", "seed"}),
     "Einsum": frozenset({"equation"}),
     "Elu": frozenset({"alpha"}),
@@ -181,6 +182,7 @@ READ: dict[str, frozenset[str]] = {
     "SkipLayerNormalization": frozenset({"epsilon"}),
     "SkipSimplifiedLayerNormalization": frozenset({"epsilon"}),
     "Slice": frozenset({"starts", "ends", "axes"}),
+    "SpaceToDepth": frozenset({"blocksize"}),
     "Split": frozenset({"axis", "split", "num_outputs"}),
     "Squeeze": frozenset({"axes"}),
     "Swish": frozenset({"alpha"}),
@@ -713,6 +715,22 @@ def _gemm(o: Operation) -> Value:
     if bias is None:
         return found
     return o.a.add(found, bias if beta == 1 else o.a.multiply(bias, number(beta)))
+
+
+@_plain("DepthToSpace")
+def _depth_to_space(o: Operation) -> Value:
+    size, mode = o.integer("blocksize", 0), o.text("mode", "DCR")
+    if size < 1 or mode not in ("DCR", "CRD"):
+        raise UnknownError(f"DepthToSpace of blocks of {size} in mode {mode}")
+    return layers.spread(o.a, o.at(0), size, channels_first=mode == "CRD")
+
+
+@_plain("SpaceToDepth")
+def _space_to_depth(o: Operation) -> Value:
+    size = o.integer("blocksize", 0)
+    if size < 1:
+        raise UnknownError(f"SpaceToDepth of blocks of {size}")
+    return layers.gather_blocks(o.a, o.at(0), size, channels_first=False)
 
 
 @_plain("Einsum")

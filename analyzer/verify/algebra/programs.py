@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +28,8 @@ _DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
 """Operators by which a size may decide something."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that numbers of sizes tell a shape, of as many elements or of repeated ones."""
+_PRODUCT = ".product"
+"""What follows the name of a linear layer's call in that of its product without the bias (`Traced.name`)."""
 _MOST_NODES = 200_000
 _DEEPEST = 32
 """Functions inside one another."""
@@ -113,9 +116,19 @@ class Program:
         return DType[name] if kind == "dtype" else float(name)
 
     def value(self, name: str) -> Value | None:
-        """A value of the program that is a tensor."""
+        """A value of the program that is a tensor; of `x.product` what the linear layer x adds its bias to."""
         found = self.values.get(name)
+        layer = name.removesuffix(_PRODUCT)
+        if found is None and layer != name:
+            made = next((each for each in self.calls.calls if each.name == layer), None)
+            with contextlib.suppress(UnknownError):
+                found = None if made is None else self._product(made)
         return found if hasattr(found, "shape") else None
+
+    def _product(self, made: Call) -> Value | None:
+        given = [self.argument(arg) for arg in made.args[:2]]
+        found: Value | None = call(self.a, made.operator, given, {}) if made.operator == "linear" else None
+        return found
 
 
 Seen = Callable[[Node, int, Value], Value]

@@ -63,7 +63,7 @@ class Drawing:
     @cached_property
     def divisors(self) -> frozenset[Print | None]:
         """What the program divides by."""
-        return frozenset(print_of(each) for step in self.steps.values() for each in divisors_of(step))
+        return frozenset(_numbers_of(each) for step in self.steps.values() for each in divisors_of(step))
 
     @property
     def is_whole(self) -> bool:
@@ -258,7 +258,7 @@ class State:
         self.prints[node.position, place] = print_of(value)
         if not place and (node.position, place) not in self.given:
             keys = (print_of(step.value) for step in steps)
-            divisors = {print_of(each) for step in steps for each in divisors_of(step)}
+            divisors = {_numbers_of(each) for step in steps for each in divisors_of(step)}
             strange = bool(divisors - self.drawing.divisors)
             if node.position in self.deciding:
                 deeds = {deed for step in steps for deed in deeds_of(step)}
@@ -412,6 +412,11 @@ def _has_halves(result: Reconciliation) -> bool:
     """Whether what is read of a file is stored in half precision."""
     halves = (DType.FLOAT16, DType.BFLOAT16)
     return any(entry.uses and entry.tensor.dtype in halves for entry in result.ledger.entries)
+
+
+def _numbers_of(value: Value) -> Print | None:
+    """What tells the different elements of a value again, however often each stands there: one may be expanded."""
+    return print_of(Field(np.unique(value.elements))) if isinstance(value, Field) else None
 
 
 def divisors_of(step: Step) -> Sequence[Value]:

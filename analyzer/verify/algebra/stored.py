@@ -22,6 +22,8 @@ from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, 
 _MOST = 1 << 22
 """Elements of a constant that is read."""
 _SAMPLES = 64
+_NEAR = 1e-5
+"""What a number that was computed in advance is off, relative to PyTorch's."""
 _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
     "1+w": lambda a, w: a.add(w, number(1)),
     "exp(w)": lambda a, w: a.function("exp", w),
@@ -282,6 +284,9 @@ class Stored:
             found = self._folded(name, piece.computed.rule, 1 if self._is_transposed(piece.key) else 0)
             return a.permute(a.reshape(found, piece.shape), piece.axes)
         if piece.computed.rule in _MADE:
+            made = self._made_by_program(name, self._tensors[piece.key])
+            if made is not None:
+                return made
             return _MADE[piece.computed.rule](a, found)
         if _SCALED in piece.computed.rule:
             scaled = self._scaled(self.weights.of(name), piece.computed.rule)
@@ -293,6 +298,21 @@ class Stored:
         if piece.computed.factor is None:
             raise UnknownError(f"{name}: stored as {piece.computed.rule}")
         return a.multiply(found, number(piece.computed.factor))
+
+    def _made_by_program(self, name: str, tensor: StoredTensor) -> Value | None:
+        """What PyTorch's own program makes of a parameter, where it has these numbers: w may be clamped first."""
+        program = self.result.manifest.program
+        array = tensor.payload.array() if program is not None and tensor.numel <= _MOST else None
+        if program is None or array is None:
+            return None
+        for value in program.values:
+            element = value.dtype.to_numpy()
+            if value.whole is None or element is None or set(value.parameters) != {name}:
+                continue
+            numbers = decode_values(value.whole, element).reshape(value.shape)
+            if numbers.shape == tensor.shape and np.allclose(numbers, array, rtol=_NEAR, atol=0):
+                return self.values(value.name.removeprefix("%"))
+        return None
 
     def _is_read_plainly(self, name: str) -> bool:
         """Whether nothing is computed of a weight before it is one of a layer: no norm of it, no mean."""

@@ -33,6 +33,8 @@ _MOST = 1 << 26
 """Elements of one value."""
 _SMALL = 1 << 10
 """Elements of a weight up to which each is drawn by itself."""
+_PLAIN_BEYOND = 20.0
+"""Where PyTorch's softplus gives what it is given (torch.nn.Softplus, threshold)."""
 _RANK = 2
 """Products of vectors that a larger one is the sum of."""
 
@@ -470,7 +472,8 @@ class Algebra:
     def where(self, condition: Value, one: Value, other: Value) -> Value:
         """One where the condition holds, else the other.
 
-        Zero where a softmax is no number is the softmax: PyTorch's own attention has that too (`_safe_softmax`).
+        Zero where a softmax is no number is the softmax: PyTorch's own attention has that too (`_safe_softmax`). A
+        softplus that gives what it is given beyond 20 is one: nothing of the rest is left there.
         """
         if is_known(condition):
             chosen = np.asarray(condition).astype(bool)
@@ -485,11 +488,32 @@ class Algebra:
         guarded = condition.guarded if isinstance(condition, Field) else None
         if guarded is not None and is_known(one) and not np.asarray(one).any() and self.same(guarded, other):
             return other
+        if self._is_softplus(condition, one, other):
+            return other
         yes = self.dense(condition).elements
         no = (np.uint64(1) + negative(yes)) % _P
         a, b = self._both(one, other)
         self.bound(math.prod(np.broadcast_shapes(yes.shape, a.shape, b.shape)))
         return Field((yes * a + no * b) % _P, _kind(one, other))
+
+    def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
+        if not all(
+            isinstance(each, Field) and each.shape == shape_of(one) for each in (condition, one, other)
+        ):
+            return False
+        given, said, bent = (self.dense(each).elements.reshape(-1) for each in (one, condition, other))
+        for end in (1, given.size):  # of nearly all choices the first element tells
+            part = Field(given[:end])
+            made = (
+                Algebra.function(self, "softplus", part),
+                Algebra.function(self, "less", number(_PLAIN_BEYOND), part),
+            )
+            if not all(
+                np.array_equal(self.dense(mine).elements, theirs[:end])
+                for mine, theirs in zip(made, (bent, said), strict=True)
+            ):
+                return False
+        return bool(given.size)
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
         """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
@@ -556,6 +580,7 @@ class Algebra:
             found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
             return found if high is None else np.minimum(found, np.asarray(high, found.dtype))
         bent = value
+        low, high = (None if _is_unbounded(bound) else bound for bound in (low, high))
         if low is not None:
             zero = is_known(low) and not np.asarray(low).any()
             bent = self.function("relu", bent) if zero else self.greatest(bent, low)
@@ -587,6 +612,10 @@ _KEEPING = frozenset({"abs", "sign", "relu"})
 """Functions of which whole numbers stay whole."""
 _TRUTHS = frozenset({"less", "equal", "isnan", "isinf"})
 _WHOLE = frozenset({"argmax", "argmin", "topk-places", "sort-places"})
+
+
+def _is_unbounded(bound: Value | None) -> bool:
+    return bound is not None and is_known(bound) and bool(np.isinf(np.asarray(bound)).all())
 
 
 def _kind(one: Value, other: Value) -> str:

@@ -1,0 +1,60 @@
+"""Which nodes compute of stored values alone: what they give is the same in every run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from analyzer.model import Node, Place
+from analyzer.model.wiring import GraphInput, Wiring
+
+
+@dataclass
+class Fixed:
+    """Whether no input of the model has a part in what a node computes; each node is looked at once."""
+
+    wiring: Wiring
+    _known: dict[Place, bool] = field(default_factory=dict)
+
+    def __call__(self, node: Node) -> bool:
+        known = self._known
+        waiting = [node]
+        opened: set[Place] = set()
+        while waiting:
+            top = waiting[-1]
+            if top.place in known:
+                waiting.pop()
+                continue
+            opened.add(top.place)
+            above = self._above(top)
+            pending = None if above is None else next((n for n in above if n.place not in known), None)
+            if above is None or not all(known.get(n.place, True) for n in above):
+                known[top.place] = False
+            elif pending is None:
+                known[top.place] = True
+            elif pending.place in opened:  # a circle
+                known[top.place] = False
+            else:
+                waiting.append(pending)
+        return known[node.place]
+
+    def _above(self, node: Node) -> list[Node] | None:
+        """The nodes whose values a node reads; None where it reads an input of the model, or holds graphs."""
+        wiring = self.wiring
+        if node.place in wiring.nested or node.place in wiring.calls:
+            return None
+        waiting = [wiring.find(node.graph_path, name) for name in node.inputs if name]
+        above: list[Node] = []
+        seen: set[GraphInput] = set()
+        while waiting:
+            provider = waiting.pop()
+            if isinstance(provider, Node):
+                above.append(provider)
+            elif isinstance(provider, GraphInput):
+                given = [] if provider in seen else wiring.given(provider)
+                if not given:
+                    return None
+                seen.add(provider)
+                waiting += given
+            elif provider is None:
+                return None
+        return above
