@@ -15,7 +15,7 @@ from analyzer.account.ledger import Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
-from analyzer.verify.algebra.account import account_program
+from analyzer.verify.algebra.account import QUOTIENTS, account_program
 from analyzer.verify.record import Difference, First, Verdict, VerifyReport
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ _MOST_ELEMENTS = 1 << 28
 def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
     """Hold a file whose runs agree against PyTorch's program too: what that has otherwise differs, however little.
 
-    Nothing changes where the runs do not agree, the file holds rounded numbers, there is no program, or nobody knows.
+    Nothing changes where the runs do not agree, the file holds rounded numbers, there is no program, or nobody knows;
+    what it divides by otherwise is told then, as runs on numbers without a zero say nothing of it.
 
     Args:
         report: of the runs.
@@ -38,8 +39,11 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     if not report.same or report.costs is not None or not result.balanced:
         return report
     found = _account(result, file)
-    if found is None or found.first is None:
+    if found is None:
         return report
+    if found.first is None:
+        told = [each.removeprefix("not proven: ") for each in found.uncovered if QUOTIENTS in each]
+        return replace(report, uncovered=(*report.uncovered, *told))
     apart = {each.name for each in found.outputs if each.agreement.verdict is Verdict.DIFFERS}
     outputs = tuple(
         replace(each, agreement=replace(each.agreement, verdict=Verdict.DIFFERS))

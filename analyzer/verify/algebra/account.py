@@ -28,6 +28,9 @@ from analyzer.verify.verify import local_path, name_node
 _SEEDS = (0, 1, 2)
 """Drawings that have to agree."""
 _MOST_TOLD = 8
+NO_SIZE = "what shows at no size that was tried"
+QUOTIENTS = "what divides as PyTorch does not, as by a sum without what is added to it"
+"""What the algebra leaves open, where a node has that."""
 _UNJUDGED = "in another form"
 _KINDS = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
 
@@ -248,8 +251,9 @@ class _Account:
         if self.decided_by:
             named = ", ".join(self.decided_by)
             yield f"not proven: other numbers of {named} than the example's, by which PyTorch decides"
-        hidden = sorted({name for state in self.states for name in state.hidden})
-        if hidden:
-            named = ", ".join(hidden[:_MOST_TOLD])
-            yield f"not proven: what shows at no size that was tried, or divides as PyTorch does not: {named}"
+        quotients = {name for state in self.states for name in state.quotients}
+        hidden = {name for state in self.states for name in state.hidden}
+        for said, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):
+            if found:
+                yield f"not proven: {said}: {', '.join(sorted(found)[:_MOST_TOLD])}"
         yield ("not proven: rounding, overflow, division by zero, rows of attention that are masked whole")

@@ -221,6 +221,8 @@ class State:
     """What a node computes on its way, by position."""
     strange: dict[int, bool] = field(default_factory=dict)
     """Whether a node divides, or is decided by sizes, as nothing of the program is; by position."""
+    dividing: set[int] = field(default_factory=set)
+    """Those that divide so."""
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
@@ -248,6 +250,7 @@ class State:
                 if position not in self.file.again_run:
                     self.parts[position] = prints
                     self.strange[position] = self.before.strange.get(position, False)
+                    self.dividing |= {position} & self.before.dividing
         self.found = {key for key in self.prints.values() if key is not None}
         self.found.update(key for prints in self.parts.values() for key in prints)
 
@@ -260,6 +263,8 @@ class State:
             keys = (print_of(step.value) for step in steps)
             divisors = {_numbers_of(each) for step in steps for each in divisors_of(step)}
             strange = bool(divisors - self.drawing.divisors)
+            if strange:
+                self.dividing.add(node.position)
             if node.position in self.deciding:
                 deeds = {deed for step in steps for deed in deeds_of(step)}
                 strange = strange or not deeds or not deeds <= self.drawing.deeds
@@ -361,6 +366,13 @@ class State:
         """What sizes decide, and quotients, that the program has not."""
         return frozenset(
             name for node in self.graph.nodes if self.strange.get(node.position) for name in node.outputs[:1]
+        )
+
+    @cached_property
+    def quotients(self) -> frozenset[str]:
+        """Those of them that are quotients."""
+        return frozenset(
+            name for node in self.graph.nodes if node.position in self.dividing for name in node.outputs[:1]
         )
 
     @cached_property
