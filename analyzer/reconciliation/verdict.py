@@ -432,6 +432,8 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
     for entry in result.entries:
         if entry.line is Line.BUFFER and entry.parameter is not None and entry.piece is not None:
             words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
+        elif entry.value is not None and entry.stands is not None:
+            words[entry.key] = {f"{entry.value} {entry.stands.axes}"}
     shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
     return {key: f"{shapes[key]} {sorted(found)}" for key, found in words.items()}
 
