@@ -137,7 +137,7 @@ _VARIABLES = ("Read", "resource")
 """How the last parts of names begin that are of a variable, and no operator."""
 
 
-_CALLED = re.compile(r"/([^/]+)/\1\.")
+_CALLED = re.compile(r"/([^/]++)/\1\.")
 
 
 def _has_joined(name: str) -> bool:
