@@ -80,13 +80,10 @@ class Cutter:
     @cached_property
     def _weighty(self) -> list[int]:
         """How many vertices with weights are below each in the tree, itself included."""
-        sizes, tree = self.flow.sizes, self._tree
-        found = [0] * len(tree.parent)
-        for vertex, parent in enumerate(tree.parent):
-            if tree.depth[vertex] != NONE:
-                found[vertex] += bool(sizes[vertex])
-                if parent != NONE:
-                    found[parent] += found[vertex]
+        found = [1 if sizes else 0 for sizes in self.flow.sizes]
+        for vertex, parent in enumerate(self._tree.parent):
+            if parent != NONE:
+                found[parent] += found[vertex]
         return found
 
     def _cut(self, chains: list[Chain]) -> Sections:

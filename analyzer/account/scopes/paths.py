@@ -34,12 +34,16 @@ def scope_nodes(model: Model) -> NodeScopes:
     scopes: list[Scope | None] = []
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
+    operators: dict[str, bool] = {}
+    """Whether what stands behind the last `/` is an operator, as nearly always."""
     starts = ("/", f"{_FUSED}/")
     for node in model.nodes():
         name = node.name
         module, slash, operator = name.rpartition("/")
-        is_odd = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
-        if is_odd or node.metadata or not slash or ";" in module:
+        if operator not in operators:
+            is_other = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
+            operators[operator] = not is_other
+        if node.metadata or not slash or not operators[operator] or ";" in module:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
             scopes.append(known[module])
@@ -220,9 +224,9 @@ def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
         for depth in range(1, len(parts)):
             endings[".".join(parts[depth:])].add(".".join(parts[:depth]))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in paths:
+    for path in paths & endings.keys():
         first, dot, _ = path.partition(".")
-        if dot and first not in known and path in endings:
+        if dot and first not in known:
             votes[first].update(endings[path])
     best = {first: counter.most_common(2) for first, counter in votes.items()}
     return {first: top[0][0] for first, top in best.items() if len(top) == 1 or top[0][1] > top[1][1]}
