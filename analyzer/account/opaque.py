@@ -528,25 +528,6 @@ def _judge(
             and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
         )
 
-    def moved(path: GraphPath, name: str, depth: int) -> int:
-        """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
-        found = walk.find(path, name)
-        if not found.sources:
-            return 0
-        if evaluator.number(path, name) is not None:
-            return 1
-        if found.is_fixed:
-            value = evaluator.value(path, name)
-            return FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
-        node = wiring.find(path, name)
-        known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
-        if not isinstance(node, Node) or known is None or known.moved == frozenset():
-            return FEW + 1
-        slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
-        if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
-            return FEW + 1  # the node makes numbers itself, as Dropout does
-        return sum(moved(node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
-
     tensors: set[Key] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
@@ -562,7 +543,7 @@ def _judge(
         if may_be_table:  # what cannot be worked out is not known
             free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
             if value is None:
-                free = min(free, moved(path, name, 0))
+                free = min(free, _count_moved(walk, evaluator, path, name, 0))
             if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
                 total = least
             else:
@@ -581,6 +562,26 @@ def _judge(
     if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
         tensors |= small
     return Opaque(frozenset(tensors), numbers)
+
+
+def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, depth: int) -> int:
+    """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
+    found = walk.find(path, name)
+    if not found.sources:
+        return 0
+    if evaluator.number(path, name) is not None:
+        return 1
+    if found.is_fixed:
+        value = evaluator.value(path, name)
+        return FEW + 1 if value is None else count_rounded(walk.model, walk.wiring, path, name, value)
+    node = walk.wiring.find(path, name)
+    known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
+    if not isinstance(node, Node) or known is None or known.moved == frozenset():
+        return FEW + 1
+    slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
+    if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
+        return FEW + 1  # the node makes numbers itself, as Dropout does
+    return sum(_count_moved(walk, evaluator, node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
 
 
 def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:

@@ -157,7 +157,6 @@ class Flow:
         flow = cls(vertices=[0] * len(graph.nodes))
         caller = Node(graph.path, -1, "", "", "", (), ())
         codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
-        flow._codes = codes
         inside, captured = weights.inside, weights.captured
         static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
@@ -197,6 +196,7 @@ class Flow:
             if op_type == "DynamicQuantizeLinear":
                 # Scales of activations: what a product is multiplied by, and no way for what flows.
                 codes.update(dict.fromkeys(outputs[1:], _NOTHING))
+        flow._codes = dict(codes)  # what looks names up holds the flow: a circle, which only the collector frees
         flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
         return flow
 
