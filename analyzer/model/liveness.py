@@ -338,7 +338,7 @@ class _Slice:
         found = bytearray(len(nodes))
         for position, makers in enumerate(wiring.makers[path] if wiring.is_plain else ()):
             for slot, maker in enumerate(makers):
-                if maker == GIVEN or 0 <= maker < position and found[maker]:
+                if maker == GIVEN or (0 <= maker < position and found[maker]):
                     # Of the second operand of CastLike only the type is taken.
                     is_type = slot and nodes[position].op_type == "CastLike"
                     found[position] = not is_type and nodes[position].place not in wiring.nested

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -360,9 +361,9 @@ def parse_keys(by: str) -> tuple[str, ...]:
     return names
 
 
-def label_order(label: Label) -> tuple[tuple[bool, int, str], ...]:
+def label_order(label: Label) -> tuple[bool | int | str, ...]:
     """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
-    return tuple(_order(text) for text in label)
+    return tuple(itertools.chain.from_iterable(map(_order, label)))
 
 
 def _order(text: str) -> tuple[bool, int, str]:
