@@ -99,8 +99,10 @@ class Wiring:
     """The graphs' places in the file."""
     is_plain: bool = True
     """Whether no two graphs have one path."""
+    _reads: dict[GraphPath, dict[str, list[tuple[Node, int]]]] = field(default_factory=dict)
+    """By the graph that provides a value, and its name, who reads it at which input; in file order."""
     _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name; in file order."""
+    """The same as readers, of the values of which they have been asked for: few in a large graph."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     """By path; of several under one path the first."""
@@ -298,7 +300,13 @@ class Wiring:
         path = provider.graph_path
         if self.providers[path].get(name) is not provider:
             return []  # another provides the name
-        return self._readers[path].get(name, [])
+        return self._readers_at(path, name)
+
+    def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
+        known = self._readers[path]
+        if name not in known:
+            known[name] = [Reader(node, slot) for node, slot in self._reads[path].get(name, ())]
+        return known[name]
 
     def _follow(
         self, provider: StoredTensor | Node, direct: list[Reader], past: Collection[str], *, inlined: bool
@@ -320,7 +328,7 @@ class Wiring:
         while waiting:
             value = waiting.pop()
             onwards: list[_Value] = []
-            for reader in self._readers[value.path].get(value.name, ()):
+            for reader in self._readers_at(value.path, value.name):
                 called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE)) if inlined else None
                 if called is not None and 0 <= reader.slot < len(called.inputs):
                     given = called.inputs[reader.slot]
@@ -407,17 +415,17 @@ def _provide(wiring: Wiring, part: Graph) -> None:
     wiring.providers[path] = provided
     wiring._nodes[path] = part.nodes
     wiring._order[path] = len(wiring._order)
-    wiring._readers[path] = {}
+    wiring._reads[path], wiring._readers[path] = {}, {}
 
 
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
-    path, provided, readers = part.path, wiring.providers[part.path], wiring._readers[part.path]
+    path, provided, reads = part.path, wiring.providers[part.path], wiring._reads[part.path]
     makers = wiring.makers[path] = []
     for node in part.nodes:
         made: list[int] = []
         for slot, name in enumerate(node.inputs):
             if name in provided:
-                provider, found = provided[name], readers
+                provider, found = provided[name], reads
                 if isinstance(provider, Node):
                     made.append(provider.position)
                     if provider.position >= node.position:
@@ -431,9 +439,9 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
                     if name and is_closed:
                         wiring.undefined.append((path, name))
                     continue
-                found = wiring._readers[place]
+                found = wiring._reads[place]
             if name in found:
-                found[name].append(Reader(node, slot))
+                found[name].append((node, slot))
             else:
-                found[name] = [Reader(node, slot)]
+                found[name] = [(node, slot)]
         makers.append(tuple(made))

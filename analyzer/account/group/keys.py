@@ -388,9 +388,10 @@ def _by_scope(ledger: Ledger, depth: int) -> _Found:
 
 
 def _scope_group(scope: str, depth: int) -> str:
-    if scope.count(".") < depth:  # as it is, nearly always where groups are many
+    dots = scope.count(".")
+    if dots < depth:  # as it is, nearly always where groups are many
         return scope or ROOT
-    return ".".join(scope.split(".", depth)[:depth])
+    return scope.rsplit(".", dots - depth + 1)[0]
 
 
 def _by_block(ledger: Ledger, depth: int) -> _Found:

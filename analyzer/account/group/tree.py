@@ -115,7 +115,7 @@ def cut_rows(
 
 def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -> Group:
     """What groups hold together, less what they count twice."""
-    whole = (*groups, Group("") if twice is None else _negative(twice))
+    whole = (*groups, _NOTHING if twice is None else _negative(twice))
     uses = {group.applications for group in groups if group.parameters}
     known = all([group.trainable is not None for group in groups])
     macs = [group.macs for group in whole if group.macs is not None]
@@ -151,6 +151,8 @@ _ADDED = attrgetter(
     "unworked",
 )
 """What every group has of each total."""
+
+_NOTHING = Group("")
 
 
 def _negative(group: Group) -> Group:
