@@ -424,8 +424,9 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
     for node in part.nodes:
         made: list[int] = []
         for slot, name in enumerate(node.inputs):
-            if name in provided:
-                provider, found = provided[name], reads
+            provider = provided.get(name)
+            if provider is not None:
+                found = reads
                 if isinstance(provider, Node):
                     made.append(provider.position)
                     if provider.position >= node.position:

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from google.protobuf.message import DecodeError, Message
 
@@ -38,7 +39,7 @@ _LIST_FIELDS = frozenset({7, 8, 9})
 
 _KIND_FIELDS = AttributeProto
 
-_make_node = Node._make
+_make_node = partial(tuple.__new__, Node)
 """Quicker than `Node`, as all of its fields are given."""
 
 
@@ -422,24 +423,24 @@ def _take_usual(
             if length >= 0x80:
                 length, offset = varint(content, offset - 1)
             stop = offset + length
-            if key == _ATTRIBUTE_KEY:
-                attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
-            elif key in _TEXT_KEYS:
+            if key in _TEXT_KEYS:
                 text = letters[offset:stop]
                 text = names.setdefault(text, text) if text.isascii() else names[content[offset:stop]]
-                if key == _OP_TYPE_KEY:
-                    op_type = text
-                    continue
-                if key == _DOMAIN_KEY:
-                    domain = text
-                    continue
-                named += stop - begin
                 if key == _INPUT_KEY:
                     inputs.append(text)
+                    named += stop - begin
                 elif key == _OUTPUT_KEY:
                     outputs.append(text)
-                else:
+                    named += stop - begin
+                elif key == _NAME_KEY:
                     name = text
+                    named += stop - begin
+                elif key == _OP_TYPE_KEY:
+                    op_type = text
+                else:
+                    domain = text
+            elif key == _ATTRIBUTE_KEY:
+                attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
             elif key == _METADATA_KEY:
                 noted += stop - begin
                 _note(notes, content, offset, stop)

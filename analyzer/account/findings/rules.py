@@ -218,8 +218,8 @@ def find_wiring(facts: Facts) -> Iterator[Finding]:
 def find_operators(facts: Facts) -> Iterator[Finding]:
     """Operators that ONNX does not define."""
     calls = facts.wiring.calls
-    nodes = facts.model.nodes()
-    own = (node for node in nodes if node.place not in calls) if calls else nodes
+    every = facts.model.nodes()
+    own = (node for node in every if node.place not in calls) if calls else every
     used = Counter(map(attrgetter("domain", "op_type"), own))
     foreign: Counter[str] = Counter()
     unknown: Counter[str] = Counter()

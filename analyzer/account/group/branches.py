@@ -75,10 +75,12 @@ def is_learned(group: Group) -> bool:
 
 def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -> list[Branch]:
     """The outermost branches, in the order of their groups; `alike` are the totals of learned groups that fold."""
-    keys: Sequence[str] | None = grouping.by.split(",")
-    if not set(keys) <= KEYS.keys():  # the user's own, whose names are theirs, and accounts
-        keys = None
-    return _grow([(_steps(keys, group), group) for group in grouping.groups], attrgetter(*alike), 0)
+    keys = grouping.by.split(",")
+    is_keyed = set(keys) <= KEYS.keys()  # not the user's own, whose names are theirs, and accounts
+    placed = [
+        (_steps(keys, group) if is_keyed else (Step(0, 0, group.name),), group) for group in grouping.groups
+    ]
+    return _grow(placed, attrgetter(*alike), 0)
 
 
 Totals = tuple[str, str]
@@ -89,9 +91,7 @@ _Alike = Callable[[Group], tuple[int, ...]]
 """What is compared of learned groups."""
 
 
-def _steps(keys: Sequence[str] | None, group: Group) -> tuple[Step, ...]:
-    if keys is None:
-        return (Step(0, 0, group.name),)
+def _steps(keys: Sequence[str], group: Group) -> tuple[Step, ...]:
     found: list[Step] = []
     for position, (key, text) in enumerate(zip(keys, group.label, strict=True)):
         if key in NESTED:
