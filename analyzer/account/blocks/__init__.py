@@ -127,13 +127,12 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     model = ledger.model
     scopes, traced = in_order(model, ledger.node_scopes), in_order(model, ledger.traced_scopes)
-    by_scope = _by_scope({scope for scope in scopes if scope is not None}, owners)
+    by_node = _find_owners(scopes, owners)
     # What neighbours have in common is the module around them, which tells nothing of the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
-    held = {owner[0] for owner in by_scope.values() if owner is not None}
+    held = {owner[0] for owner in by_node if owner is not None}
     if len(held) < len(lists):
         return None
-    by_node = [None if scope is None else by_scope[scope] for scope in scopes]
     told = [
         (scope is not None and scope not in parents) or own is not None
         for scope, own in zip(scopes, traced, strict=True)
@@ -146,26 +145,18 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     )
 
 
-def _by_scope(scopes: Iterable[str], owners: Mapping[str, Owner]) -> dict[str, Owner | None]:
-    """What owns the innermost of the modules around each scope that anything owns."""
-    known: dict[str, Owner | None] = {}
-    found: dict[str, Owner | None] = {}
+def _find_owners(scopes: Iterable[str | None], owners: Mapping[str, Owner]) -> list[Owner | None]:
+    """What owns the innermost of the modules around each scope that anything owns, the scope's own included."""
+    around: dict[str, Owner | None] = {}
+    found: list[Owner | None] = []
     for scope in scopes:
-        around = scope.rpartition(".")[0]
-        if around in known and scope not in owners:
-            found[scope] = known[around]
+        if scope is None or scope in owners:
+            found.append(None if scope is None else owners[scope])
             continue
-        owner, passed = None, []
-        for module in ancestors(scope):
-            if module in known:
-                owner = known[module]
-                break
-            passed.append(module)
-            if module in owners:
-                owner = owners[module]
-                break
-        known.update(dict.fromkeys(passed, owner))
-        found[scope] = owner
+        module = scope.rpartition(".")[0]
+        if module not in around:
+            around[module] = next((owners[each] for each in ancestors(module) if each in owners), None)
+        found.append(around[module])
     return found
 
 

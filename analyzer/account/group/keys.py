@@ -379,9 +379,19 @@ _Found = tuple[Sequence[str], Callable[[], Sequence[str]] | None]
 
 def _by_scope(ledger: Ledger, depth: int) -> _Found:
     def nodes() -> list[str]:
-        scopes = in_order(ledger.model, ledger.node_scopes)
-        names = {scope: UNSCOPED if scope is None else _scope_group(scope, depth) for scope in set(scopes)}
-        return [names[scope] for scope in scopes]
+        found: list[str] = []
+        groups: dict[str, str] = {}
+        """By the module around a scope: scopes may be as many as nodes, and the modules around them are few."""
+        for scope in in_order(ledger.model, ledger.node_scopes):
+            if scope is None:
+                found.append(UNSCOPED)
+                continue
+            around = scope.rpartition(".")[0]
+            if around not in groups:
+                is_deep = around.count(".") >= depth - 1 and around
+                groups[around] = _scope_group(around, depth) if is_deep else ""
+            found.append(groups[around] or scope or ROOT)
+        return found
 
     entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
     return entries, nodes
