@@ -37,7 +37,8 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     way (Transpose, Reshape, Cast, DequantizeLinear) is passed.
     """
     nodes: Counter[tuple[str, str]] = Counter()
-    for (op_type, domain), count in Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes())).items():
+    told = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
+    for (op_type, domain), count in told.items():
         nodes[op_type, domain or "ai.onnx"] += count
     parameters: Counter[tuple[str, str]] = Counter()
     counted = [entry for entry in ledger.entries if entry.parameters]

@@ -149,7 +149,7 @@ class _Slice:
                 self._follow_input(path, name)
 
     def _follow_plain(self, path: GraphPath, position: int) -> None:
-        """From a node that depends on all that it reads to others of which this is so, by their positions: nearly all."""
+        """From a node that depends on all that it reads to others of which this is so, by position: nearly all."""
         nodes, makers = self.wiring.graphs[path].nodes, self.wiring.makers[path]
         live, followed = self.nodes[path], self._followed[path]
         waiting = [position]

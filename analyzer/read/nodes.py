@@ -403,9 +403,7 @@ class NodeReader:
         self.carried.nested.append((places, path, node.position))
 
 
-def _take_usual(
-    content: bytes, letters: str, start: int, end: int, base: int, names: Names
-) -> _Usual | None:
+def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, names: Names) -> _Usual | None:
     """What a node of nothing but the usual fields says, in one loop; None of another, or one that is broken.
 
     `letters` has a character for each byte of `content`.

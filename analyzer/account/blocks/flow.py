@@ -119,6 +119,10 @@ class _Codes(dict[str, int]):
         code = self[name] = self._look_up(name)
         return code
 
+    def settle(self) -> None:
+        """Look up no more: what does holds the flow, which holds these codes, and only the collector frees a circle."""
+        self._look_up = lambda name: _NOTHING
+
 
 @dataclass(slots=True)
 class Flow:
@@ -196,7 +200,8 @@ class Flow:
             if op_type == "DynamicQuantizeLinear":
                 # Scales of activations: what a product is multiplied by, and no way for what flows.
                 codes.update(dict.fromkeys(outputs[1:], _NOTHING))
-        flow._codes = dict(codes)  # what looks names up holds the flow: a circle, which only the collector frees
+        codes.settle()
+        flow._codes = codes
         flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
         return flow
 

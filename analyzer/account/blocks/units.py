@@ -132,8 +132,8 @@ def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
     Where a file's nodes stand says little: the first node of a decoder may prepare a table of positions. Lists that
     take turns, as the residual blocks and the attentions of a U-Net do, are in the order of their first nodes.
     """
-    by_last = sorted(zip(flow.static, owned, strict=True), key=operator.itemgetter(0))  # static ones come last
-    firsts = list(dict.fromkeys(owner[0] for _, owner in by_last if owner is not None))
+    static_last = sorted(zip(flow.static, owned, strict=True), key=operator.itemgetter(0))
+    firsts = list(dict.fromkeys(owner[0] for _, owner in static_last if owner is not None))
     if len(firsts) < 2:
         return firsts
     bits = {number: 1 << position for position, number in enumerate(firsts)}

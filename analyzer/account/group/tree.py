@@ -117,7 +117,7 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
     """What groups hold together, less what they count twice."""
     whole = (*groups, _NOTHING if twice is None else _negative(twice))
     uses = {group.applications for group in groups if group.parameters}
-    known = all([group.trainable is not None for group in groups])
+    known = all(group.trainable is not None for group in groups)
     macs = [group.macs for group in whole if group.macs is not None]
     parameters, unshared, stored, nbytes, learned, tensors, nodes, unworked = map(
         sum, zip(*map(_ADDED, whole), strict=True)
