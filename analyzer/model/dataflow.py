@@ -91,7 +91,7 @@ def _connect(graph: Graph, wiring: Wiring, flow: Dataflow) -> None:
 
 
 def _maker_around(flow: Dataflow, wiring: Wiring, number: int, slot: int) -> int:
-    """The number of the node, in whatever graph, that makes what a node reads; else STORED (also of nothing) or GIVEN."""
+    """The number of the node of any graph that makes what a node reads; else STORED, also of nothing, or GIVEN."""
     node = flow.nodes[number]
     name = node.inputs[slot]
     provider = wiring.look_up(node.graph_path, name) if name else None

@@ -21,8 +21,8 @@ NAMED = _INITIALIZERS | _CONSTANTS
 
 
 STORED, GIVEN, ELSEWHERE = -1, -2, -3
-"""In `Wiring.makers`, where no node of the graph makes a value: it is a stored tensor, or what the graph is given; or it
-belongs to a graph around it, nothing provides it, or the input is left out."""
+"""In `Wiring.makers`, where no node of the graph makes a value: it is a stored tensor, or what the graph is given;
+or it belongs to a graph around it, nothing provides it, or the input is left out."""
 
 
 class Reader(NamedTuple):
