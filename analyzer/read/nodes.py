@@ -423,15 +423,17 @@ def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, n
             stop = offset + length
             if key in _TEXT_KEYS:
                 text = letters[offset:stop]
+                if key == _NAME_KEY:
+                    name = text if text.isascii() else names[content[offset:stop]]
+                    names.alone.append(name)
+                    named += stop - begin
+                    continue
                 text = names.setdefault(text, text) if text.isascii() else names[content[offset:stop]]
                 if key == _INPUT_KEY:
                     inputs.append(text)
                     named += stop - begin
                 elif key == _OUTPUT_KEY:
                     outputs.append(text)
-                    named += stop - begin
-                elif key == _NAME_KEY:
-                    name = text
                     named += stop - begin
                 elif key == _OP_TYPE_KEY:
                     op_type = text
