@@ -258,6 +258,7 @@ class NodeReader:
         """The nodes from `first` on that are in memory; where they end."""
         book, nodes = self.book, self.nodes
         window, names, nbytes = book.window, book.names, book.nbytes
+        path, make = self.path, _make_node
         if first.end - first.start > BIG:
             book.count()
             self._read_any(first)
@@ -285,11 +286,9 @@ class NodeReader:
             if attributes:
                 self._enter(op_type, domain, name, inputs, outputs, attributes, notes)
             else:
-                here, read, given = (self.path, len(nodes)), tuple(inputs), tuple(outputs)
+                read, given, said = tuple(inputs), tuple(outputs), notes or NOTHING
                 nodes.append(
-                    _make_node(
-                        (*here, op_type, domain, name, read, given, NOTHING, notes or NOTHING, "", NOTHING)
-                    )
+                    make((path, len(nodes), op_type, domain, name, read, given, NOTHING, said, "", NOTHING))
                 )
             at = end
         nbytes[NODE_METADATA] += of_notes
@@ -412,7 +411,7 @@ def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, n
     outputs: list[str] = []
     attributes: list[Field] = []
     notes: dict[str, str] = {}
-    name = op_type = domain = names[""]
+    name = op_type = domain = ""
     named, noted, stop = 0, 0, start
     try:
         while stop < end:
