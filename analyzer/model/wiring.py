@@ -421,15 +421,16 @@ def _provide(wiring: Wiring, part: Graph) -> None:
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
     path, provided, reads = part.path, wiring.providers[part.path], wiring._reads[part.path]
     makers = wiring.makers[path] = []
-    for node in part.nodes:
+    for position, node in enumerate(part.nodes):
         made: list[int] = []
         for slot, name in enumerate(node.inputs):
             provider = provided.get(name)
             if provider is not None:
                 found = reads
                 if isinstance(provider, Node):
-                    made.append(provider.position)
-                    if provider.position >= node.position:
+                    maker = provider.position
+                    made.append(maker)
+                    if maker >= position:
                         wiring.unsorted.append((path, name))
                 else:
                     made.append(STORED if isinstance(provider, StoredTensor) else GIVEN)
