@@ -15,10 +15,12 @@ from analyzer.commands.annotations import annotate_error
 from analyzer.commands.help import NAMES, AuditGroup
 from analyzer.commands.terminal import EXIT_NO_ANSWER, drop, drop_unwritten, say
 from analyzer.errors import ConfigError, OnnxLedgerError
+from analyzer.process import collect_seldom
 
 
 def main() -> None:
     """Run the command; the only place that turns an exception into an exit code."""
+    collect_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # An encoding that lacks a character is no reason to fail.

@@ -64,7 +64,8 @@ def compare(
     """
     from analyzer.comparison import compare_ledgers, group_alike
     from analyzer.comparison.following import follow_changed
-    from analyzer.documents.saved import is_saved_report, load_report
+    from analyzer.documents import is_saved_report
+    from analyzer.documents.saved import load_report
 
     def read(side: Path | str) -> Ledger:
         if not is_saved_report(Path(side)):

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analyzer.account.artifact import MODEL_SUFFIX, is_model_file
 from analyzer.account.doubt import find_doubt
 from analyzer.account.group import total_by
 from analyzer.account.ledger import Evidence, Finding, Group, Ledger, natural_order
-from analyzer.account.summary import count_wasted
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model import File
 from analyzer.model.content import ContentMode
 from analyzer.model.ranges import is_url
-from analyzer.process.workers import Died, call_apart, usable_processors
+
+if TYPE_CHECKING:
+    from analyzer.process.workers import Died
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,8 @@ def _rows(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Row]:
     if len(models) > 1 and processes != 1:
+        from analyzer.process.workers import Died, call_apart, usable_processors  # what one model needs not
+
         limit = min(processes or usable_processors(), len(models))
         for path, result in zip(models, call_apart(read, models, limit, progress), strict=True):
             yield _dead_row(path, result) if isinstance(result, Died) else result
@@ -253,6 +257,8 @@ def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int
 
 
 def _row(path: str, ledger: Ledger) -> Surveyed:
+    from analyzer.account.summary import count_wasted  # what who only finds models need not load
+
     model, doubt = ledger.model, find_doubt(ledger)
     places = list(map(os.path.realpath, model.paths)) or [f"{path}/{file.path}" for file in model.files]
     return Surveyed(

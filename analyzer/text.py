@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import reprlib
 
@@ -233,7 +234,7 @@ def printable(text: str) -> str:
     ('onnx::MatMul_123', 'block #3')
     """
     escaped = text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
-    return _COMMAND.sub(_defuse, escaped)
+    return _command().sub(_defuse, escaped) if ":" in escaped or "#" in escaped else escaped
 
 
 def _defuse(mark: re.Match[str]) -> str:
@@ -251,14 +252,18 @@ _NAMES = (
     "|save-state|set-env|set-output|stop-commands|warning"
 )
 
-_COMMAND = re.compile(  # each run of colons is looked along once, however long it is
-    rf"""(?ix)
-    \#(?=[^ -~]*\#)
-    | (?P<run>(?<!:):++(?=(?:{_NAMES})(?![\w-])))
-    | (?<![!-~]):(?=[^ -~]*:)
-    | :(?=[^ -~]++:++(?:{_NAMES})(?![\w-]))
-    """
-)
+
+@functools.cache
+def _command() -> re.Pattern[str]:
+    """What is searched in a text; each run of colons is looked along once, however long it is."""
+    return re.compile(
+        rf"""(?ix)
+        \#(?=[^ -~]*\#)
+        | (?P<run>(?<!:):++(?=(?:{_NAMES})(?![\w-])))
+        | (?<![!-~]):(?=[^ -~]*:)
+        | :(?=[^ -~]++:++(?:{_NAMES})(?![\w-]))
+        """
+    )
 
 
 def printable_name(name: str) -> str:

@@ -445,6 +445,8 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
     for name, tensor in named:
         if 1 < tensor.numel() <= _WHOLE and _has_data(tensor) and _dtype(tensor).to_numpy() is not None:
             values[name] = encode_values(_array(tensor))
+    vectors: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    vectors |= dict(model.named_buffers(remove_duplicate=False))
     for name, module in model.named_modules():
         wanted: tuple[str, ...] = ()
         if is_batch_norm(module):
@@ -453,8 +455,10 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
             wanted = ("bias",)
         for attribute in wanted:
             full_name = _tensor_name(name, module, attribute)
-            vector = getattr(module, attribute, None)
-            if full_name and isinstance(vector, torch.Tensor) and vector.ndim == 1 and _has_data(vector):
+            vector = vectors.get(
+                full_name or ""
+            )  # what pruning computes of another is no tensor of the state dict
+            if full_name and vector is not None and vector.ndim == 1 and _has_data(vector):
                 values[full_name] = encode_values(_array(vector))
     return values
 

@@ -53,7 +53,7 @@ from exporter.census import (
 )
 from exporter.classes import find_class, first_line, load_config, require_transformers
 from exporter.engines import reads_again
-from exporter.inputs import Axes, ExampleInputs, untried_inputs
+from exporter.inputs import Axes, ExampleInputs, forward_names, untried_inputs
 from exporter.program import Program
 from exporter.quiet import quiet
 
@@ -246,6 +246,9 @@ def tracer_of(
         try:
             named = {name for name, _ in shapes}
             inputs = untried_inputs(model, config, given, has_images=any("pixel" in name for name in named))
+            if _is_in_order(shapes, inputs, forward_names(model)):
+                shapes = [(name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True)]
+                named = {name for name, _ in shapes}
             prefix = _prefix(named, inputs.axes.keys())
             inputs = _fit(inputs, {name.removeprefix(prefix): shape for name, shape in shapes})
             with quiet():
@@ -257,6 +260,21 @@ def tracer_of(
         return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
     return trace
+
+
+def _is_in_order(
+    shapes: Sequence[tuple[str, tuple[int | None, ...]]], inputs: ExampleInputs, known: Collection[str]
+) -> bool:
+    """Whether a file's inputs have names of their own, and are all that forward takes, of its ranks."""
+    values = [*inputs.args, *inputs.kwargs.values()]
+    if not len(shapes) == len(values) == len(inputs.axes) == len(known):
+        return False
+    if any(name.endswith(each) for name, _ in shapes for each in (*known, *inputs.axes)):
+        return False
+    return all(
+        isinstance(value, torch.Tensor) and value.ndim == len(shape)
+        for value, (_, shape) in zip(values, shapes, strict=True)
+    )
 
 
 def _prefix(named: Collection[str], known: Collection[str]) -> str:

@@ -8,6 +8,7 @@ sees what the pass would give then.
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -209,21 +210,38 @@ class Recorder(TorchFunctionMode):
 
 
 class RoundedNumbers(TorchFunctionMode):
-    """Rounds the numbers among arguments as a file of half precision stores them, but for those that it has exactly."""
+    """Rounds the numbers among arguments as a file of half precision stores them, but for those that it has exactly.
 
-    def __init__(self, half: str, exact: Collection[float]) -> None:
+    The scale of an attention is in no argument, and exporters store its root, which queries and keys are multiplied by.
+    """
+
+    def __init__(self, half: str, exact: Collection[float], stored: Collection[float]) -> None:
         super().__init__()
-        self._half, self._exact = half, exact
+        self._half, self._exact, self._stored = half, exact, stored
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Call a function of PyTorch with rounded numbers."""
         given = {} if kwargs is None else kwargs
+        if _name(func) in _INSIDE:
+            with self, _opened():
+                return func(*args, **given)
+        if _name(func) == "scaled_dot_product_attention" and args:
+            return func(*args, **{**given, "scale": self._scale(args[0], given.get("scale"))})
         if _name(func) not in ("dropout", "full", "arange", "linspace"):
             args = tuple(self._round(each) for each in args)
             given = {name: self._round(each) for name, each in given.items()}
         return func(*args, **given)
+
+    def _scale(self, query: torch.Tensor, said: float | None) -> float:
+        """Of an attention, as the file has it: rounded, or the square of its rounded root, whichever it stores."""
+        scale = query.shape[-1] ** -0.5 if said is None else said
+        if scale > 0:
+            root = round_to_half(math.sqrt(scale), self._half)
+            if root in self._stored and root * root != scale:
+                return root * root
+        return float(self._round(scale))
 
     def _round(self, value: Any) -> Any:
         if not isinstance(value, float) or not abs(value) < _MOST:

@@ -324,14 +324,15 @@ class RunningModule:
             most -= 2  # positions count from behind the padding's
         return max(have, min(most, _MOST_LONG))
 
-    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
         """Have numbers in the module's code (an epsilon, a scale) be what a file of half precision stores of them.
 
         Args:
             half: `FLOAT16`, `BFLOAT16`; empty for the numbers as they are.
             exact: numbers in single precision that stay as they are.
+            stored: those that the file has in half precision.
         """
-        self._rounded = RoundedNumbers(half, exact) if half else contextlib.nullcontext()
+        self._rounded = RoundedNumbers(half, exact, stored) if half else contextlib.nullcontext()
 
     def covering(self, at: int) -> dict[str, Array] | None:
         """Inputs whose whole numbers look up rows that no run has reached; None where all are, or none are looked up.

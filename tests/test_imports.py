@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -62,6 +63,52 @@ def test_a_model_is_read_with_onnx_s_messages_and_without_the_rest_of_onnx(
     assert {"onnx", "ml_dtypes", "networkx"}.isdisjoint(loaded)
     assert "analyzer.account.audit" in loaded
     assert are_same
+
+
+ALONE = """
+import contextlib, io, json, os, sys
+from analyzer.cli import main
+sys.argv = ["onnxledger", "inspect", "model.onnx"]
+before = dict(os.environ)
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+print(json.dumps([len(os.listdir("/proc/self/task")), "numpy" in sys.modules, before == dict(os.environ)]))
+"""
+
+
+@pytest.mark.child
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="only Linux lists the threads of a process")
+def test_a_model_is_read_without_threads_that_wait(tmp_path: Path) -> None:
+    save(tmp_path, text_model("g (float[2] x) => (float[2] y) { y = Mul(x, w) }", {"w": noise(2, seed=0)}))
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert json.loads(done.stdout) == [1, True, True]
+
+
+ASKED = """
+from analyzer.process import collect_seldom
+collect_seldom()
+import duckdb
+print(duckdb.sql("SELECT 1").fetchall())
+"""
+
+
+@pytest.mark.child
+def test_a_process_that_has_asked_duckdb_ends_without_a_word() -> None:
+    pytest.importorskip("duckdb")
+
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("[(1,)]\n", "")
 
 
 PLANS = """

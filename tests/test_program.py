@@ -262,14 +262,31 @@ class Idle(torch.nn.Module):
         return x * self.used
 
 
-@pytest.mark.parametrize(("inputs", "read"), [(["x"], False), (["y"], None), (["x", "y"], None)])
+class Choosing(Idle):
+    """It may be given another input, which is what its other parameter is for."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None) -> torch.Tensor:
+        return x * self.used if y is None else x * self.used + y * self.idle
+
+
+@pytest.mark.parametrize(
+    ("module", "inputs", "read"),
+    [
+        (Idle, ["x"], False),
+        (Idle, ["in0"], False),  # forward takes no other
+        (Choosing, ["x"], False),
+        (Choosing, ["in0"], None),
+        (Choosing, ["y"], None),
+        (Idle, ["x", "y"], None),
+    ],
+)
 def test_what_a_class_does_not_read_is_told_where_the_file_has_no_other_input(
-    inputs: list[str], read: bool | None
+    module: type[Idle], inputs: list[str], read: bool | None
 ) -> None:
     torch.manual_seed(0)
-    trace = tracer_of(Idle(), None, {"x": torch.rand(5, 8)})
+    trace = tracer_of(module(), None, {"x": torch.rand(5, 8)})
 
-    manifest = trace(take_census(Idle()), [(name, (5, 8)) for name in inputs], "")
+    manifest = trace(take_census(module()), [(name, (5, 8)) for name in inputs], "")
 
     found = {parameter.name: parameter.read for parameter in manifest.parameters}
     assert (found["idle"], found["lm_head.weight"]) == (read, read)

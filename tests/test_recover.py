@@ -18,6 +18,7 @@ from commands import run_here
 from models import (
     FX_NODE,
     Values,
+    audit,
     buffer,
     convolution,
     dynamo_like,
@@ -969,3 +970,22 @@ def test_a_square_matrix_of_other_values_is_given_back_where_its_class_says_whic
         assert reasons(recovery) == {
             "fc.weight": "fc.weight differs and may be its transpose: nothing says which way it stands"
         }
+
+
+def test_a_layer_that_hides_a_norm_is_not_given_back(tmp_path: Path) -> None:
+    """onnxscript folds a BatchNorm into a layer with a bias, leaves both names, and drops the notes with the values."""
+    text = """g (float[1,3,6,6] x) => (float[1,4,4,5] y) {
+        a = Conv(x, "c.weight", "c.bias")  y = MatMul(a, "f.weight")
+    }"""
+    weights = {"c.weight": noise(4, 3, 3, 3), "c.bias": noise(4), "f.weight": noise(4, 5)}
+    proto = dynamo_like(text_model(text, weights), parameters=["f.weight"])
+    ledger = audit(tmp_path, proto)
+    assert {hides.why for hides in ledger.hidden.values()} == {"batchnorm"}
+
+    original, refused = read_own_names(ledger)
+
+    assert [each.name for each in original.manifest.parameters] == ["f.weight"]
+    assert set(refused.values()) == {
+        "c.weight, multiplied out with a BatchNorm",
+        "c.bias, multiplied out with a BatchNorm",
+    }

@@ -16,7 +16,8 @@ from analyzer.account.group import group_by
 from analyzer.account.group.keys import KEYS
 from analyzer.account.group.patterns import group_by_patterns, parse_patterns
 from analyzer.account.ledger import Blocks, Finding, Group, Grouping, Ledger, Member, Role, Run, Severity
-from analyzer.documents.saved import is_saved_report, load_report
+from analyzer.documents import is_saved_report
+from analyzer.documents.saved import load_report
 from analyzer.errors import UsageError
 from analyzer.formats.json import render_json
 from analyzer.model import Key

@@ -33,6 +33,7 @@ from analyzer.formats import render_report, render_saved
 from analyzer.formats.json import render_json, to_document
 from analyzer.formats.options import RenderOptions
 from analyzer.formats.text import render_text
+from analyzer.process import workers
 from analyzer.reports import Inspection, SurveyReport
 from analyzer.schemas import load_schema
 from analyzer.survey import Survey, Surveyed, Unreadable, find_models, survey_models
@@ -203,7 +204,7 @@ def test_processes_give_the_rows_that_this_process_gives(zoo: Path) -> None:
 
 
 def test_one_model_is_read_in_this_process(zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "call_apart", None)
+    monkeypatch.setattr(workers, "call_apart", None)
 
     assert len(survey_models([zoo / "layer.2.onnx"]).readable) == 1
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from analyzer.account.applications import count_applications
 from analyzer.account.artifact import find_components, is_artifact
-from analyzer.account.artifact.merge import merge_models
 from analyzer.account.blocks import find_blocks, lend_scopes
 from analyzer.account.bytes import book_bytes
 from analyzer.account.classify import classify, find_companions
@@ -176,6 +175,8 @@ def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
                 f"{folder}: its components hold more than {max_objects:,} nodes and tensors, which would take too "
                 "much memory; if you trust the files, raise the limit with --max-objects N"
             )
+    from analyzer.account.artifact.merge import merge_models  # what one file needs not
+
     return merge_models(folder, models)
 
 

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzer.account.ledger import Account, Entry, Role
 from analyzer.errors import LedgerError
@@ -21,8 +21,7 @@ _ALIGNMENT = 1 << 16
 """Bytes that external data is aligned to at most (ONNX docs/ExternalData.md: 64 KiB on Windows, 4 KiB else)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(NamedTuple):
     """Bytes of an external file that no tensor claims."""
 
     file: str
@@ -30,8 +29,7 @@ class Gap:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class Booked:
+class Booked(NamedTuple):
     """What the bytes of all files are."""
 
     accounts: tuple[Account, ...]
@@ -89,8 +87,7 @@ def _order(nbytes: Iterable[str]) -> Iterator[str]:
     yield from (name for name in (PADDING, ORPHANED) if name in nbytes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
+class _Claim(NamedTuple):
     start: int
     end: int
     order: int

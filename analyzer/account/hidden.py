@@ -19,8 +19,9 @@ import enum
 import functools
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -340,41 +341,65 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     )
 
 
-def _is_part(array: Array, table: Array) -> bool:
-    """Whether the rows of a table, or its columns, are the first or the last of a matrix's, in its order."""
-    for part in (table, table.T):
-        for matrix in (array, array.T):
-            rest = matrix.shape[0] - part.shape[0]
-            if matrix.shape[1] != part.shape[1] or rest <= 0:
-                continue
-            for start in {0, rest}:
-                here = matrix[start : start + part.shape[0]]
-                if _alike(*_some(here, part)) < _SOME_ALIKE:
-                    continue  # where some are one number they have no correlation, and all are asked
-                if _alike(here, part) >= _ALIKE:
-                    return True
+def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
+    """Whether the rows of a table, or its columns, are the first or the last of a matrix's, in its order.
+
+    Args:
+        array: the matrix.
+        table: gives the table, which is read where some of it is like the matrix.
+        some: some of the table's elements, of its rows and of its columns.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        for axes, few in enumerate(some):
+            length, width = few.shape
+            for matrix in (array, array.T):
+                rest = matrix.shape[0] - length
+                if matrix.shape[1] != width or rest <= 0:
+                    continue
+                for start in {0, rest}:
+                    if _correlate(_look_at_some(matrix, few.shape, start), few.elements) < _SOME_ALIKE:
+                        continue  # where some are one number they have no correlation, and all are asked
+                    whole = table()
+                    if whole is None:
+                        return False
+                    part = _center(whole.T if axes else whole)
+                    if _correlate(_center(matrix[start : start + length]), part) >= _ALIKE:
+                        return True
     return False
 
 
-def _alike(one: Array, other: Array) -> float:
-    """The correlation of the elements of two arrays of one shape, without its sign."""
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        ours, theirs = (each.astype(np.float64).reshape(-1) for each in (one, other))
-        ours -= ours.mean()
-        theirs -= theirs.mean()
-        return abs(float(ours @ theirs / np.sqrt(ours @ ours) / np.sqrt(theirs @ theirs)))
+_Centered = tuple[npt.NDArray[np.float64], np.float64]
+"""Elements less their mean, flat, and the root of the sum of their squares."""
 
 
-def _some(*arrays: Array) -> list[Array]:
-    """The same elements of each: at most 16 rows and 16 columns, spread evenly."""
-    rows, columns = (_spread(size) for size in arrays[0].shape)
-    return [array[rows[:, None], columns] for array in arrays]
+class _Some(NamedTuple):
+    """Some elements of a table, or of one with its axes exchanged."""
+
+    shape: tuple[int, ...]
+    elements: _Centered
+
+
+def _center(array: Array) -> _Centered:
+    flat = array.astype(np.float64).reshape(-1)
+    flat -= flat.sum() / flat.size
+    return flat, np.float64(math.sqrt(flat @ flat))
+
+
+def _correlate(one: _Centered, other: _Centered) -> float:
+    """The correlation of elements of two arrays of one shape, without its sign."""
+    (ours, our_size), (theirs, their_size) = one, other
+    return abs(float(ours @ theirs / our_size / their_size))
+
+
+def _look_at_some(matrix: Array, shape: tuple[int, ...], start: int = 0) -> _Centered:
+    """Elements of a part of a matrix, so many rows from `start` on."""
+    return _center(matrix[start:][_spread(shape)])
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(size: int) -> npt.NDArray[np.intp]:
-    """Places of at most 16 of so many, evenly."""
-    return np.linspace(0, size - 1, min(size, 16), dtype=np.intp)
+def _spread(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.intp], ...]:
+    """Places of at most 16 rows and 16 columns of a matrix, evenly."""
+    return np.ix_(*(np.linspace(0, size - 1, min(size, 16), dtype=np.intp) for size in shape))
 
 
 _NOTED = "provenance:input-spec"
@@ -416,6 +441,8 @@ class _Part:
     """Of which rows are looked up."""
     reads: bool = True
     """Whether values may be read."""
+    seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
+    """Some elements of each table that was compared, by rows and by columns; of one without numbers nothing."""
 
     def name(self, entry: Entry) -> _Name:
         """Who gave an entry its name."""
@@ -595,6 +622,7 @@ class _Part:
             or entry.tensor.numel > _MOST_READ
         ):
             return None
+        ours: Array | None = None
         for table in self.tables:
             rows, columns = table.tensor.shape
             is_like = any(
@@ -604,17 +632,22 @@ class _Part:
             )
             if not is_like or table is entry or entry.parameters < table.logical_numel:
                 continue
-            ours, theirs = self._numbers(entry), self._numbers(table)
-            if (
-                ours is None
-                or theirs is None
-                or ours.dtype.kind not in "fiu"
-                or theirs.dtype.kind not in "fiu"
-            ):
-                continue
-            if _is_part(ours, theirs):
+            ours = self._numbers(entry) if ours is None else ours
+            if ours is None or ours.dtype.kind not in "fiu":
+                return None
+            if _is_part(ours, functools.partial(self._numbers, table), self._some(table)):
                 return Hides(-table.logical_numel, 0, "repeated")
         return None
+
+    def _some(self, table: Entry) -> tuple[_Some, ...]:
+        """Some elements of a table by rows and by columns; nothing where it has no numbers."""
+        key = table.tensor.key
+        if key not in self.seen:
+            array = self._numbers(table)
+            sides = () if array is None or array.dtype.kind not in "fiu" else (array, array.T)
+            with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+                self.seen[key] = tuple(_Some(side.shape, _look_at_some(side, side.shape)) for side in sides)
+        return self.seen[key]
 
     def _numbers(self, entry: Entry) -> Array | None:
         """What is stored, decoded where it is codes."""

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from analyzer.account.notebook import to_html
 from analyzer.model import Key, Model, Place, StoredTensor, label
 from analyzer.model.content import ContentMode
 from analyzer.model.dtypes import DType
@@ -264,6 +263,8 @@ class Grouping:
         return f"<Grouping by {self.by}{depth}: {format_many(len(self.groups), 'group')}>"
 
     def _repr_html_(self) -> str:
+        from analyzer.account.notebook import to_html  # what only notebooks need
+
         return to_html(repr(self)[1:-1], self.rows())
 
 
@@ -438,6 +439,8 @@ class Ledger:
         return f"<Ledger {printable(self.model.path)}: {parameters}, {tensors}, {findings}>"
 
     def _repr_html_(self) -> str:
+        from analyzer.account.notebook import to_html
+
         learned = sorted(self.rows(), key=lambda row: -int(str(row["parameters"])))
         shown = ("name", "parameters", "dtype", "shape", "bytes", "role", "scope")
         return to_html(repr(self)[1:-1], [{key: row[key] for key in shown} for row in learned])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_packing
@@ -17,8 +16,7 @@ from analyzer.model.wiring import Wiring
 from analyzer.read.book import NODE_METADATA, ORPHANED, UNKNOWN
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCount:
+class OperatorCount(NamedTuple):
     """One operator: how many nodes are of it, in all graphs and functions, and what it computes with."""
 
     op_type: str
@@ -56,8 +54,7 @@ Scheme = Literal["block", "qdq", "qoperator", "dynamic", "codes"]
 is quantized when the model runs; codes that nothing in the file says how to decode."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantized:
+class Quantized(NamedTuple):
     """Learned tensors that are stored as codes in one way."""
 
     scheme: Scheme

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
@@ -133,6 +132,8 @@ def _unknown(found: str, unit: Unit) -> str:
         return "KB means two things; write kB for 1,000 bytes or KiB for 1,024"
     if unit is Unit.BYTES and found in ("b", "Kb", "Mb", "Gb", "Tb"):
         return f"{found} would count bits; write {found[:-1].replace('K', 'k')}B"
+    import difflib  # what only a mistake needs
+
     near = [known for known in units if known and known.lower() == found.lower()][:1]
     near = near or difflib.get_close_matches(found, [known for known in units if known], 1, 0.5)
     meant = f"did you mean {near[0]}?" if near else f"write {_listed(units)}"
@@ -208,6 +209,8 @@ def _parse_dtype(name: str) -> str:
     known = [dtype.name for dtype in DType]
     if upper in known:
         return upper
+    import difflib
+
     near = [_MEANT[upper]] if upper in _MEANT else difflib.get_close_matches(upper[:40], known, 1)
     meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
     raise ValueError(f"{shown(name)} is no dtype of ONNX; {meant}")

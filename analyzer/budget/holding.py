@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from analyzer.account.doubt import Range
 from analyzer.account.group.keys import are_modules
@@ -13,12 +13,10 @@ from analyzer.budget.amounts import format_growths
 from analyzer.budget.measuring import Metric, Parts, list_parts, measure
 from analyzer.budget.record import Among, AtLeast, AtMost, Contributor, Limit, Over, Rule, Unit
 from analyzer.budget.selecting import Selection, Unknown
-from analyzer.comparison import group_alike
 from analyzer.text import format_count, format_ratio, shorten
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What was observed beside what was allowed."""
 
     part: Selection
@@ -194,6 +192,8 @@ def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[C
     """What has grown most first, and what has shrunk most last; what is as it was is left out."""
     by = depth = None
     if part.kind == "all":
+        from analyzer.comparison import group_alike  # what only growth needs
+
         named = all(map(are_modules, (part.ledger, beside.ledger)))
         grouping, _ = group_alike(part.ledger, beside.ledger, "scope" if named else None)
         by, depth = grouping.by, grouping.depth

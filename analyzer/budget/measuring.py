@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from analyzer.account.doubt import LOOK, Range, say_unread
 from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, UNCOUNTED, UNREAD
@@ -22,8 +21,7 @@ Kind: TypeAlias = Literal["most", "least", "among"]
 """What a limit without a word is: not more than a number, not less, or none but these names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(NamedTuple):
     """One thing that is counted."""
 
     name: str
@@ -164,8 +162,7 @@ Parts = Mapping[str, int]
 """What an observation is made of: groups, tensors, operators, accounts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(NamedTuple):
     """What is observed."""
 
     observed: int | tuple[str, ...]
@@ -442,6 +439,11 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
             )
         elif versions:
             found[component.name or DEFAULT_DOMAIN] = low
+    for function in ledger.model.functions:  # whose nodes are of its own imports
+        for domain, version in function.opsets:
+            if domain == DEFAULT_DOMAIN:
+                name = f"{function.domain}:{function.name}"
+                found[name] = min(version, found.get(name, version))
     return found, lacking or ("" if found else f"the model imports no opset of {DEFAULT_DOMAIN}")
 
 

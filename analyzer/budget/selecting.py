@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import difflib
 import fnmatch
 import functools
 import re
@@ -272,6 +271,8 @@ def _glob(whole: Whole, pattern: str) -> tuple[Selection, ...]:
 
 def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:
     """The reason where nothing is called so, with what is called nearly so."""
+    import difflib  # what only a mistake needs
+
     depth = group.count(".") + 1
     names = sorted({*groups, *_known(ledger, depth), *_known(ledger, depth + 1)}, key=natural_order)
     near = difflib.get_close_matches(group[:_LONGEST], names[:_MOST_NAMES], 3)

@@ -23,6 +23,7 @@ from analyzer.commands.options import (
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.process import load_numpy
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -185,8 +186,9 @@ def check(
     """
     if "" in models:  # an unset variable, which must not mean the working directory
         raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
+    load_numpy()
     from analyzer.budget.flags import override
-    from analyzer.fleet.lake import is_lake
+    from analyzer.fleet import is_lake
 
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
@@ -510,10 +512,12 @@ class _Reader:
 
     def _try(self, name: str) -> Ledger | OnnxLedgerError:
         from analyzer.budget.evaluate import looked_at_less
-        from analyzer.documents.saved import is_saved_report, load_report
+        from analyzer.documents import is_saved_report
 
         try:
             if is_saved_report(Path(name)) and not Path(name).is_dir():
+                from analyzer.documents.saved import load_report
+
                 ledger = load_report(name)
                 less = looked_at_less(ledger, self._content)
                 return UsageError(f"{name}: {less}; make the report again so") if less else ledger

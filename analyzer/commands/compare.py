@@ -11,6 +11,7 @@ from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, bounding, grouping
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, list_inputs, with_macs
 from analyzer.errors import UsageError
+from analyzer.process import load_numpy
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Grouping, Ledger
@@ -56,12 +57,14 @@ def compare(
     Each is a model or a saved JSON report. Two reports of time are compared by
     the groups that they were timed in.
     """
+    load_numpy()
     grouped.check()
     sides = (a, b)
     check_artifact(bounded, sides)
     run.guard(*(path for side in sides for path in list_inputs(side)))
     from analyzer.comparison import compare_ledgers
-    from analyzer.documents.saved import is_saved_report, load_report
+    from analyzer.documents import is_saved_report
+    from analyzer.documents.saved import load_report
     from analyzer.documents.saved.timing import is_saved_timing
 
     saved = [side for side in sides if is_saved_report(Path(side))]

@@ -20,6 +20,7 @@ from analyzer.commands.options import (
 )
 from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
+from analyzer.process import load_numpy
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.cost.memory.answer import Asked
@@ -139,6 +140,7 @@ def cost(
     once; the exit code is then 1 where a shape, the MACs or the memory differ.
     --against compares the MACs with what the config of a family stands for.
     """
+    load_numpy()
     from analyzer.cost.account import measure_cost
     from analyzer.cost.sizing import resolve_sizes, with_past
     from analyzer.graph.collapse import label_own

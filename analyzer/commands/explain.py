@@ -6,6 +6,7 @@ import click
 
 from analyzer.commands.help import command, complete_from
 from analyzer.commands.run import print_text
+from analyzer.process import load_numpy
 
 
 def _list_ids() -> list[str]:
@@ -35,6 +36,7 @@ def explain(ids: tuple[str, ...], style: str) -> None:
     ID stands in brackets behind a finding or in an error. Without an ID all
     are listed; as JSON or Markdown all are explained.
     """
+    load_numpy()
     from analyzer.account.findings.catalog import explain as look_up
     from analyzer.account.findings.catalog import load_explanations
     from analyzer.formats.json.explain import document_explanations

@@ -282,7 +282,8 @@ def _read_against(
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
     """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
-    from analyzer.documents.saved import is_report, is_saved_report, load_report
+    from analyzer.documents import is_saved_report
+    from analyzer.documents.saved import is_report, load_report
     from analyzer.manifest import is_manifest
 
     if against is None:

@@ -24,7 +24,7 @@ from analyzer.commands.run import (
 from analyzer.commands.terminal import is_terminal
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
-from analyzer.process import uncollected
+from analyzer.process import load_numpy, uncollected
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.account.group.keys import Labels
@@ -142,6 +142,7 @@ def graph(
     The whole graph has a vertex for each node, stored tensor, input and output;
     with --collapse, and in a picture, one for each group.
     """
+    load_numpy()
     wanted = _Wanted(collapse, fold, learned, cast("GraphMetric", metric.replace("-", "_")), grouped)
     styles = [_style_of(path, style) for path in outputs] or [style or "dot"]
     wanted.check(styles)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:  # what only a shell needs that completes
+    from click.shell_completion import CompletionItem
 
 _RANGE = re.compile(r"\s*\[[^\[\]]*x[<>][^\[\]]*\]$")
 """What click says of the numbers that an option takes; its error says it too."""
@@ -135,7 +137,7 @@ def put_in_section(function: Any, title: str, count: int) -> None:
             parameter.section = title
 
 
-Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+Completion: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[CompletionItem]]"
 
 
 def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) -> Completion:
@@ -145,6 +147,8 @@ def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) ->
     """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
         kept, comma, start = incomplete.rpartition(",")
         found = [CompletionItem(f"{kept}{comma}{name}") for name in names() if name.startswith(start)]
         return [*found, CompletionItem(incomplete, type="file")] if files else found
@@ -154,4 +158,6 @@ def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) ->
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """What a shell completes of an argument that may also be a URL: files."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(incomplete, type="file")]

@@ -15,11 +15,14 @@ from analyzer.commands.options import Bounded, Grouped, Judged, bounding, groupi
 from analyzer.commands.run import Run, answering, check_artifact, group_ledger, with_macs
 from analyzer.commands.terminal import say
 from analyzer.errors import OnnxLedgerError, UsageError
-from analyzer.process import uncollected
+from analyzer.process import load_numpy, uncollected
 
 if TYPE_CHECKING:  # what `--help` does not need
-    from analyzer.account.ledger import Ledger
+    from collections.abc import Sequence
+
+    from analyzer.account.ledger import Finding, Ledger
     from analyzer.model.content import ContentMode
+    from analyzer.reports import Inspection, SurveyReport
 
 
 @command(
@@ -65,6 +68,7 @@ def inspect(
     model that cannot be read costs only its own row. A folder with an
     export.json is one artifact: what several of its files hold counts once.
     """
+    load_numpy()
     from analyzer.account.artifact import is_artifact
 
     grouped.check()
@@ -101,7 +105,27 @@ def _inspect_one(
         digests=file_digests(ledger.model) if digest else {},
         stamp=time_stamp() if judged.stamp else None,
     )
-    run.finish(report, judged, report.findings)
+    _finish(run, report, judged, report.findings, seen=ledger.content != "none")
+
+
+def _finish(
+    run: Run,
+    report: Inspection | SurveyReport,
+    judged: Judged,
+    findings: Sequence[Finding],
+    *,
+    seen: bool,
+    answered: bool = True,
+) -> None:
+    """As `Run.finish`; where contents were not seen --strict has no answer, unless there is a finding all the same."""
+    is_found = any(finding.id not in judged.ignore for finding in findings)
+    is_unseen = judged.strict and not seen and not is_found
+    try:
+        run.finish(report, judged, findings, answered=answered and not is_unseen)
+    finally:
+        if is_unseen:
+            said = "contents were not looked at, in which there may be findings; say --content sampled"
+            say(f"onnxledger: --strict: {said}")
 
 
 _FEW_NODES = 20_000
@@ -126,6 +150,7 @@ def _inspect_many(
     models: tuple[str, ...], content: ContentMode | None, bounded: Bounded, judged: Judged, run: Run
 ) -> None:
     _refuse_what_needs_one_model()
+    from analyzer.model.ranges import is_url
     from analyzer.reports import SurveyReport
     from analyzer.survey import find_models, survey_models
 
@@ -134,8 +159,9 @@ def _inspect_many(
         survey = survey_models(models, content=content, max_objects=bounded.max_objects, progress=tick)
     run.guard(*(file.path for row in survey.readable for file in row.files))
     report = SurveyReport(survey, time_stamp() if judged.stamp else None)
+    seen = content != "none" and (content is not None or not any(map(is_url, models)))
     try:
-        run.finish(report, judged, survey.findings, answered=not survey.unreadable)
+        _finish(run, report, judged, survey.findings, seen=seen, answered=not survey.unreadable)
     finally:
         if survey.unreadable:
             say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")

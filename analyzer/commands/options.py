@@ -49,6 +49,8 @@ class Written:
         Raises:
             UsageError: one cannot be read, or is no report.
         """
+        if not self.beside:
+            return ()
         from analyzer.documents.saved import read_any_report
 
         return tuple(map(read_any_report, self.beside))

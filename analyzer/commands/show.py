@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -11,9 +11,7 @@ from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Output, reporting
 from analyzer.commands.run import print_text, refuse_inputs, screen_options, write_files
 from analyzer.errors import UsageError
-
-if TYPE_CHECKING:  # what `--help` does not need
-    pass
+from analyzer.process import load_numpy
 
 
 @command(
@@ -38,9 +36,10 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     """Show saved reports again, without their models.
 
     REPORT is what a command wrote as JSON. Several reports make one .html page,
-    a section each; the first gives it its title. A report that was edited, or
-    cut off, is refused with the path of the wrong key.
+    a section each; the first gives it its title. A report that is cut off, or
+    contradicts itself, is refused with the path of the wrong key.
     """
+    load_numpy()
     from analyzer.documents.saved import read_any_report
     from analyzer.formats import RenderOptions, render_saved
 

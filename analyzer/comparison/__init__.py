@@ -8,9 +8,11 @@ from analyzer.account.group import group_by
 from analyzer.account.group.keys import ACCOUNTS, Label, choose_key, label_order
 from analyzer.account.group.members import list_groups
 from analyzer.account.ledger import Entry, Group, Grouping, Ledger, natural_order
+from analyzer.comparison.declared import compare_declared
 from analyzer.comparison.record import (
     Change,
     Comparison,
+    DeclaredPair,
     Followed,
     GroupPair,
     MatchedBy,
@@ -29,6 +31,7 @@ from analyzer.model.content import ContentMode
 __all__ = [
     "Change",
     "Comparison",
+    "DeclaredPair",
     "Followed",
     "GroupPair",
     "MatchedBy",
@@ -109,7 +112,8 @@ def compare_ledgers(
         values=values,
         match=grouping_a.match,
         origins=(grouping_a.origin, grouping_b.origin),
-        wiring=compare_wiring(a, b),
+        wiring=compare_wiring(a, b, pairs),
+        declared=compare_declared(a.model, b.model),
         followed=followed,
         is_same_file=are_same_files(a.model, b.model),
         macs=None if a.macs is None or b.macs is None else (a.macs, b.macs),

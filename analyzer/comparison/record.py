@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from analyzer.account.ledger import Entry, Macs, Match
-from analyzer.account.notebook import to_html
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
 from analyzer.text import printable
@@ -58,6 +57,17 @@ class WiringPair:
     alike: bool
     first: str | None = None
     """The first module of A that is another in B; None where they are alike, or no module can be named."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredPair:
+    """What a file says of itself, and the other otherwise: the version of an operator set, an input, an output."""
+
+    what: str
+    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
+    a: str | None
+    """What A says; None where it says nothing."""
+    b: str | None
 
 
 _N = TypeVar("_N", int, float)
@@ -223,6 +233,8 @@ class Comparison:
     """As in `Grouping`, of A and of B."""
     wiring: WiringPair | None = None
     """None where a side is a saved report, or too large for one look."""
+    declared: tuple[DeclaredPair, ...] = ()
+    """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
     followed: Followed | None = None
     """None where nobody followed the learned tensors."""
     is_same_file: bool = False
@@ -251,6 +263,8 @@ class Comparison:
         return f"<Comparison {printable(self.a)} -> {printable(self.b)}: {change}>"
 
     def _repr_html_(self) -> str:
+        from analyzer.account.notebook import to_html  # what only notebooks need
+
         return to_html(repr(self)[1:-1], self.rows())
 
     @property

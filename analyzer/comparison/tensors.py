@@ -254,13 +254,20 @@ def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
     return None if found is None else found.tobytes()
 
 
-def compare_wiring(a: Ledger, b: Ledger) -> WiringPair | None:
-    """Whether the outputs have one digest with each weight under its PyTorch name, as far as both files tell names.
+def compare_wiring(a: Ledger, b: Ledger, pairs: Sequence[TensorPair]) -> WiringPair | None:
+    """Whether the outputs have one digest, with the two tensors of a pair as one weight that stands alike in both.
 
-    None where a side is a saved report, is remote, or calls too much for one look.
+    What has no pair goes by its PyTorch name, as far as both files tell names. None where a side is a saved report, is
+    remote, or calls too much for one look.
     """
     is_named = all(_tells_names(side) for side in (a, b))
-    ours, theirs = (_take(side, is_named=is_named) for side in (a, b))
+    words: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
+    for number, pair in enumerate(pairs):
+        if pair.a is not None and pair.b is not None:
+            moved = pair.line if pair.line in _MOVED else ""
+            words[0][pair.a.tensor.key] = f"pair {number}"
+            words[1][pair.b.tensor.key] = f"pair {number}{moved}"
+    ours, theirs = (_take(side, told, is_named=is_named) for side, told in zip((a, b), words, strict=True))
     if ours is None or theirs is None:
         return None
     if ours.outputs == theirs.outputs:
@@ -273,14 +280,15 @@ def _tells_names(ledger: Ledger) -> bool:
     return all(entry.sources for entry in ledger.entries if entry.role is Role.PARAMETER)
 
 
-def _take(ledger: Ledger, *, is_named: bool) -> Fingerprint | None:
+def _take(ledger: Ledger, words: Mapping[Key, str], *, is_named: bool) -> Fingerprint | None:
     if ledger.live is None or ledger.model.traffic is not None:
         return None
-    weights: dict[Key, str] = {
-        entry.tensor.key: f"{entry.tensor.shape} {entry.sources if is_named else ''}"
-        for entry in ledger.entries
-        if entry.role in (Role.PARAMETER, Role.BUFFER)
-    }
+    weights: dict[Key, str] = {}
+    for entry in ledger.entries:
+        if entry.role in (Role.PARAMETER, Role.BUFFER):
+            own = f"{entry.sources if is_named else ''}"
+            word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key, own)
+            weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
     try:
         return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
     except ModelReadError:  # the file is not any more what was counted

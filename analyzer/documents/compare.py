@@ -47,6 +47,8 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     wiring: WiringPair | None
     """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
     remote."""
+    declared: list[DeclaredPair]
+    """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
     followed: Followed | None
     """What became of the learned tensors of one side, by their contents; null where that was not asked: a side is a
     saved report or remote, both are quantized, or all pairs are alike by name."""
@@ -177,9 +179,21 @@ class WiringPair(Record, frozen=True, kw_only=True):
     """
 
     alike: bool
-    """Whether all outputs have one digest: operators, attributes, constants by value, weights by name."""
+    """Whether all outputs have one digest: operators, attributes, constants by value, the two tensors of a pair as one
+    weight."""
     first: str | None
-    """The first module of A that computes otherwise in B; null where they are alike, or no module can be named."""
+    """The first module of A that is wired otherwise in B; null where they are alike, or no module can be named."""
+
+
+class DeclaredPair(Record, frozen=True, kw_only=True):
+    """What the files say of themselves otherwise."""
+
+    what: Text
+    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
+    a: Text | None
+    """What A says; null where it says nothing."""
+    b: Text | None
+    """What B says; null where it says nothing."""
 
 
 class GroupPair(Record, frozen=True, kw_only=True):

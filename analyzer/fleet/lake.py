@@ -23,6 +23,7 @@ import msgspec
 from analyzer.documents import inspect as inspect_records
 from analyzer.documents import shared as shared_records
 from analyzer.errors import MissingExtraError, UsageError
+from analyzer.fleet import NOTE, is_lake
 from analyzer.fleet.record import TABLES, FleetSettings, Tables
 
 if TYPE_CHECKING:
@@ -215,20 +216,12 @@ def fitted(value: Any) -> Any:
     return None if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
 
 
-NOTE = "lake.json"
-"""The file that says of a folder that it is a lake, and which shards it is made of."""
-
 FORMAT = 1
 """Of what a lake looks like; one of another format is not read."""
 
 _PARTIAL = ".partial"
 _LOCK = ".lock"
 _SUFFIX = ".parquet"
-
-
-def is_lake(path: Path | str) -> bool:
-    """Whether a path is a folder that `survey` has written."""
-    return os.path.isfile(os.path.join(path, NOTE))  # noqa: PTH113, PTH118 - unlike Path's, it never raises
 
 
 class Lake:

@@ -358,7 +358,9 @@ def _in_utf8(told: Any) -> Any:
             return told
 
 
-_SERVE = "from analyzer.fleet.reading import serve; serve()"
+_SERVE = (
+    "from analyzer.process import load_numpy; load_numpy(); from analyzer.fleet.reading import serve; serve()"
+)
 
 _USUAL = 300 << 20
 """Bytes of memory above which a process is replaced by a new one once its model is read."""

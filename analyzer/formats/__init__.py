@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.formats.options import RenderOptions
@@ -139,20 +139,18 @@ def render_report(
         UsageError: there is no such format of such a report.
         MissingExtraError: the format needs what is not installed.
     """
-    from analyzer.reports import GraphReport
-
     name = type(report).__name__
-    if isinstance(report, GraphReport):
+    if name == "GraphReport":
         from analyzer.formats.graph import FORMATS as GRAPH_FORMATS
 
         if style in GRAPH_FORMATS:
-            return GRAPH_FORMATS[style](report)
+            return GRAPH_FORMATS[style](cast("GraphReport", report))
         raise UsageError(f"{style}: no format of {name}; use one of {', '.join(GRAPH_FORMATS)}")
     known = {key: each for key, each in FORMATS.items() if not each.reports or name in each.reports}
     if style not in known:
         raise UsageError(f"{style}: no format of {name}; use one of {', '.join(known)}")
     known[style].check()
-    return known[style].render(report, options or RenderOptions())
+    return known[style].render(cast("Report", report), options or RenderOptions())
 
 
 def save_report(report: Report | GraphReport, path: Path | str, options: RenderOptions | None = None) -> None:

@@ -23,14 +23,14 @@ def page_of(report: Report | Head, document: Head | None = None) -> Page:
     Raises:
         KeyError: there is no page of its kind.
     """
-    from analyzer.formulas.record import FormulaReport
-
     document = document or to_record(report)
-    if isinstance(report, FormulaReport):
+    if type(report).__name__ == "FormulaReport":  # no other needs to know what one is
         from analyzer.documents.formula import FormulaDocument
+        from analyzer.formulas.record import FormulaReport
         from analyzer.pages.formula import describe_formula
         from analyzer.pages.symbols import symbols_of
 
+        assert isinstance(report, FormulaReport)
         assert isinstance(document, FormulaDocument)
         return describe_formula(document, symbols_of(report))
     return describe(document)

@@ -316,6 +316,8 @@ class Function:
     name: str
     overload: str
     path: GraphPath
+    opsets: tuple[tuple[str, int], ...] = ()
+    """As in `Model`: those of its own, which its nodes are of."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 Each value has a digest: an input's of its name and type; a weight's of its PyTorch name and layout, not of its numbers;
 any other stored tensor's of type, shape and elements; a node's result of operator, attributes and the digests of what
-it reads. So names of values and nodes, the order of nodes, notes, opsets, wrapped functions, and where a tensor is
-carried change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too.
+it reads. So names of values and nodes, the order of nodes, notes, wrapped functions, and where a tensor is carried
+change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too. A version
+of an operator set changes what has another meaning in it (`EPOCHS`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,26 @@ _DEEPEST = 64
 """Bodies and calls inside one another that are followed."""
 _MOST_VISITS = 16
 """How often a node is looked at, on average, because its body is called with other data."""
+
+
+EPOCHS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), (13,)),
+    "BatchNormalization": (7,),
+    "DFT": (20,),
+    "Dropout": (7,),
+    "GroupNormalization": (21,),
+    "OneHot": (11,),
+    "Resize": (11,),
+    "RoiAlign": (16,),
+    "Scan": (9,),
+    "Selu": (6,),
+}
+"""Of ONNX's own operators: the versions since which the same node means something else (onnx/docs/Changelog.md).
+
+Softmax of all axes behind one, not along one; statistics unless `is_test` says otherwise; the default axis; a scale for
+each group, not each channel; indices below 0; the default of how coordinates are taken; a first axis that is the
+batch's; constants with fewer digits.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +139,13 @@ class _Walk:
     _left: int = 0
 
     def __post_init__(self) -> None:
+        self._versions: dict[GraphPath, int] = {
+            path: min((version for domain, version in opsets if domain == "ai.onnx"), default=0)
+            for path, opsets in (
+                *((part.path, part.opsets) for part in self.model.parts),
+                *((function.path, function.opsets) for function in self.model.functions),
+            )
+        }
         self._left = _MOST_VISITS * sum(len(graph.nodes) for graph in self.model.graphs)
 
     def follow(
@@ -192,7 +220,8 @@ class _Walk:
     ) -> bytes:
         place = node.place
         carried, nested = self.wiring.carried.get(place, ()), self.wiring.nested.get(place, ())
-        if not (node.integers or node.settings or carried or nested):
+        meaning = self._meaning(node)
+        if not (node.integers or node.settings or carried or nested or meaning):
             parts = b"".join((_beginning(node.domain, node.op_type), *map(_framed, operands)))
             return hashlib.blake2b(parts, digest_size=_SIZE).digest()
         domain = "" if node.domain == "ai.onnx" else node.domain
@@ -201,6 +230,7 @@ class _Walk:
             for name, value in (*node.integers.items(), *node.settings.items())
         }
         words: list[object] = [domain, node.op_type, *(f"{name}={told[name]!r}" for name in sorted(told))]
+        words += meaning
         for tensor in carried:
             words += [tensor.name.rpartition(".")[2], self._of(tensor)]
         for body in nested:
@@ -210,6 +240,17 @@ class _Walk:
             given = {name: _digest("body", depth, index) for index, name in enumerate(body.inputs)}
             words += [body.path[-1].rpartition(".")[2], *self.follow(body, given, settings, depth + 1)]
         return _digest(*words, "reads", *operands)
+
+    def _meaning(self, node: Node) -> list[str]:
+        """What a node's version adds: nothing where it means what it does today."""
+        epochs = EPOCHS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if epochs is None:
+            return []
+        path = node.graph_path
+        while path and path not in self._versions:
+            path = path[:-1]
+        version = self._versions.get(path, 0)
+        return [f"before {epoch}" for epoch in epochs if version < epoch]
 
     def _order(self, graph: Graph) -> list[Node]:
         """The nodes, each after those that it reads; of several that may come next the first in the file."""

@@ -76,7 +76,7 @@ def _blocks(document: CompareDocument) -> Iterator[Block]:
 
 def _answer(document: CompareDocument) -> str:
     """What happened, in one line."""
-    if document.same_file or (document.a == document.b and _is_same(document)):
+    if document.same_file:
         return "the same file"
     if _is_same(document):
         return "no difference in what was compared"
@@ -87,6 +87,8 @@ def _answer(document: CompareDocument) -> str:
         _size(totals.bytes),
         _work(document),
         *_recoded(document.tensors, is_followed=is_followed),
+        *_declared(document, short=True),
+        "other wiring" if document.wiring is not None and not document.wiring.alike else "",
     ]
     return "; ".join(filter(None, told))
 
@@ -104,6 +106,7 @@ def _is_same(document: CompareDocument) -> bool:
         or tensors.removed
         or tensors.changed
         or apart
+        or document.declared
     )
 
 
@@ -211,9 +214,24 @@ def _absent(document: CompareDocument) -> Iterator[str]:
             yield f"the data of {format_many(absent, 'tensor')} of the {word} one are not here, nor in its bytes"
 
 
+def _declared(document: CompareDocument, *, short: bool) -> Iterator[str]:
+    """What the files declare otherwise; short, the versions of operator sets alone, and how much else."""
+    told = [d for d in document.declared if not short or d.what.startswith("opset ")]
+    for each in told[:_FEW] if short else told[:_MOST_DECLARED]:
+        yield f"{each.what.removesuffix(' ai.onnx')} {each.a or 'none'} -> {each.b or 'none'}"
+    others = len(document.declared) - len(told)
+    if short and others:
+        yield f"{format_count(others)} {'declaration' if others == 1 else 'declarations'} changed"
+    if not short and len(told) > _MOST_DECLARED:
+        yield f"and {format_count(len(told) - _MOST_DECLARED)} more"
+
+
+_MOST_DECLARED = 12
+
+
 def _remarks(document: CompareDocument) -> Iterator[str]:
     """How much came, went and changed, and how far the two were compared."""
-    if document.a != document.b:
+    if not document.same_file:
         yield "; ".join(
             f"{what}: {_counted(changes)}"
             for what, changes in (("tensors", document.changes.tensors), ("groups", document.changes.groups))
@@ -241,13 +259,15 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
             yield f"{told} followed by content {how}{rest}"
         else:
             yield f"no learned tensor of one has the content of one of the other {how}"
-    elif document.changes.tensors.unchanged and document.a != document.b and not document.same_file:
+    elif document.changes.tensors.unchanged and not document.same_file:
         yield "values were not compared (--content full): unchanged is the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
         yield "wiring: both compute the same with their weights"
     elif document.wiring is not None:
         first = f", first in {document.wiring.first}" if document.wiring.first else ""
-        yield f"wiring: the new one computes otherwise than the old one{first}"
+        yield f"wiring: another than the old one's{first}; verify tells whether they compute the same"
+    if document.declared:
+        yield f"declared: {'; '.join(_declared(document, short=False))}"
     if document.macs is not UNSET:
         yield from _tell_macs(document.macs)
     if document.totals.nodes is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from analyzer.errors import LedgerError
 from analyzer.text import (
@@ -128,8 +128,7 @@ Cell: TypeAlias = "int | float | str | Said | Math | tuple[Piece, ...] | None"
 """Text may be anybody's: each format escapes it. None is what is not known, or makes no sense."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """A column of a table."""
 
     title: str
@@ -191,8 +190,7 @@ class Table:
             raise LedgerError(f"a row of {len(short.cells)} cells under {whole} columns: {short.cells[0]!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """A name and a value."""
 
     label: str
@@ -225,8 +223,7 @@ class Notes:
         return self.tone in (Tone.GOOD, Tone.BAD)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A finding, as the document has it."""
 
     id: str
@@ -285,8 +282,7 @@ class Passage:
 Block: TypeAlias = "Facts | Notes | Findings | Table | Chart | Passage"
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(NamedTuple):
     """A number that one looks for first."""
 
     label: str

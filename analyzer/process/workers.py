@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from analyzer.errors import OnnxLedgerError
+from analyzer.process import load_numpy
 from analyzer.process.child import TICK, Child, Inbox, OverMemoryError, OverTimeError, read_frame, write_frame
 
 _T = TypeVar("_T")
@@ -196,6 +197,7 @@ def serve() -> None:
     """The life of a process: read a function, say that it is ready, then answer until nobody asks any more."""
     asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
+    load_numpy()  # before the function does: there is a process for each processor already
     with suppress(OSError):  # whoever asked has gone
         function: Callable[[Any], Any] = pickle.loads(read_frame(asked) or b"")
         write_frame(said, b"")

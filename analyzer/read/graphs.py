@@ -330,7 +330,8 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
         metadata=body.body.metadata,
     )
     nested = [found for item in body.pending for found in read_graphs(book, item)]
-    return Function(domain, name, overload, body.path), [graph, *nested]
+    opsets = tuple((text(each.domain) or "ai.onnx", each.version) for each in signature.opset_import)
+    return Function(domain, name, overload, body.path, opsets), [graph, *nested]
 
 
 def _read_signature(book: Book, place: Field) -> FunctionProto:

@@ -129,7 +129,7 @@ def settle_fillers(books: Books) -> None:
             not _is_another_norms(books, entry, parameter)
             for parameter in sizes.get(books.contents.numel(entry), ())
         )
-        if not is_left and _is_first_state(books, entry):
+        if not is_left and (_is_first_state(books, entry) or _is_first_product(books, entry)):
             books.settle(entry, Line.ADDED, "content:first-state")
             continue
         if _is_empty_row(books, entry):
@@ -264,6 +264,11 @@ def _is_empty_row(books: Books, entry: Entry) -> bool:
     graph = next((each for each in books.ledger.model.graphs if each.path == entry.tensor.graph_path), None)
     if graph is None or not graph.path or entry.tensor.name not in graph.outputs:
         return False
+    return _is_nothing_of_what_is_held(books, entry)
+
+
+def _is_nothing_of_what_is_held(books: Books, entry: Entry) -> bool:
+    """Whether an entry is zeros, made of parameters of other sizes that stand elsewhere whole."""
     held = [books.parameters.get(source) for source in entry.sources]
     if any(line is None or MEANINGS[line.line].unbalanced for line in held):
         return False
@@ -275,6 +280,16 @@ def _is_empty_row(books: Books, entry: Entry) -> bool:
 
 def _sources(books: Books, entry: Entry) -> Iterable[Parameter]:
     return (parameter for parameter in books.manifest.parameters if parameter.name in entry.sources)
+
+
+def _is_first_product(books: Books, entry: Entry) -> bool:
+    """Whether zeros that are added are the product of those with a weight that other products read whole."""
+    if not entry.sources or not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
+        return False
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    if not readers or any(reader.node.op_type != "Add" or not reader.node.is_standard for reader in readers):
+        return False
+    return _is_nothing_of_what_is_held(books, entry)
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:
@@ -352,9 +367,11 @@ def _is_mask(array: Array) -> bool:
 
 
 def settle_parameters(books: Books) -> None:
-    """Absent parameters: unused by the export's trace, a zero bias that was dropped, else missing."""
+    """Absent parameters: without elements, unused by the export's trace, a zero bias that was dropped, else missing."""
     for parameter in list(books.free_parameters()):
-        if parameter.read is False and books.manifest.trace is not None:
+        if not parameter.numel:
+            books.lose(parameter, Line.UNUSED, "none:no-elements")
+        elif parameter.read is False and books.manifest.trace is not None:
             books.lose(parameter, Line.UNUSED, f"provenance:{books.manifest.trace}")
         elif books.is_dropped_zero(parameter):
             books.lose(parameter, Line.REMOVED_ZERO, "provenance:traced-zero")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from analyzer.account.ledger import Finding, Ledger, Trainability
-from analyzer.account.notebook import to_html
 from analyzer.account.scopes import module_of
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
@@ -522,6 +521,8 @@ class Reconciliation:
         return f"<Reconciliation {path}: {verdict}, {pytorch} in PyTorch, content {self.content}>"
 
     def _repr_html_(self) -> str:
+        from analyzer.account.notebook import to_html  # what only notebooks need
+
         rows: list[dict[str, object]] = [
             {"line": row.line.value, "tensors": row.tensors, "elements": row.elements, "bytes": row.nbytes}
             for row in self.bridge

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import module_of
-from analyzer.manifest import BatchNorm, Buffer, Parameter
+from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.model.content import Array
 from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
@@ -227,14 +227,22 @@ def _prints(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
 
 
 def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
-    """Without contents: a node of the parameter's module reads a tensor of its shape that is another's."""
+    """Without contents: a node of the parameter's module reads a tensor of its shape that is another's.
+
+    One of the same last name, as a weight is no bias; and a BatchNorm's where BatchNormalization reads it: the layer
+    that it was folded into is noted as the norm's too.
+    """
+    is_norms = any(parameter.name in (norm.weight, norm.bias) for norm in books.manifest.batch_norms)
     for line in list(books.parameters.values()):
+        if split_name(line.name)[1] != split_name(parameter.name)[1]:
+            continue
         for key in line.entries[:1]:
             entry = books.entry(key)
             # The module that owns both says nothing: its node reads its own tensor.
             other = module_of(line.name) != module_of(parameter.name)
             if (
                 other
+                and (not is_norms or entry.read_by == "BatchNormalization")
                 and entry.tensor.shape == parameter.shape
                 and _is_read_in(parameter, books.reader_modules(entry))
             ):

@@ -53,6 +53,9 @@ _MASKED = -1e4
 _LEAST_BITS = 40
 """Evidence from which chance is no explanation, in bits."""
 
+_FEW = 2
+"""Different numbers beside zeros that a value may have, and be known by if it stands in the file once."""
+
 _LEAST_TABLE = 8
 """Elements of a table of no parameter, at least: fewer are anybody's, unless they are odd numbers, bit by bit."""
 
@@ -374,7 +377,7 @@ def _is_evidence(books: Books, match: _Match) -> bool:
     ):
         return 4 * odd >= _LEAST_BITS
     bits = 16 if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else 8
-    return bits * odd >= (_LEAST_BITS if value.numel > 2 else bits)
+    return bits * odd >= (_LEAST_BITS if np.count_nonzero(numbers) > _FEW else bits)
 
 
 def _without_doubtful(found: Sequence[_Match]) -> list[_Match]:
@@ -385,8 +388,13 @@ def _without_doubtful(found: Sequence[_Match]) -> list[_Match]:
     return [
         match
         for match in found
-        if not match.value.parameters or match.value.numel > 2 or len(by_value[match.value.name]) == 1
+        if not match.value.parameters or not _is_few(match.value) or len(by_value[match.value.name]) == 1
     ]
+
+
+def _is_few(value: Traced) -> bool:
+    samples = None if value.content is None else _decode(value, value.content.samples)
+    return samples is None or int(np.count_nonzero(np.unique(samples))) <= _FEW
 
 
 _FAMILIES: Mapping[str, frozenset[str]] = {

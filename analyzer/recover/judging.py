@@ -109,6 +109,11 @@ class Judge:
         if lost is not None:
             expression = self.result.expression(settled)
             return lost if expression is None else f"{lost}: {expression}"
+        if settled.line is Line.DIFFERING and settled.entries:
+            held = self.entries[settled.entries[0]]
+            is_turned = any([*piece.axes] != sorted(piece.axes) for piece in settled.pieces)
+            if settled.decided_by.startswith("name+") and is_computed(held, tensor) and not is_turned:
+                return f"{held.tensor.name} was computed from it, and has other values"
         if settled.decided_by.startswith("structure:shape"):
             return "only its shape says which stored tensor it is, and no values were compared"
         if not pieces:

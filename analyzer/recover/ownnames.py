@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from analyzer.account.classify.structure import find_origin
 from analyzer.account.decoding import CODES, Encoded
 from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.ledger import Entry, Ledger, Role
@@ -15,7 +16,7 @@ from analyzer.account.scopes import float_name, is_dotted
 from analyzer.account.scopes.paths import module_classes
 from analyzer.checkpoints import Original
 from analyzer.manifest import Buffer, Manifest, Parameter, split_name
-from analyzer.model import Carrier, Key
+from analyzer.model import Carrier, Key, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
 from analyzer.recover.restoring import NO_SCALE
@@ -46,6 +47,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
     refused: dict[Key, str] = {}
     stored = {float_name(entry.tensor.name) for entry in ledger.entries}
     folded = {name.removesuffix(_FOLDED_BIAS) for name in stored if name.endswith(_FOLDED_BIAS)} & stored
+    multiplied = _multiplied_out(ledger)
     # What stands under its own name is the original of what was folded from it.
     for entry in sorted(ledger.entries, key=_is_folded):
         name = _name(entry, folded)
@@ -53,7 +55,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
             continue
         encoded = find_encoding(entry.tensor, ledger.wiring)
         shape = _shape(entry, encoded)
-        if name in folded:
+        if name in folded or entry.tensor.key in multiplied:
             refused[entry.tensor.key] = f"{name}, multiplied out with a BatchNorm"
         elif encoded is None and _is_code(entry):
             refused[entry.tensor.key] = f"{name}, {NO_SCALE}"
@@ -77,6 +79,22 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
         modules={path: name for path, name in classes.items() if path in owners},
     )
     return Original(manifest), refused
+
+
+def _multiplied_out(ledger: Ledger) -> set[Key]:
+    """The weight and the bias of each layer that hides a BatchNorm."""
+    learned = {entry.tensor.key for entry in ledger.entries if entry.role is Role.PARAMETER}
+    found = set()
+    for key, hides in ledger.hidden.items():
+        if hides.why == "batchnorm":
+            found.add(key)
+            tensor = next(entry.tensor for entry in ledger.entries if entry.tensor.key == key)
+            for reader in ledger.wiring.readers(tensor):
+                origins = (
+                    find_origin(ledger.wiring, reader.node, slot) for slot in range(len(reader.node.inputs))
+                )
+                found |= {origin.key for origin in origins if isinstance(origin, StoredTensor)} & learned
+    return found
 
 
 def _name(entry: Entry, folded: Collection[str]) -> str | None:

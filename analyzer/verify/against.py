@@ -331,7 +331,7 @@ class Bench:
         outputs = self.compare_outputs(seeds)
         if _nearness(outputs) <= _nearness(before):
             self.subject, self.twin, self.depths, self.fed, self.worst_run, self.reading, self.feeds = kept
-            self.side.round_numbers(self.reading.rounds, self.reading.exact)
+            self._round(self.reading.rounds, self.reading.exact)
             return before
         return outputs
 
@@ -340,7 +340,10 @@ class Bench:
         if self.twin is not None and self.twin.rectified:
             self.open_twin(rectify=reading.rectifies)
         self.reading = reading
-        self.side.round_numbers(reading.rounds, reading.exact)
+        self._round(reading.rounds, reading.exact)
+
+    def _round(self, half: str, exact: frozenset[float]) -> None:
+        self.side.round_numbers(half, exact, self._exact_numbers()[1] if half else ())
 
     # Outputs
 
@@ -558,12 +561,12 @@ class Bench:
             return passed
         found = {("", frozenset[float]()): passed}
         for rounds, exact in self._roundings():
-            self.side.round_numbers(rounds, exact)
+            self._round(rounds, exact)
             found[rounds, exact] = record_pass(self.side, feeds)
         for each in found.values():
             settle(each, self.finder)
         best = min(found, key=lambda one: sum(seen.found is None for seen in found[one].seen))
-        self.side.round_numbers(*best)
+        self._round(*best)
         return found[best]
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:

@@ -372,7 +372,7 @@ class FileSide:
             )
         return self._made[is_shaken]
 
-    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
         """Have all stored floats be what a file of half precision stores of them; empty for as they are."""
         if half != self._half:
             self._half, self._made = half, {}

@@ -152,10 +152,11 @@ class Side(Protocol):
         """Of `small`, `single` and `long`, those that the file's axes allow."""
         ...
 
-    def round_numbers(self, half: str, exact: Collection[float] = ()) -> None:
+    def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
         """Have numbers in the module's code be what a file of half precision stores of them; empty for as they are.
 
-        Those that the file also has as they are (`exact`) stay.
+        Those that the file also has as they are (`exact`) stay. What it has in half precision (`stored`) tells which
+        number of several it stores in the place of one, as the root of a scale.
         """
         ...
 

@@ -225,12 +225,16 @@ _HALF_STEP = {"FLOAT16": 2.0**-11, "BFLOAT16": 2.0**-8}
 
 
 def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Array, Array]]:
-    """What the file holds rounded of what PyTorch computes of its weights, and what rounding may take off each."""
+    """What the file holds rounded of what PyTorch computes of its weights, and what rounding may take off each.
+
+    So it does of what is computed of nothing: positions, and tables of them.
+    """
     tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     keys = {
         line.key
         for line in result.entries
-        if line.line is Line.EVALUATED or (line.line is Line.BUFFER and line.decided_by.endswith("+derived"))
+        if line.line in (Line.EVALUATED, Line.ADDED)
+        or (line.line is Line.BUFFER and line.decided_by.endswith("+derived"))
     }
     for line in result.parameters:
         if _MADE.intersection(line.chain) and line.line not in UNBALANCED:

@@ -75,6 +75,43 @@ def test_an_honest_file_is_the_same(halved: Path) -> None:
     assert (document["same"], document["first"]) == (True, None)
 
 
+TABLE = """
+import torch
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.last = torch.nn.Embedding(50, 16), torch.nn.Linear(16, 16)
+        self.steps = torch.arange(0, 16, 2) / -7.0
+    def forward(self, ids):
+        angles = torch.arange(ids.shape[1])[:, None] * self.steps.exp()
+        table = torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+        x = self.words(ids)
+        return self.last(x + table.to(x.dtype))
+def factory():
+    torch.manual_seed(0)
+    return Net().eval(), (torch.randint(0, 50, (2, 7)),)
+"""
+
+
+def test_a_table_that_was_computed_in_advance_is_pytorchs_rounded(tmp_path: Path) -> None:
+    (tmp_path / "table.py").write_text(TABLE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        run_here("export", "table:factory", "-o", tmp_path / "out", "--dtype", "fp16", "--static", "--quiet")
+        target = tmp_path / "out" / "model.onnx"
+        honest = run_here("verify", target, "--format", "json")
+        model = onnx.load(target)
+        stored = next(each for each in model.graph.initializer if [*each.dims] == [7, 16])
+        numbers = numpy_helper.to_array(stored).copy()
+        numbers[3, 4] += np.float16(0.01)
+        stored.CopyFrom(numpy_helper.from_array(numbers, stored.name))
+        onnx.save(model, target)
+        changed = run_here("verify", target, "--format", "json")
+
+    assert (honest.returncode, json.loads(honest.stdout)["same"]) == (0, True)
+    assert (changed.returncode, json.loads(changed.stdout)["same"]) == (1, False)
+
+
 def noise(proto: onnx.ModelProto) -> None:
     """In the second block's last product."""
     tensor = next(each for each in proto.graph.initializer if each.name == "blocks.1.down.bias")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from analyzer.account.classify.structure import role_by_structure
 from analyzer.account.decoding import CODES
@@ -61,8 +62,7 @@ _LEARNED_LEAVES = frozenset(
 those that end in `weight` or `bias`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
 
     role: Role
@@ -70,8 +70,7 @@ class Decision:
     sources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Context:
+class _Context(NamedTuple):
     """What the rules look at besides the tensor itself."""
 
     wiring: Wiring

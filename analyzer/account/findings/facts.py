@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.account.bytes import Booked
 from analyzer.account.ledger import Entry, Opaque, Role
 from analyzer.model import Extent, Key, Model, label
-from analyzer.model.content import Array, ContentMode
+from analyzer.model.content import Array, ContentMode, sample_positions
 from analyzer.model.functions import Calls
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
@@ -26,8 +28,7 @@ _TOGETHER = 1 << 10
 """Small tensors that are read with one opening of their file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(NamedTuple):
     """What was seen of the learned tensors and buffers."""
 
     constant: frozenset[Key] = frozenset()
@@ -63,10 +64,11 @@ def look_at_values(
                 _look(entry, [array.reshape(-1)], constant, None if all_sound else not_finite)
         if progress is not None:
             progress(start + len(batch), len(looked))
+    places = functools.cache(functools.partial(sample_positions, salt=salt))  # large tensors have few sizes
     for done, entry in enumerate(
         (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
     ):
-        _look(entry, _contents(entry, content, salt), constant, not_finite)
+        _look(entry, _contents(entry, content, places), constant, not_finite)
         if progress is not None:
             progress(done, len(looked))
     whole = {entry.tensor.key for entry in (looked if content == "full" else small)}
@@ -76,12 +78,14 @@ def look_at_values(
 _LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
 
 
-def _contents(entry: Entry, content: ContentMode, salt: str) -> Iterator[Array]:
-    """What is looked at of a large tensor."""
+def _contents(
+    entry: Entry, content: ContentMode, places: Callable[[int], npt.NDArray[np.int64]]
+) -> Iterator[Array]:
+    """What is looked at of a large tensor: all of it, or the elements at the places that so many have."""
     if content == "full":
         yield from entry.tensor.payload.parts()
     else:
-        sampled = entry.tensor.payload.sample(salt)
+        sampled = entry.tensor.payload.at(places(entry.tensor.numel))
         if sampled is not None:
             yield sampled
 
@@ -158,8 +162,7 @@ def _count(extents: Iterable[Extent]) -> int:
 # what rules are given
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(NamedTuple):
     """What the stages before know of a model."""
 
     model: Model

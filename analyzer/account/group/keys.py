@@ -6,7 +6,6 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from analyzer.account.blocks import find_blocks
@@ -47,8 +46,7 @@ Label = tuple[str, ...]
 """What a group is called: one text for each key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Labels:
+class Labels(NamedTuple):
     """Which group each entry and each node is in."""
 
     by: str

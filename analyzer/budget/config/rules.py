@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -11,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.account.group.patterns import MATCHES, AnyOf, Searcher, check_name, compile_pattern
 from analyzer.account.ledger import Match
-from analyzer.budget.config import toml_lines
 from analyzer.budget.record import Among, AtLeast, Limit, Over, Rule, Unit
 from analyzer.model.ranges import is_url
 
 if TYPE_CHECKING:
+    from analyzer.budget.config import toml_lines
     from analyzer.budget.measuring import Metric
 
 
@@ -53,6 +52,8 @@ class Page:
 
     def _line(self, where: toml_lines.Path) -> int:
         if self._lines is None:
+            from analyzer.budget.config import toml_lines  # what only a rule's place, or a mistake, needs
+
             self._lines = toml_lines.find_lines(self.text)
         path: toml_lines.Path = (*self.root, *where)
         while path and path not in self._lines:
@@ -66,6 +67,8 @@ def nearest(word: str, words: Iterable[str]) -> str:
     >>> nearest("limits", ("limit", "match")), nearest("x", ("limit", "match"))
     ("did you mean 'limit'?", 'there are limit, match')
     """
+    import difflib  # what only a mistake needs
+
     near = difflib.get_close_matches(word[:_MAX_SHOWN], words := tuple(words), 1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(words)}"[:_MAX_LISTED]
 

@@ -26,7 +26,6 @@ from analyzer.text import printable, printable_name, shorten, shown
 __all__ = [
     "decode",
     "is_report",
-    "is_saved_report",
     "load_report",
     "read_any_report",
     "read_report",
@@ -54,6 +53,9 @@ def _find_wrong(told: InspectDocument) -> Iterator[str]:
     yield from _hold("stored_bytes", totals, sum(tensor.bytes for tensor in tensors))
     yield from _hold("file_bytes", totals, sum(file.bytes for file in model.files))
     yield from _hold("file_bytes", totals, sum(account.bytes for account in told.accounts))
+    counted = sum(operator.nodes for operator in told.operators)
+    if told.operators and counted != model.nodes:  # older releases wrote none
+        yield f"model, nodes: {shown(model.nodes)}, and its operators are {shown(counted)}"
     if model.functions > totals.file_bytes:
         yield f"model, functions: {shown(model.functions)}, in fewer bytes"
 
@@ -78,11 +80,6 @@ def _find_misfits(told: InspectDocument) -> Iterator[str]:
             if tensor.layer_role is None and tensor.role is Role.PARAMETER:
                 yield f"{shown(tensor.name)}: does nothing in its block"
     yield from (f"{shown(number)}: too large" for number in numbers if number.bit_length() > _MOST_BITS)
-
-
-def is_saved_report(path: Path) -> bool:
-    """Whether a path names a saved report and no model."""
-    return path.suffix == ".json"
 
 
 def is_report(path: Path) -> bool:

@@ -37,6 +37,7 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
         wiring=None
         if report.wiring is None
         else compare_records.WiringPair(alike=report.wiring.alike, first=report.wiring.first),
+        declared=[compare_records.DeclaredPair(what=d.what, a=d.a, b=d.b) for d in report.declared],
         followed=None if report.followed is None else _followed(report.followed),
         same_file=report.is_same_file,
         by=report.by,

@@ -256,7 +256,7 @@ _LEAST_SENTENCE = 32
 
 def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     """The whole sentence with three names, or as much of it, and as many names, as fit."""
-    subjects = problem.subjects if problem.subjects and problem.subjects[0] not in problem.message else ()
+    subjects = () if _names_itself(problem) else problem.subjects
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
     parts = short or [whole[:at] for at in reversed(_clauses(whole))]
@@ -275,6 +275,18 @@ def _shorten_problem(model: str, problem: Problem, room: int) -> str:
         if _length(told) <= room:
             return told
     return _cut_end(parts[-1] if parts else whole, room)
+
+
+def _names_itself(problem: Problem) -> bool:
+    """Whether a sentence has the name that it is about: whole, and no short word that any sentence may have."""
+    name = problem.subjects[0] if problem.subjects else ""
+    if name.isalpha() and len(name) <= _SHORT_WORD:
+        return False
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", problem.message) is not None
+
+
+_SHORT_WORD = 9
+"""Letters of a name that may be a word of the sentence: `w`, `one`, `values`, `constants`."""
 
 
 _SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
@@ -316,7 +328,7 @@ def _problem(problem: Problem, pen: _Pen) -> Iterator[str]:
     told = f"{model}{problem.message}{kind}"
     few = len(problem.subjects) <= _NAMES
     names = ", ".join(printable(shorten(each, _NAME)) for each in problem.subjects[:_NAMES])
-    if names and not pen.is_whole and problem.subjects[0] not in problem.message:
+    if names and not pen.is_whole and not _names_itself(problem):
         told = f"{model}{problem.message}: {names}{'' if few else ', ...'}{kind}"
     first, *others = _hang(f"{word} ", printable(told), pen.width)
     yield first.replace(word, pen.dye(word, style), 1)

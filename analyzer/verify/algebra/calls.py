@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.model.dtypes import DType
-from analyzer.verify.algebra import layers
+from analyzer.verify.algebra import layers, recurrent
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.values import (
     Algebra,
@@ -319,7 +319,7 @@ def _narrow(a: Algebra, input: Value, dim: int, start: int, length: int) -> Any:
 @_operator("select", "select_copy")
 def _select(a: Algebra, input: Value, dim: int, index: int) -> Value:
     dim = _axis(input, dim)
-    index %= shape_of(input)[dim]
+    index = range(shape_of(input)[dim])[index]
     cut = _slice(a, input, dim, index, index + 1)
     return a.reshape(cut, [n for at, n in enumerate(shape_of(input)) if at != dim])
 
@@ -1156,6 +1156,84 @@ def _weight_norm(a: Algebra, v: Value, g: Value, dim: int = 0) -> Value:
 
 
 # windows
+
+
+def _recurrent(
+    a: Algebra,
+    step: recurrent.Step,
+    input: Value,
+    states: Sequence[Value],
+    params: Sequence[Value],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[Value]:
+    if train and dropout:
+        raise UnknownError("a recurrent layer that drops")
+    directions = 2 if bidirectional else 1
+    own, rest = divmod(len(params), num_layers * directions)
+    if rest or own not in (range(4, 6) if has_biases else range(2, 4)):
+        raise UnknownError(f"a recurrent layer of {len(params)} weights")
+    each = (params[at : at + own] for at in range(0, len(params), own))
+    made = []
+    for some in each:
+        one, other = some[2:4] if has_biases else (None, None)
+        made.append(recurrent.Cell(some[0], some[1], one, other, None if own in (2, 4) else some[-1]))
+    cells = [made[at : at + directions] for at in range(0, len(made), directions)]
+    value = a.permute(input, (1, 0, 2)) if batch_first else input
+    value, last = recurrent.layers(a, step, value, states, cells)
+    return [a.permute(value, (1, 0, 2)) if batch_first else value, *last]
+
+
+@_operator("lstm")
+def _lstm(a: Algebra, input: Value, hx: Any, params: Any, *settings: Any) -> list[Value]:
+    if not isinstance(hx, list):
+        raise UnknownError("lstm of packed sequences")
+    return _recurrent(a, recurrent.lstm_step(), input, hx, params, *settings)
+
+
+@_operator("gru")
+def _gru(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
+    if not isinstance(params, list):
+        raise UnknownError("gru of packed sequences")
+    return _recurrent(a, recurrent.gru_step(), input, [hx], params, *settings)
+
+
+@_operator("rnn_tanh")
+def _rnn_tanh(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
+    if not isinstance(params, list):
+        raise UnknownError("rnn_tanh of packed sequences")
+    return _recurrent(a, recurrent.rnn_step(), input, [hx], params, *settings)
+
+
+@_operator("rnn_relu")
+def _rnn_relu(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
+    if not isinstance(params, list):
+        raise UnknownError("rnn_relu of packed sequences")
+    return _recurrent(a, recurrent.rnn_step(recurrent.RELU), input, [hx], params, *settings)
+
+
+@_operator("lstm_cell")
+def _lstm_cell(a: Algebra, input: Value, hx: Any, *weights: Value) -> list[Value]:
+    return [*recurrent.lstm_step()(a, input, tuple(hx), recurrent.Cell(*weights))]
+
+
+@_operator("gru_cell")
+def _gru_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
+    return recurrent.gru_step()(a, input, (hx,), recurrent.Cell(*weights))[0]
+
+
+@_operator("rnn_tanh_cell")
+def _rnn_tanh_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
+    return recurrent.rnn_step()(a, input, (hx,), recurrent.Cell(*weights))[0]
+
+
+@_operator("rnn_relu_cell")
+def _rnn_relu_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
+    return recurrent.rnn_step(recurrent.RELU)(a, input, (hx,), recurrent.Cell(*weights))[0]
 
 
 def _spatial(value: Any, rank: int) -> list[int]:

@@ -5,6 +5,7 @@ ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import numpy as np
 
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
-from analyzer.verify.algebra import calls, layers
+from analyzer.verify.algebra import calls, layers, recurrent
 from analyzer.verify.algebra.field import MOST_HALF
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, is_known, number, shape_of
 
@@ -125,6 +126,7 @@ _HARMLESS = frozenset(
 """Attributes that say nothing of a value, or of its rounding alone."""
 _AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
 _WINDOWS = frozenset({"kernel_shape", "strides", "pads", "dilations", "auto_pad"})
+_RECURRENT = frozenset({"activations", "clip", "direction", "hidden_size", "layout"})
 READ: dict[str, frozenset[str]] = {
     **dict.fromkeys(
         ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2"), _AXES
@@ -151,12 +153,14 @@ READ: dict[str, frozenset[str]] = {
     "EyeLike": frozenset({"dtype", "k"}),
     "FusedConv": _WINDOWS | {"group", "activation", "activation_params"},
     "FusedMatMul": frozenset({"alpha", "transA", "transB", "transBatchA", "transBatchB"}),
+    "GRU": _RECURRENT | {"linear_before_reset"},
     "GatherND": frozenset({"batch_dims"}),
     "Gelu": frozenset({"approximate"}),
     "Gemm": frozenset({"alpha", "beta", "transA", "transB"}),
     "GroupNormalization": frozenset({"epsilon", "num_groups"}),
     "HardSigmoid": frozenset({"alpha", "beta"}),
     "InstanceNormalization": frozenset({"epsilon"}),
+    "LSTM": _RECURRENT | {"input_forget"},
     "LayerNormalization": frozenset({"axis", "epsilon"}),
     "LeakyRelu": frozenset({"alpha"}),
     "LpNormalization": frozenset({"axis", "p"}),
@@ -167,6 +171,7 @@ READ: dict[str, frozenset[str]] = {
     "Pad": frozenset({"mode", "pads"}),
     "QuickGelu": frozenset({"alpha"}),
     "RMSNormalization": frozenset({"axis", "epsilon"}),
+    "RNN": _RECURRENT,
     "Reshape": frozenset({"allowzero", "shape"}),
     "Resize": frozenset({"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a"}),
     "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
@@ -773,6 +778,86 @@ def _attention(o: Operation) -> Any:
 
 
 # windows
+
+
+def _recurrent(
+    o: Operation,
+    order: Sequence[int],
+    usual: Sequence[str],
+    step: Callable[..., recurrent.Step],
+    states: Sequence[int],
+) -> list[Value]:
+    """A recurrent operator; `order` has the place of each of PyTorch's gates among its own.
+
+    Its functions are as many as `usual` names for each direction; its states stand in these inputs.
+    """
+    a, value = o.a, o.at(0)
+    steps, batch, _ = shape_of(value)
+    direction = o.text("direction", "forward")
+    if o.integer("layout", 0) or direction not in ("forward", "reverse", "bidirectional"):
+        raise UnknownError(f"operator {o.node.op_type} in another layout or direction")
+    lengths = o.maybe(4)
+    if lengths is not None and not (is_known(lengths) and (np.asarray(lengths) == steps).all()):
+        raise UnknownError(f"operator {o.node.op_type} of sequences of several lengths")
+    count = 2 if direction == "bidirectional" else 1
+    said = o.node.settings.get("activations", ())
+    names = [str(each).lower() for each in said] if isinstance(said, tuple) and said else [*usual] * count
+    if len(names) != len(usual) * count or not _BENDING.issuperset(names):
+        raise UnknownError(f"operator {o.node.op_type} with activations {said}")
+    bends = [recurrent.bend(name) for name in names]
+    if (limit := o.real("clip", 0)) > 0:  # of what each function is given
+        bends = [_clipped(each, limit) for each in bends]
+
+    def turned(value: Value) -> Value:
+        parts = recurrent.gates(a, value, len(order), 0)
+        return a.concat([parts[at] for at in order], 0)
+
+    def row(slot: int, at: int) -> Value:
+        whole = o.at(slot)
+        cut = [slice(at, at + 1), *(slice(None) for _ in shape_of(whole)[1:])]
+        return a.reshape(a.cut(whole, cut), shape_of(whole)[1:])
+
+    found, last = [], []
+    for at in range(count):
+        biases: list[Value | None] = [None, None]
+        if o.maybe(3) is not None:
+            biases = [turned(each) for each in recurrent.gates(a, row(3, at), 2, 0)]
+        cell = recurrent.Cell(turned(row(1, at)), turned(row(2, at)), *biases)
+        size = shape_of(cell.kept)[1]
+        state = tuple(
+            np.zeros((batch, size), np.float32) if o.maybe(slot) is None else row(slot, at) for slot in states
+        )
+        own = step(*bends[at * len(usual) : (at + 1) * len(usual)])
+        backwards = direction == "reverse" or at == 1
+        output, state = recurrent.run(a, own, value, state, cell, backwards=backwards)
+        found.append(a.reshape(output, (steps, 1, batch, size)))
+        last.append([a.reshape(each, (1, batch, size)) for each in state])
+    return [a.concat(found, 1), *(a.concat(each, 0) for each in zip(*last, strict=True))]
+
+
+_BENDING = frozenset({"sigmoid", "tanh", "relu"})
+
+
+def _clipped(bend: recurrent.Bend, limit: float) -> recurrent.Bend:
+    return lambda a, value: bend(a, a.clamp(value, number(-limit), number(limit)))
+
+
+@_plain("LSTM")
+def _lstm(o: Operation) -> list[Value]:
+    if o.maybe(7) is not None or o.integer("input_forget", 0):
+        raise UnknownError("an LSTM with peepholes, or whose gates are coupled")
+    return _recurrent(o, (0, 2, 3, 1), ("sigmoid", "tanh", "tanh"), recurrent.lstm_step, (5, 6))
+
+
+@_plain("GRU")
+def _gru(o: Operation) -> list[Value]:
+    step = functools.partial(recurrent.gru_step, resets_after=bool(o.integer("linear_before_reset", 0)))
+    return _recurrent(o, (1, 0, 2), ("sigmoid", "tanh"), step, (5,))
+
+
+@_plain("RNN")
+def _rnn(o: Operation) -> list[Value]:
+    return _recurrent(o, (0,), ("tanh",), recurrent.rnn_step, (5,))
 
 
 def _window(

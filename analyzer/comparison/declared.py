@@ -1,0 +1,74 @@
+"""Two models -> what they say of themselves otherwise: versions of operator sets, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from analyzer.comparison.record import DeclaredPair
+from analyzer.model import Model, ValueType
+from analyzer.text import printable
+
+
+def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
+    """What is declared otherwise, or on one side alone; of saved reports, which have no inputs, the versions."""
+    return (*_versions(a, b), *_interfaces(a, b))
+
+
+def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
+    ours, theirs = ({f"opset {domain}": str(version) for domain, version in side.opsets} for side in (a, b))
+    yield from _apart(
+        {"IR version": str(a.ir_version), **ours, **_functions(a)},
+        {"IR version": str(b.ir_version), **theirs, **_functions(b)},
+    )
+
+
+def _functions(model: Model) -> Mapping[str, str]:
+    """The versions that local functions import, where these are not the model's."""
+    own = dict(model.opsets)
+    return {
+        f"opset {domain} of {printable(function.domain)}:{printable(function.name)}": str(version)
+        for function in model.functions
+        for domain, version in function.opsets
+        if own.get(domain) != version
+    }
+
+
+def _interfaces(a: Model, b: Model) -> Iterator[DeclaredPair]:
+    if not a.graphs or not b.graphs:
+        return
+    for word in ("input", "output"):
+        ours, theirs = (_values(side, word) for side in (a, b))
+        yield from _apart(ours, theirs)
+        common = [name for name in ours if name in theirs]
+        if common != [name for name in theirs if name in ours]:
+            said = [", ".join(name.partition(" ")[2] for name in side) for side in (ours, theirs)]
+            yield DeclaredPair(f"order of {word}s", *said)
+
+
+def _values(model: Model, word: str) -> Mapping[str, str]:
+    """What each main graph is given, or gives, by name."""
+    found: dict[str, str] = {}
+    roots = {part.path: part.name for part in model.parts}
+    for graph in model.graphs:
+        if graph.path not in roots:
+            continue
+        values: Sequence[ValueType] = graph.signature if word == "input" else graph.results
+        prefix = f"{printable(roots[graph.path])}/" if roots[graph.path] else ""
+        for value in values:
+            found[f"{word} {prefix}{printable(value.name)}"] = _type(value)
+    return found
+
+
+def _type(value: ValueType) -> str:
+    if value.kind != "tensor":
+        return value.kind or "of no type"
+    if value.dims is None:
+        return f"{value.dtype.name} of any shape"
+    dims = ("?" if dim is None else printable(str(dim)) for dim in value.dims)
+    return f"{value.dtype.name} {' x '.join(dims) or 'scalar'}"
+
+
+def _apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DeclaredPair]:
+    for what in dict.fromkeys((*ours, *theirs)):
+        if ours.get(what) != theirs.get(what):
+            yield DeclaredPair(what, ours.get(what), theirs.get(what))

@@ -1,0 +1,174 @@
+"""Recurrent layers, step by step: what PyTorch's `lstm`, `gru` and `rnn_*` and ONNX's LSTM, GRU and RNN both are.
+
+Sizes are known here, so a layer is as many steps as its sequence has. Gates stand in PyTorch's order (torch.nn.LSTM:
+input, forget, cell, output; torch.nn.GRU: reset, update, new); those of ONNX (docs/Operators.md) are turned to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from analyzer.verify.algebra.values import Algebra, UnknownError, Value, number, shape_of
+
+_MOST_STEPS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The weights of one direction of one layer, (gates x hidden) x columns each."""
+
+    given: Value
+    """Of the input."""
+    kept: Value
+    """Of the hidden state."""
+    given_bias: Value | None = None
+    kept_bias: Value | None = None
+    projection: Value | None = None
+    """Of an LSTM: what its hidden state is projected with, projection x hidden."""
+
+
+Bend = Callable[[Algebra, Value], Value]
+"""A function of each number, as a gate has one."""
+State = tuple[Value, ...]
+"""The hidden state, batch x hidden; of an LSTM then the cell's."""
+Step = Callable[[Algebra, Value, State, Cell], State]
+"""An input of batch x columns and a state -> the next."""
+
+
+def bend(name: str) -> Bend:
+    """The function of this name."""
+    return lambda a, value: a.function(name, value)
+
+
+SIGMOID, TANH, RELU = map(bend, ("sigmoid", "tanh", "relu"))
+
+
+def linear(a: Algebra, value: Value, weight: Value, bias: Value | None) -> Value:
+    """Value @ weight.T + bias."""
+    found: Value = a.matmul(value, a.permute(weight, (1, 0)))
+    return found if bias is None else a.add(found, bias)
+
+
+def gates(a: Algebra, value: Value, count: int, axis: int = -1) -> list[Value]:
+    """The equal parts of an axis.
+
+    Raises:
+        UnknownError: it has no such parts.
+    """
+    shape = shape_of(value)
+    size, rest = divmod(shape[axis], count)
+    if rest:
+        raise UnknownError(f"{count} gates in {shape[axis]} numbers")
+    return [_cut(a, value, at * size, (at + 1) * size, axis) for at in range(count)]
+
+
+def lstm_step(gate: Bend = SIGMOID, inner: Bend = TANH, outer: Bend = TANH) -> Step:
+    """Hochreiter and Schmidhuber 1997, with the functions of the gates, the cell and the hidden state."""
+
+    def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
+        hidden, kept = state
+        both = a.add(
+            linear(a, value, cell.given, cell.given_bias), linear(a, hidden, cell.kept, cell.kept_bias)
+        )
+        enters, stays, new, leaves = gates(a, both, 4)
+        stays, enters, leaves = (gate(a, each) for each in (stays, enters, leaves))
+        kept = a.add(a.multiply(stays, kept), a.multiply(enters, inner(a, new)))
+        hidden = a.multiply(leaves, outer(a, kept))
+        return hidden if cell.projection is None else linear(a, hidden, cell.projection, None), kept
+
+    return step
+
+
+def gru_step(gate: Bend = SIGMOID, inner: Bend = TANH, *, resets_after: bool = True) -> Step:
+    """Cho et al. 2014; the reset is applied to what the hidden state gives (PyTorch), or to the state before."""
+
+    def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
+        (hidden,) = state
+        mine = gates(a, linear(a, value, cell.given, cell.given_bias), 3)
+        theirs = gates(a, linear(a, hidden, cell.kept, cell.kept_bias), 3)
+        reset, update = (gate(a, a.add(mine[at], theirs[at])) for at in range(2))
+        if resets_after:
+            pulled = a.multiply(reset, theirs[2])
+        else:
+            weight = gates(a, cell.kept, 3, 0)[2]
+            bias = None if cell.kept_bias is None else gates(a, cell.kept_bias, 3)[2]
+            pulled = linear(a, a.multiply(reset, hidden), weight, bias)
+        new = inner(a, a.add(mine[2], pulled))
+        return (a.add(a.multiply(a.subtract(number(1), update), new), a.multiply(update, hidden)),)
+
+    return step
+
+
+def rnn_step(function: Bend = TANH) -> Step:
+    """Elman 1990."""
+
+    def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
+        (hidden,) = state
+        mine = linear(a, value, cell.given, cell.given_bias)
+        return (function(a, a.add(mine, linear(a, hidden, cell.kept, cell.kept_bias))),)
+
+    return step
+
+
+def run(
+    a: Algebra, step: Step, value: Value, state: State, cell: Cell, *, backwards: bool
+) -> tuple[Value, State]:
+    """One direction of one layer: its outputs, steps x batch x hidden, and the last state.
+
+    Raises:
+        UnknownError: there are no steps, or too many.
+    """
+    count, batch, columns = shape_of(value)
+    if not 0 < count <= _MOST_STEPS:
+        raise UnknownError(f"a recurrent layer of {count:,} steps")
+    found: dict[int, Value] = {}
+    for at in reversed(range(count)) if backwards else range(count):
+        given = a.reshape(_cut(a, value, at, at + 1, 0), (batch, columns))
+        state = step(a, given, state, cell)
+        found[at] = a.reshape(state[0], (1, *shape_of(state[0])))
+    return a.concat([found[at] for at in range(count)], 0), state
+
+
+def layers(
+    a: Algebra, step: Step, value: Value, states: Sequence[Value], cells: Sequence[Sequence[Cell]]
+) -> tuple[Value, list[Value]]:
+    """Layers upon one another, each with one or both directions.
+
+    Args:
+        a: the algebra.
+        step: of a cell.
+        value: steps x batch x columns.
+        states: the first ones, (layers x directions) x batch x hidden; of an LSTM two.
+        cells: by layer and direction; the second runs backwards.
+
+    Returns:
+        The outputs, steps x batch x (directions x hidden), and the last states as they were given.
+
+    Raises:
+        UnknownError: there are no steps, or too many.
+    """
+    last: list[State] = []
+    for directions in cells:
+        found = []
+        for backwards, cell in enumerate(directions):
+            state = tuple(_row(a, each, len(last)) for each in states)
+            output, state = run(a, step, value, state, cell, backwards=bool(backwards))
+            found.append(output)
+            last.append(state)
+        value = found[0] if len(found) == 1 else a.concat(found, 2)
+    return value, [a.concat([*_rows(a, each)], 0) for each in zip(*last, strict=True)]
+
+
+def _cut(a: Algebra, value: Value, start: int, stop: int, axis: int) -> Value:
+    whole = [slice(None)] * len(shape_of(value))
+    whole[axis] = slice(start, stop)
+    return a.cut(value, whole)
+
+
+def _row(a: Algebra, value: Value, at: int) -> Value:
+    return a.reshape(_cut(a, value, at, at + 1, 0), shape_of(value)[1:])
+
+
+def _rows(a: Algebra, values: Sequence[Value]) -> Iterator[Value]:
+    return (a.reshape(each, (1, *shape_of(each))) for each in values)

@@ -1,0 +1,140 @@
+"""What `compare` may not call the same: another opset, weights that changed places, other inputs, a newer file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from commands import run_here
+from models import noise, save, text_model
+from onnx import helper, numpy_helper
+
+WEIGHTS = {"up.weight": noise(8, 8), "down.weight": noise(8, 8, seed=1)}
+GRAPH = """g (float[n,8] x) => (float[n,8] y, float[n,8] z) {
+    a = MatMul(x, "up.weight")  z = Tanh(a)  y = MatMul(z, "down.weight")
+}"""
+
+
+def plain() -> onnx.ModelProto:
+    return text_model(GRAPH, WEIGHTS)
+
+
+def renamed(**values: np.ndarray[Any, Any]) -> onnx.ModelProto:
+    """Under names that say nothing."""
+    text = GRAPH.replace("up.weight", "w0").replace("down.weight", "w1")
+    return text_model(text, {"w0": values["up"], "w1": values["down"]})
+
+
+UP, DOWN = WEIGHTS.values()
+
+
+def compare(folder: Path, one: onnx.ModelProto, other: onnx.ModelProto, *more: str) -> dict[str, Any]:
+    paths = [save(folder, each, f"{name}.onnx") for name, each in (("one", one), ("other", other))]
+    document: dict[str, Any] = json.loads(run_here("compare", *paths, "--format", "json", *more).stdout)
+    return document
+
+
+def test_other_names_are_the_same_wiring(tmp_path: Path) -> None:
+    found = compare(tmp_path, plain(), renamed(up=UP, down=DOWN), "--content", "full")
+
+    assert found["followed"]["whole"]
+    assert found["wiring"] == {"alike": True, "first": None}
+
+
+@pytest.mark.parametrize(
+    "values", [{"up": DOWN, "down": UP}, {"up": UP.T.copy(), "down": DOWN}], ids=["exchanged", "turned"]
+)
+def test_weights_that_stand_elsewhere_are_another_wiring(
+    tmp_path: Path, values: dict[str, np.ndarray[Any, Any]]
+) -> None:
+    found = compare(tmp_path, plain(), renamed(**values), "--content", "full")
+
+    assert found["followed"]["whole"]
+    assert not found["wiring"]["alike"]
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx", "--content", "full").stdout
+    assert "other wiring" in text.partition("\nold ")[0].replace("\n", " ")
+
+
+def softmax(version: int) -> onnx.ModelProto:
+    proto = text_model(
+        'g (float[2,3,8] x) => (float[2,3,8] y) { a = MatMul(x, "w") y = Softmax<axis=1>(a) }', {"w": UP}
+    )
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("", version))
+    return proto
+
+
+def test_an_operator_that_means_something_else_in_another_opset_is_another_wiring(tmp_path: Path) -> None:
+    found = compare(tmp_path, softmax(13), softmax(12))
+
+    assert not found["wiring"]["alike"]
+    assert found["declared"] == [{"what": "opset ai.onnx", "a": "13", "b": "12"}]
+    assert compare(tmp_path, softmax(13), softmax(17))["wiring"]["alike"]
+    told = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+    assert "opset 13 -> 17" in told.splitlines()[0]
+
+
+def test_inputs_and_outputs_are_compared(tmp_path: Path) -> None:
+    other = plain()
+    other.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 16
+    outputs = [*other.graph.output]
+    del other.graph.output[:]
+    other.graph.output.extend(reversed(outputs))
+
+    found = compare(tmp_path, plain(), other)
+
+    assert {each["what"]: (each["a"], each["b"]) for each in found["declared"]} == {
+        "input x": ("FLOAT n x 8", "FLOAT n x 16"),
+        "order of outputs": ("y, z", "z, y"),
+    }
+    assert not run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout.startswith(
+        "no difference"
+    )
+
+
+def test_a_report_is_not_the_file_that_stands_there_now(tmp_path: Path) -> None:
+    model, report = save(tmp_path, plain()), tmp_path / "monday.json"
+    run_here("inspect", model, "-o", report, "--quiet")
+    changed = plain()
+    changed.graph.initializer[0].CopyFrom(numpy_helper.from_array(UP + 1, changed.graph.initializer[0].name))
+    onnx.save(changed, model)
+
+    said = run_here("compare", report, model).stdout
+
+    assert not said.startswith("the same file")
+    assert "values were not compared" in said.replace("\n", " ")
+
+
+def test_strict_has_no_answer_of_contents_that_were_not_looked_at(tmp_path: Path) -> None:
+    model = save(tmp_path, plain())
+
+    assert run_here("inspect", model, "--strict", "--quiet").returncode == 0
+    unseen = run_here("inspect", model, "--strict", "--content", "none", "--quiet")
+    assert (unseen.returncode, "contents were not looked at" in unseen.stderr) == (2, True)
+
+
+def test_the_opset_of_a_function_counts(tmp_path: Path) -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.f(x) }\n'
+        '<domain: "own", opset_import: ["" : 9]> f (a) => (b) { b = Relu(a) }'
+    )
+    model = save(tmp_path, proto)
+
+    assert run_here("check", model, "--min-opset", "9", "--quiet").returncode == 0
+    assert run_here("check", model, "--min-opset", "17", "--quiet").returncode == 1
+
+
+def test_a_report_whose_nodes_are_not_its_operators_is_refused(tmp_path: Path) -> None:
+    model, report = save(tmp_path, plain()), tmp_path / "report.json"
+    run_here("inspect", model, "-o", report, "--quiet")
+    document = json.loads(report.read_text())
+    document["model"]["nodes"] = 1
+    report.write_text(json.dumps(document))
+
+    refused = run_here("check", report, "--max-nodes", "1")
+
+    assert (refused.returncode, "its operators are" in refused.stdout.replace("\n", " ")) == (2, True)
