@@ -110,7 +110,7 @@ class _Walk:
         is_split = node.op_type == "Split" and len(piece) < _MOST_CUTS
         for reader, slot in readers:
             part = (*piece, outputs[reader.inputs[slot]]) if is_split else piece
-            self._read([(numbers[reader.place], slot)], part, found, waiting)
+            self._read([(numbers[reader.graph_path][reader.position], slot)], part, found, waiting)
 
     def _read(
         self,
@@ -169,7 +169,7 @@ class _Weights:
             around = parent[0]
             if around not in own and around not in inner:
                 heapq.heappush(waiting, (-self.order[around], around))
-            is_choice = self.flow.nodes[self.flow.numbers[parent]].op_type == "If"
+            is_choice = self.flow.nodes[self.flow.numbers[parent[0]][parent[1]]].op_type == "If"
             known = inner[around][parent]
             inner[around][parent] = max(known, total) if is_choice else known + total
         return max(roots.values(), default=0)

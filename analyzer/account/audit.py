@@ -21,7 +21,7 @@ from analyzer.account.hidden import find_hidden
 from analyzer.account.ledger import Entry, Ledger, Opaque, Role
 from analyzer.account.opaque import find_opaque
 from analyzer.account.scopes.owners import settle_scopes
-from analyzer.account.scopes.paths import scope_nodes
+from analyzer.account.scopes.paths import NodeScopes, scope_nodes
 from analyzer.account.stages import find_stages
 from analyzer.errors import LedgerError, ModelReadError, UsageError
 from analyzer.model import Carrier, Model
@@ -29,6 +29,7 @@ from analyzer.model.content import ContentMode
 from analyzer.model.dataflow import follow_data
 from analyzer.model.functions import count_calls
 from analyzer.model.liveness import Live, find_live
+from analyzer.model.places import ByNode
 from analyzer.model.wiring import Wiring, connect
 from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
@@ -91,8 +92,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     flow = follow_data(model, wiring)
     traced = scope_nodes(model)
     entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
-    told = {place: scope for place, (scope, _) in traced.items()}
-    scopes = {place: scope for place, (scope, _) in near.items()} | told
+    told, scopes = (_without_rules(model, found) for found in (traced, near))
     calls = count_calls(model)
     live = find_live(model, wiring)
     entries = count_applications(model, entries, wiring, flow, scopes, calls)
@@ -125,6 +125,10 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         hidden=hidden,
         opaque=tuple(sorted(opaque.tensors)),
     )
+
+
+def _without_rules(model: Model, found: NodeScopes) -> ByNode[str]:
+    return ByNode(model, [None if told is None else told[0] for told in found.in_order])
 
 
 def _find_opaque(

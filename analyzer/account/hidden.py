@@ -33,7 +33,7 @@ from analyzer.account.ledger import Entry, Hidden, Hides, Role
 from analyzer.account.scopes import float_name, folded_from, is_dotted, is_lifted
 from analyzer.model import Graph, GraphPath, Key, Model, Node, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, named, operator_of
 from analyzer.model.tables import count_free
 from analyzer.model.wiring import Wiring
 
@@ -247,15 +247,17 @@ def find_hidden(
         look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads)
         for graph in graphs:
             for node in graph.nodes:
-                if kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
-                    found.update(look.layer(node))
-                elif node.op_type == "Identity":
+                if node.op_type == "Identity":
                     found.update(look.merged(node))
+                elif node.op_type in _LAYERS and kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
+                    found.update(look.layer(node))
         for key, entry in own.items():
             if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
                 found[key] = hides
     return found
 
+
+_LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
 
 _BLOCKED = "com.microsoft.nchwc"
 """The domain of convolutions in blocks of channels, which onnxruntime makes for a machine."""

@@ -23,7 +23,7 @@ from analyzer.model.evaluation import Evaluator
 from analyzer.model.liveness import Live
 from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
 from analyzer.model.tables import count_free
-from analyzer.model.wiring import NAMED, Wiring
+from analyzer.model.wiring import ELSEWHERE, NAMED, STORED, Wiring
 
 FEW = 10
 """Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
@@ -141,6 +141,8 @@ class _Walk:
     meetings: dict[_Meeting, None] = field(default_factory=dict)
     stored: dict[Key, StoredTensor] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
+    _valued: dict[GraphPath, bytearray] = field(default_factory=dict)
+    """Of each graph whether something may be known of what a node gives, by position, and of what is STORED."""
     _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
     _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
@@ -149,6 +151,7 @@ class _Walk:
         for graph in self.model.graphs:
             self.stored.update((tensor.key, tensor) for tensor in graph.tensors)
             self._left += _MOST_VISITS * len(graph.nodes)
+            self._valued[graph.path] = bytearray(len(graph.nodes) - ELSEWHERE)
 
     def follow(
         self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
@@ -158,39 +161,31 @@ class _Walk:
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
                 values[tensor.name] = self._of(tensor)
-        passes = self._passes(graph, values)
-        for node in graph.nodes:
+        valued = self._valued[graph.path]
+        valued[STORED] = True
+        may_pass = not self.wiring.calls and not self.wiring.repeated and graph.parent is None
+        held = self.wiring.nested.keys() | self.wiring.carried.keys()
+        for node, makers in zip(graph.nodes, self.wiring.makers[graph.path], strict=True):
             self._left -= 1
-            if passes(node):
-                continue
+            if (
+                may_pass
+                and makers
+                and makers[0] != ELSEWHERE
+                and not any(map(valued.__getitem__, makers))
+                and not node.settings
+                and node.op_type not in _DROPS
+                and (not held or node.place not in held)
+            ):
+                continue  # most of a main graph: it only reads what the model is given, or what comes of it
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)
-                values.update((name, _Value(sources, is_fixed=True)) for name in node.outputs if sources)
+                value = _Value(sources, is_fixed=True)
+                self._set(node, values, [value] * len(node.outputs) if sources else ())
                 continue
             if node.place in self.live.nodes and self._left > 0:
                 self._follow_node(node, values, depth)
         return [self.find(graph.path, name) for name in graph.outputs]
-
-    def _passes(self, graph: Graph, values: Mapping[str, _Value]) -> Callable[[Node], bool]:
-        """What tells of most nodes of a main graph that they only read what the model is given, or what comes of it."""
-        wiring, own = self.wiring, self.wiring.providers[graph.path]
-        if wiring.calls or graph.parent is not None:
-            return lambda node: False
-        held, stored = wiring.nested.keys() | wiring.carried.keys(), values.keys()
-
-        def passes(node: Node) -> bool:
-            inputs = node.inputs
-            return (
-                bool(inputs)
-                and not node.settings
-                and inputs[0] in own
-                and stored.isdisjoint(inputs)
-                and node.op_type not in _DROPS
-                and (not held or node.place not in held)
-            )
-
-        return passes
 
     def meet(self, path: GraphPath, name: str, value: _Value) -> None:
         self.meetings[path, name, value.sources, value.is_plain] = None
@@ -257,6 +252,7 @@ class _Walk:
     def _set(self, node: Node, values: dict[str, _Value], outputs: Sequence[_Value]) -> None:
         pairs = zip(node.outputs, outputs, strict=False)
         values.update((name, value) for name, value in pairs if name and value is not _GIVEN)
+        self._valued[node.graph_path][node.position] = True
 
     def _call(self, node: Node, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
         if depth >= _DEEPEST:
@@ -528,25 +524,6 @@ def _judge(
             and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
         )
 
-    def moved(path: GraphPath, name: str, depth: int) -> int:
-        """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
-        found = walk.find(path, name)
-        if not found.sources:
-            return 0
-        if evaluator.number(path, name) is not None:
-            return 1
-        if found.is_fixed:
-            value = evaluator.value(path, name)
-            return FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
-        node = wiring.find(path, name)
-        known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
-        if not isinstance(node, Node) or known is None or known.moved == frozenset():
-            return FEW + 1
-        slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
-        if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
-            return FEW + 1  # the node makes numbers itself, as Dropout does
-        return sum(moved(node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
-
     tensors: set[Key] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
@@ -562,7 +539,7 @@ def _judge(
         if may_be_table:  # what cannot be worked out is not known
             free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
             if value is None:
-                free = min(free, moved(path, name, 0))
+                free = min(free, _count_moved(walk, evaluator, path, name, 0))
             if total + free > FEW and value is not None and _is_near(value, unrounded.value(path, name)):
                 total = least
             else:
@@ -581,6 +558,26 @@ def _judge(
     if len({_number(walk.stored[key]) for key in small}) > _MOST_NUMBERS:
         tensors |= small
     return Opaque(frozenset(tensors), numbers)
+
+
+def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, depth: int) -> int:
+    """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
+    found = walk.find(path, name)
+    if not found.sources:
+        return 0
+    if evaluator.number(path, name) is not None:
+        return 1
+    if found.is_fixed:
+        value = evaluator.value(path, name)
+        return FEW + 1 if value is None else count_rounded(walk.model, walk.wiring, path, name, value)
+    node = walk.wiring.find(path, name)
+    known = operator_of(node) if isinstance(node, Node) and depth < _DEEPEST else None
+    if not isinstance(node, Node) or known is None or known.moved == frozenset():
+        return FEW + 1
+    slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
+    if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
+        return FEW + 1  # the node makes numbers itself, as Dropout does
+    return sum(_count_moved(walk, evaluator, node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
 
 
 def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:

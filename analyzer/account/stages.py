@@ -18,7 +18,7 @@ import numpy as np
 
 from analyzer.account.ledger import Stages
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
-from analyzer.model.operators import DECODES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import DECODES, Kind, Slot, kind_of, named, operator_of
 from analyzer.model.wiring import Wiring
 
 HEAD = "head"
@@ -26,6 +26,8 @@ HEAD = "head"
 
 _FEWEST = 2
 """Convolutions that a graph has at least to have a trunk."""
+
+_CONVOLUTIONS = named(Kind.CONVOLUTION)
 
 _Dims = tuple[int | None, ...]
 _Strides = tuple[Fraction, ...]
@@ -68,7 +70,8 @@ def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) ->
         if graph is None:
             continue
         trunk = _Trunk(wiring, graph.path, graph.signature)
-        if sum(kind_of(node) is Kind.CONVOLUTION for node in graph.nodes) >= _FEWEST:
+        windows = (node for node in graph.nodes if node.op_type in _CONVOLUTIONS)
+        if sum(kind_of(node) is Kind.CONVOLUTION for node in windows) >= _FEWEST:
             begins, found = trunk.walk(graph.nodes)
             firsts = begins | firsts
             nodes |= found

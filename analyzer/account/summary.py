@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from analyzer.account.decoding import CODES
@@ -33,7 +34,10 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     A weight is booked on the first node, in file order, that computes with it: what moves, casts or decodes it on the
     way (Transpose, Reshape, Cast, DequantizeLinear) is passed.
     """
-    nodes = Counter((node.op_type, node.domain or "ai.onnx") for node in ledger.model.nodes())
+    nodes: Counter[tuple[str, str]] = Counter()
+    told = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
+    for (op_type, domain), count in told.items():
+        nodes[op_type, domain or "ai.onnx"] += count
     parameters: Counter[tuple[str, str]] = Counter()
     counted = [entry for entry in ledger.entries if entry.parameters]
     for entry in counted:

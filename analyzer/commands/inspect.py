@@ -79,19 +79,33 @@ def inspect(
     if len(models) > 1 or not is_one:
         _inspect_many(models, content, bounded, judged, replace(run, report="SurveyReport"))
         return
+    with uncollected():  # what the call made is gone when it returns, and is no more to be looked through
+        _inspect_one(models[0], grouped, judged, bounded, run, content=content, digest=digest, shapes=shapes)
+
+
+def _inspect_one(
+    model: str,
+    grouped: Grouped,
+    judged: Judged,
+    bounded: Bounded,
+    run: Run,
+    *,
+    content: ContentMode | None,
+    digest: bool,
+    shapes: tuple[str, ...],
+) -> None:
     from analyzer.account.audit import file_digests
     from analyzer.reports import Inspection
 
-    with uncollected():
-        ledger = replace(run, report="Inspection").audit(models[0], bounded, content)
-        ledger = _counted(ledger, shapes, run)
-        report = Inspection(
-            ledger=ledger,
-            grouping=group_ledger(ledger, grouped),
-            digests=file_digests(ledger.model) if digest else {},
-            stamp=time_stamp() if judged.stamp else None,
-        )
-        _finish(run, report, judged, report.findings, seen=ledger.content != "none")
+    ledger = replace(run, report="Inspection").audit(model, bounded, content)
+    ledger = _counted(ledger, shapes, run)
+    report = Inspection(
+        ledger=ledger,
+        grouping=group_ledger(ledger, grouped),
+        digests=file_digests(ledger.model) if digest else {},
+        stamp=time_stamp() if judged.stamp else None,
+    )
+    _finish(run, report, judged, report.findings, seen=ledger.content != "none")
 
 
 def _finish(

@@ -467,6 +467,15 @@ class Model:
         for graph in self.graphs:
             yield from graph.places()
 
+    def numbers(self) -> dict[GraphPath, range]:
+        """The numbers of each graph's nodes among all `nodes`."""
+        found: dict[GraphPath, range] = {}
+        first = 0
+        for graph in self.graphs:
+            found[graph.path] = range(first, first + len(graph.nodes))
+            first += len(graph.nodes)
+        return found
+
     def tensors(self) -> Iterator[StoredTensor]:
         for graph in self.graphs:
             yield from graph.tensors

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from analyzer.model import Graph, GraphPath, Key, Model, Node, Place
+from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
-from analyzer.model.wiring import NAMED, Wiring
+from analyzer.model.wiring import GIVEN, STORED, Wiring
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,8 @@ class Dataflow:
     """Every node of a model under its number, in file order: bodies come after the nodes that hold them."""
 
     nodes: tuple[Node, ...]
-    numbers: Mapping[Place, int]
+    numbers: Mapping[GraphPath, range]
+    """Of each graph those of its nodes, by position."""
     reads: Mapping[Key, list[tuple[int, int]]]
     """For each stored tensor, the nodes that read it and at which input, in file order."""
     sources: list[list[int]]
@@ -32,14 +33,13 @@ class Dataflow:
 
 def follow_data(model: Model, wiring: Wiring) -> Dataflow:
     """Number the nodes of a model, and find what flows between them. A value that is read too early does not."""
-    nodes = tuple(model.nodes())
-    numbers = {(node.graph_path, node.position): number for number, node in enumerate(nodes)}
+    nodes, numbers = tuple(model.nodes()), model.numbers()
     flow = Dataflow(
         nodes=nodes,
         numbers=numbers,
         reads={
             tensor.key: [
-                (numbers[node.graph_path, node.position], slot)
+                (numbers[node.graph_path][node.position], slot)
                 for node, slot in wiring.readers(tensor, inlined=False)
             ]
             for tensor in model.tensors()
@@ -48,46 +48,34 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
         targets=[[] for _ in nodes],
         prepares=bytearray(len(nodes)),
         measures=bytearray(node.op_type in MEASURES for node in nodes),
-        holders={graph.path: numbers[graph.parent] for graph in model.graphs if graph.parent in numbers},
+        holders={graph.path: numbers[parent[0]][parent[1]] for graph, parent in _held(model, numbers)},
     )
-    makers: dict[GraphPath, dict[str, int]] = {}
-    first = 0
     for graph in model.graphs:
-        makers[graph.path] = _makers(graph, first)
-        _connect(graph, wiring, flow, makers, first)
-        first += len(graph.nodes)
+        _connect(graph, wiring, flow)
     return flow
 
 
-_STORED, _GIVEN = -1, -2
-"""Stand for a value that is a stored tensor, and for one that the caller gives or nothing provides."""
+def _held(model: Model, numbers: Mapping[GraphPath, range]) -> Iterator[tuple[Graph, Place]]:
+    """The nested graphs whose node is there."""
+    for graph in model.graphs:
+        parent = graph.parent
+        if parent is not None and parent[1] < len(numbers.get(parent[0], ())):
+            yield graph, parent
 
 
-def _makers(graph: Graph, first: int) -> dict[str, int]:
-    """The number of the node that computes each value of a graph."""
-    made = dict.fromkeys(graph.inputs, _GIVEN)
-    for number, node in enumerate(graph.nodes, first):
-        for name in node.outputs:
-            made[name] = number
-    for tensor in graph.tensors:
-        if tensor.carrier in NAMED:
-            made[tensor.name] = _STORED
-    made[""] = _STORED  # an input that is left out
-    return made
-
-
-def _connect(
-    graph: Graph, wiring: Wiring, flow: Dataflow, makers: Mapping[GraphPath, Mapping[str, int]], first: int
-) -> None:
-    own, prepares, measures = makers[graph.path], flow.prepares, flow.measures
+def _connect(graph: Graph, wiring: Wiring, flow: Dataflow) -> None:
+    numbers, prepares, measures = flow.numbers[graph.path], flow.prepares, flow.measures
     sources, targets = flow.sources, flow.targets
+    first = numbers.start
     holders = set(flow.holders.values())
-    for number, node in enumerate(graph.nodes, first):
-        is_fixed = bool(node.inputs) and number not in holders
+    for number, made in zip(numbers, wiring.makers[graph.path], strict=True):
+        is_fixed = bool(made) and number not in holders
         is_measure = measures[number]
-        for name in node.inputs:
-            maker = own[name] if name in own else _maker_around(graph.path, name, wiring, makers)
-            if maker == _STORED:
+        for slot, maker in enumerate(made):
+            if maker == STORED:
+                continue
+            maker = maker + first if maker >= 0 else _maker_around(flow, wiring, number, slot)
+            if maker == STORED:
                 continue
             if maker < 0 or maker >= number:
                 is_fixed = False
@@ -102,9 +90,11 @@ def _connect(
         prepares[number] = is_fixed
 
 
-def _maker_around(
-    path: GraphPath, name: str, wiring: Wiring, makers: Mapping[GraphPath, Mapping[str, int]]
-) -> int:
-    """What computes a value that belongs to a graph around this one."""
-    place = wiring.place(path, name)
-    return _GIVEN if place is None or place not in makers else makers[place][name]
+def _maker_around(flow: Dataflow, wiring: Wiring, number: int, slot: int) -> int:
+    """The number of the node of any graph that makes what a node reads; else STORED, also of nothing, or GIVEN."""
+    node = flow.nodes[number]
+    name = node.inputs[slot]
+    provider = wiring.look_up(node.graph_path, name) if name else None
+    if isinstance(provider, Node):
+        return flow.numbers[provider.graph_path][provider.position]
+    return STORED if isinstance(provider, StoredTensor) or not name else GIVEN

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,8 @@ import numpy as np
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
-from analyzer.model.wiring import GraphInput, Wiring
+from analyzer.model.places import ByNode
+from analyzer.model.wiring import GIVEN, GraphInput, Wiring
 
 _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
@@ -35,7 +36,7 @@ _DEEPEST = 12
 class Live:
     """What some output depends on."""
 
-    nodes: frozenset[Place]
+    nodes: Set[Place]
     tensors: frozenset[Key]
     """Stored tensors whose values reach an output, wherever they are carried."""
     needed: frozenset[Key]
@@ -60,9 +61,10 @@ def find_live(
         for name in graph.outputs if graph is not None else ():
             found.want(part.path, name)
     found.run()
-    nodes, tensors = frozenset(found.nodes), found.stored()
+    nodes = [True if is_live else None for graph in model.graphs for is_live in found.nodes[graph.path]]
+    tensors = found.stored()
     found.go_on()
-    return Live(nodes, tensors, found.stored())
+    return Live(ByNode(model, nodes).keys(), tensors, found.stored())
 
 
 @dataclass
@@ -74,8 +76,11 @@ class _Slice:
     is_learned: Callable[[StoredTensor], bool]
     is_needed: bool = False
     """Whether sizes count too, and what is shut out."""
-    nodes: set[Place] = field(default_factory=set)
+    nodes: dict[GraphPath, bytearray] = field(default_factory=dict)
+    """Of each graph whether its nodes are live, by position."""
     tensors: set[Key] = field(default_factory=set)
+    _followed: dict[GraphPath, bytearray] = field(default_factory=dict)
+    """The same of nodes of which all that they read is wanted by now."""
     _waiting: list[tuple[GraphPath, str]] = field(default_factory=list)
     _wanted: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     _sites: dict[GraphPath, dict[Place, Node]] = field(default_factory=lambda: defaultdict(dict))
@@ -85,8 +90,13 @@ class _Slice:
     _cut: list[tuple[Node, str]] = field(default_factory=list)
     """Nodes of which less is followed than is needed, and their outputs."""
 
-    _computed: dict[GraphPath, set[str]] = field(default_factory=dict)
-    """Values of each graph that what it is given has a part in."""
+    _computed: dict[GraphPath, bytearray] = field(default_factory=dict)
+    """Of each graph whether what it is given has a part in the values of its nodes, by position."""
+
+    def __post_init__(self) -> None:
+        for graph in self.model.graphs:
+            self.nodes[graph.path] = bytearray(len(graph.nodes))
+            self._followed[graph.path] = bytearray(len(graph.nodes))
 
     @functools.cached_property
     def _evaluator(self) -> Evaluator:
@@ -106,7 +116,7 @@ class _Slice:
                 tensor.key
                 for graph in self.model.graphs
                 for tensor in graph.tensors
-                if tensor.node is not None and (graph.path, tensor.node) in self.nodes
+                if tensor.node is not None and self.nodes[graph.path][tensor.node]
             )
         )
 
@@ -119,19 +129,13 @@ class _Slice:
 
     def run(self) -> None:
         waiting, providers = self._waiting, self.wiring.providers
-        is_flat = not self.wiring.calls and not self.wiring.nested
+        is_flat = not self.wiring.calls and not self.wiring.nested and self.wiring.is_plain
         while waiting:
             path, name = waiting.pop()
             provider = providers[path].get(name)
-            if is_flat and isinstance(provider, Node) and provider.op_type not in _ODD:  # nearly all
-                self.nodes.add(provider.place)
-                wanted = self._wanted[path]
-                for given in provider.inputs:
-                    if given and given not in wanted:
-                        wanted.add(given)
-                        waiting.append((path, given))
-                continue
-            if provider is None:
+            if is_flat and isinstance(provider, Node) and provider.op_type not in _ODD:
+                self._follow_plain(path, provider.position)
+            elif provider is None:
                 place = self.wiring.place(path, name)
                 if place is not None:
                     self.want(place, name)
@@ -140,13 +144,29 @@ class _Slice:
             elif isinstance(provider, StoredTensor):
                 self.tensors.add(provider.key)
                 if provider.node is not None:
-                    self.nodes.add((path, provider.node))
+                    self.nodes[path][provider.node] = True
             else:
                 self._follow_input(path, name)
 
+    def _follow_plain(self, path: GraphPath, position: int) -> None:
+        """From a node that depends on all that it reads to others of which this is so, by position: nearly all."""
+        nodes, makers = self.wiring.graphs[path].nodes, self.wiring.makers[path]
+        live, followed = self.nodes[path], self._followed[path]
+        waiting = [position]
+        while waiting:
+            position = waiting.pop()
+            if followed[position]:
+                continue
+            live[position] = followed[position] = True
+            for slot, maker in enumerate(makers[position]):
+                if maker < 0 or nodes[maker].op_type in _ODD:
+                    self.want(path, nodes[position].inputs[slot])
+                else:
+                    waiting.append(maker)
+
     def _follow_node(self, node: Node, name: str) -> None:
         place = node.place
-        self.nodes.add(place)
+        self.nodes[node.graph_path][node.position] = True
         body = self.wiring.calls.get(place) if self.wiring.calls else None
         nested = self.wiring.nested.get(place, ()) if self.wiring.nested else ()
         if body is not None:
@@ -306,17 +326,24 @@ class _Slice:
                 False  # what a function is given may be stored; of two that make a value, either may be meant
             )
         if path not in self._computed:
-            own = wiring.providers[path]
-            found = {each for each, provider in own.items() if isinstance(provider, GraphInput)}
-            for node in wiring.graphs[path].nodes if wiring.is_plain else ():
-                is_cast = node.op_type == "CastLike"  # only the type of its second operand is taken
-                if not found.isdisjoint(node.inputs[:1] if is_cast else node.inputs) and (
-                    not wiring.nested or node.place not in wiring.nested
-                ):
-                    found.update(node.outputs)
-                    found.discard("")
-            self._computed[path] = found
-        return name in self._computed[path]
+            self._computed[path] = self._find_computed(path)
+        provider = wiring.providers[path].get(name)
+        if isinstance(provider, Node):
+            return bool(self._computed[path][provider.position])
+        return isinstance(provider, GraphInput)
+
+    def _find_computed(self, path: GraphPath) -> bytearray:
+        wiring = self.wiring
+        nodes = wiring.graphs[path].nodes
+        found = bytearray(len(nodes))
+        for position, makers in enumerate(wiring.makers[path] if wiring.is_plain else ()):
+            for slot, maker in enumerate(makers):
+                if maker == GIVEN or (0 <= maker < position and found[maker]):
+                    # Of the second operand of CastLike only the type is taken.
+                    is_type = slot and nodes[position].op_type == "CastLike"
+                    found[position] = not is_type and nodes[position].place not in wiring.nested
+                    break
+        return found
 
     def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
         """Whether a parameter has a part in a value that only stored ones lead to."""

@@ -20,6 +20,11 @@ NAMED = _INITIALIZERS | _CONSTANTS
 """Carriers whose tensor has a value's name. Of a Constant node it is the tensor that provides the value."""
 
 
+STORED, GIVEN, ELSEWHERE = -1, -2, -3
+"""In `Wiring.makers`, where no node of the graph makes a value: it is a stored tensor, or what the graph is given;
+or it belongs to a graph around it, nothing provides it, or the input is left out."""
+
+
 class Reader(NamedTuple):
     """A node that reads a value, and at which input."""
 
@@ -80,6 +85,9 @@ class Wiring:
     parents: dict[GraphPath, GraphPath]
     """The graph around each nested graph. A function body and a training graph have none."""
     providers: dict[GraphPath, dict[str, Provider]] = field(default_factory=dict)
+    makers: dict[GraphPath, list[tuple[int, ...]]] = field(default_factory=dict)
+    """For each node of a graph, by position, and each of its inputs, the position of the node of this graph that makes
+    it; else STORED, GIVEN or ELSEWHERE. Whoever goes through all nodes asks here: names take twice as long."""
     undefined: list[Key] = field(default_factory=list)
     """Values that are read and nothing provides."""
     unsorted: list[Key] = field(default_factory=list)
@@ -91,8 +99,10 @@ class Wiring:
     """The graphs' places in the file."""
     is_plain: bool = True
     """Whether no two graphs have one path."""
+    _reads: dict[GraphPath, dict[str, list[tuple[Node, int]]]] = field(default_factory=dict)
+    """By the graph that provides a value, and its name, who reads it at which input; in file order."""
     _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name; in file order."""
+    """The same as readers, of the values of which they have been asked for: few in a large graph."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     """By path; of several under one path the first."""
@@ -290,7 +300,13 @@ class Wiring:
         path = provider.graph_path
         if self.providers[path].get(name) is not provider:
             return []  # another provides the name
-        return self._readers[path].get(name, [])
+        return self._readers_at(path, name)
+
+    def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
+        known = self._readers[path]
+        if name not in known:
+            known[name] = [Reader(node, slot) for node, slot in self._reads[path].get(name, ())]
+        return known[name]
 
     def _follow(
         self, provider: StoredTensor | Node, direct: list[Reader], past: Collection[str], *, inlined: bool
@@ -312,7 +328,7 @@ class Wiring:
         while waiting:
             value = waiting.pop()
             onwards: list[_Value] = []
-            for reader in self._readers[value.path].get(value.name, ()):
+            for reader in self._readers_at(value.path, value.name):
                 called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE)) if inlined else None
                 if called is not None and 0 <= reader.slot < len(called.inputs):
                     given = called.inputs[reader.slot]
@@ -399,24 +415,35 @@ def _provide(wiring: Wiring, part: Graph) -> None:
     wiring.providers[path] = provided
     wiring._nodes[path] = part.nodes
     wiring._order[path] = len(wiring._order)
-    wiring._readers[path] = {}
+    wiring._reads[path], wiring._readers[path] = {}, {}
 
 
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
-    path, provided, readers = part.path, wiring.providers[part.path], wiring._readers[part.path]
-    for node in part.nodes:
+    path, provided, reads = part.path, wiring.providers[part.path], wiring._reads[part.path]
+    makers = wiring.makers[path] = []
+    for position, node in enumerate(part.nodes):
+        made: list[int] = []
         for slot, name in enumerate(node.inputs):
-            if name in provided:
-                provider, found = provided[name], readers
-                if isinstance(provider, Node) and provider.position >= node.position:
-                    wiring.unsorted.append((path, name))
-            elif name and (place := wiring.place(path, name)) is not None:
-                found = wiring._readers[place]
+            provider = provided.get(name)
+            if provider is not None:
+                found = reads
+                if isinstance(provider, Node):
+                    maker = provider.position
+                    made.append(maker)
+                    if maker >= position:
+                        wiring.unsorted.append((path, name))
+                else:
+                    made.append(STORED if isinstance(provider, StoredTensor) else GIVEN)
             else:
-                if name and is_closed:
-                    wiring.undefined.append((path, name))
-                continue
+                made.append(ELSEWHERE)
+                place = wiring.place(path, name) if name else None
+                if place is None:
+                    if name and is_closed:
+                        wiring.undefined.append((path, name))
+                    continue
+                found = wiring._reads[place]
             if name in found:
-                found[name].append(Reader(node, slot))
+                found[name].append((node, slot))
             else:
-                found[name] = [Reader(node, slot)]
+                found[name] = [(node, slot)]
+        makers.append(tuple(made))

@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
@@ -254,7 +255,7 @@ def _balancing(group: Group, sign: int, parameters: int) -> Row:
 
 def _total(groups: Sequence[Group], balance: GroupBalance, parameters: int) -> tuple[Cell, ...]:
     def whole(key: str) -> int:
-        own = sum(getattr(group, key) for group in groups)
+        own = sum(map(attrgetter(key), groups))
         return int(own + getattr(balance.ungrouped, key) - getattr(balance.overlap, key))
 
     share = whole("parameters") / parameters if parameters else None

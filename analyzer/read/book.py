@@ -43,6 +43,8 @@ class Names(dict[str | bytes, str]):
     def __init__(self) -> None:
         super().__init__()
         self.not_utf8: set[str] = set()
+        self.alone: list[str] = []
+        """Names of nodes, which nobody else has."""
 
     def __missing__(self, name: str | bytes) -> str:
         if isinstance(name, str):
@@ -99,8 +101,9 @@ class Book:
     def odd_names(self) -> tuple[str, ...]:
         """Names with characters that steer a terminal or hide what they say, sorted."""
         names = set(self.names.values())
-        if " ".join(names).isprintable():  # nearly always; one test for all
+        if " ".join(names).isprintable() and " ".join(self.names.alone).isprintable():  # nearly always
             return ()
+        names.update(self.names.alone)
         return tuple(sorted(name for name in names if not name.isprintable() and _steers(name)))
 
     def field(self, account: str, place: Field) -> None:

@@ -9,6 +9,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from google.protobuf.message import DecodeError, Message
 
@@ -38,7 +39,7 @@ _LIST_FIELDS = frozenset({7, 8, 9})
 
 _KIND_FIELDS = AttributeProto
 
-_make_node = Node._make
+_make_node = partial(tuple.__new__, Node)
 """Quicker than `Node`, as all of its fields are given."""
 
 
@@ -215,8 +216,9 @@ _KNOWN = frozenset(range(1, 11))
 _INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _ATTRIBUTE_KEY, _DOC_KEY, _DOMAIN_KEY, _METADATA_KEY = (
     number << 3 | LENGTH for number in (1, 2, 3, 4, 5, 6, 7, 9)
 )
+_TEXT_KEYS = frozenset({_INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _DOMAIN_KEY})
 
-_Usual = tuple[bytes, bytes, bytes, list[str], list[str], list[Field], dict[str, str], int, int]
+_Usual = tuple[str, str, str, list[str], list[str], list[Field], dict[str, str], int, int]
 """Operator, domain and name; inputs, outputs, attributes, notes; bytes of names, and of notes."""
 
 
@@ -256,6 +258,7 @@ class NodeReader:
         """The nodes from `first` on that are in memory; where they end."""
         book, nodes = self.book, self.nodes
         window, names, nbytes = book.window, book.names, book.nbytes
+        path, make = self.path, _make_node
         if first.end - first.start > BIG:
             book.count()
             self._read_any(first)
@@ -264,10 +267,11 @@ class NodeReader:
         book.count(len(contents))
         stop = contents[-1][1]
         content = window.take(first.at, stop)
+        letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
         at = base = first.at
         of_names = of_notes = of_others = 0
         for start, end in contents:
-            found = _take_usual(content, start - base, end - base, base, names)
+            found = _take_usual(content, letters, start - base, end - base, base, names)
             if found is None:
                 self._read_any(next(window.fields(at, end)))
                 at = end
@@ -279,15 +283,12 @@ class NodeReader:
             of_notes += noted
             of_names += named
             of_others += end - at - noted - named
-            said = (names[op_type], names[domain], names[name])
             if attributes:
-                self._enter(*said, inputs, outputs, attributes, notes)
+                self._enter(op_type, domain, name, inputs, outputs, attributes, notes)
             else:
-                here = (self.path, len(nodes))
+                read, given, said = tuple(inputs), tuple(outputs), notes or NOTHING
                 nodes.append(
-                    _make_node(
-                        (*here, *said, tuple(inputs), tuple(outputs), NOTHING, notes or NOTHING, "", NOTHING)
-                    )
+                    make((path, len(nodes), op_type, domain, name, read, given, NOTHING, said, "", NOTHING))
                 )
             at = end
         nbytes[NODE_METADATA] += of_notes
@@ -401,13 +402,16 @@ class NodeReader:
         self.carried.nested.append((places, path, node.position))
 
 
-def _take_usual(content: bytes, start: int, end: int, base: int, names: Names) -> _Usual | None:
-    """What a node of nothing but the usual fields says, in one loop; None of another, or one that is broken."""
+def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, names: Names) -> _Usual | None:
+    """What a node of nothing but the usual fields says, in one loop; None of another, or one that is broken.
+
+    `letters` has a character for each byte of `content`.
+    """
     inputs: list[str] = []
     outputs: list[str] = []
     attributes: list[Field] = []
     notes: dict[str, str] = {}
-    name = op_type = domain = b""
+    name = op_type = domain = ""
     named, noted, stop = 0, 0, start
     try:
         while stop < end:
@@ -416,24 +420,29 @@ def _take_usual(content: bytes, start: int, end: int, base: int, names: Names) -
             if length >= 0x80:
                 length, offset = varint(content, offset - 1)
             stop = offset + length
-            if key == _INPUT_KEY:
-                inputs.append(names[content[offset:stop]])
-                named += stop - begin
-            elif key == _OUTPUT_KEY:
-                outputs.append(names[content[offset:stop]])
-                named += stop - begin
-            elif key == _NAME_KEY:
-                name = content[offset:stop]
-                named += stop - begin
-            elif key == _OP_TYPE_KEY:
-                op_type = content[offset:stop]
+            if key in _TEXT_KEYS:
+                text = letters[offset:stop]
+                if key == _NAME_KEY:
+                    name = text if text.isascii() else names[content[offset:stop]]
+                    names.alone.append(name)
+                    named += stop - begin
+                    continue
+                text = names.setdefault(text, text) if text.isascii() else names[content[offset:stop]]
+                if key == _INPUT_KEY:
+                    inputs.append(text)
+                    named += stop - begin
+                elif key == _OUTPUT_KEY:
+                    outputs.append(text)
+                    named += stop - begin
+                elif key == _OP_TYPE_KEY:
+                    op_type = text
+                else:
+                    domain = text
             elif key == _ATTRIBUTE_KEY:
                 attributes.append(Field(_ATTRIBUTE, LENGTH, base + begin, base + offset, base + stop))
             elif key == _METADATA_KEY:
                 noted += stop - begin
                 _note(notes, content, offset, stop)
-            elif key == _DOMAIN_KEY:
-                domain = content[offset:stop]
             elif key == _DOC_KEY:
                 noted += stop - begin
             else:

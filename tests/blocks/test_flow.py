@@ -99,10 +99,11 @@ def test_long_chain_is_no_deeper_than_it_is_long():
 def test_a_residual_sum_ends_a_section_and_what_is_added_is_its_branch(tmp_path: Path) -> None:
     flow = flow_of(tmp_path, RESIDUAL, RESIDUAL_WEIGHTS)
 
-    (chain,) = Cutter(flow).cut().chains
+    cut = Cutter(flow).cut()
 
+    assert len(cut.chains) == 1
     name = {vertex: node.outputs[0] for vertex, node in enumerate(flow.nodes) if node.outputs}
-    branches = {name[s.end]: [name[vertex] for vertex in s.inner] for s in chain.sections if s.is_branch}
+    branches = {name[end]: [name[vertex] for vertex in cut.inner[end]] for end in cut.branches}
     assert branches == {"h1": ["a1"], "h2": ["a2"], "h3": ["a3"]}
 
 

@@ -38,6 +38,7 @@ from analyzer.account.blocks.roles import (
 from analyzer.account.blocks.units import OUTSIDE, GraphLayout, Owner
 from analyzer.account.ledger import Blocks, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
+from analyzer.model.places import ByNode, in_order
 from analyzer.model.wiring import Reader
 
 __all__ = ["find_blocks", "lend_scopes"]
@@ -72,11 +73,9 @@ def find_blocks(ledger: Ledger) -> Blocks:
             for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
         ),
         entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
-        nodes={
-            (path, position): members[spot]
-            for path, spots in found.nodes.items()
-            for position, spot in enumerate(spots)
-        },
+        nodes=ByNode(
+            ledger.model, [members[spot] for graph in ledger.model.graphs for spot in found.nodes[graph.path]]
+        ),
         roles={key: role for key, role in zip(keys, roles, strict=True) if role},
     )
 
@@ -126,36 +125,38 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
     if lists == modules:  # of several, structure does not know the order
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
-    scopes = ledger.node_scopes
-    by_scope = _by_scope(set(scopes.values()), owners)
+    model = ledger.model
+    scopes, traced = in_order(model, ledger.node_scopes), in_order(model, ledger.traced_scopes)
+    by_node = _find_owners(scopes, owners)
     # What neighbours have in common is the module around them, which tells nothing of the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
-    held = {owner[0] for owner in by_scope.values() if owner is not None}
+    held = {owner[0] for owner in by_node if owner is not None}
     if len(held) < len(lists):
         return None
-    return Named(lists, scopes, by_scope, parents, ledger.traced_scopes.keys())
+    told = [
+        (scope is not None and scope not in parents) or own is not None
+        for scope, own in zip(scopes, traced, strict=True)
+    ]
+    numbers = model.numbers().items()
+    return Named(
+        lists,
+        owners={path: by_node[each.start : each.stop] for path, each in numbers},
+        told={path: told[each.start : each.stop] for path, each in numbers},
+    )
 
 
-def _by_scope(scopes: Iterable[str], owners: Mapping[str, Owner]) -> dict[str, Owner | None]:
-    """What owns the innermost of the modules around each scope that anything owns."""
-    known: dict[str, Owner | None] = {}
-    found: dict[str, Owner | None] = {}
+def _find_owners(scopes: Iterable[str | None], owners: Mapping[str, Owner]) -> list[Owner | None]:
+    """What owns the innermost of the modules around each scope that anything owns, the scope's own included."""
+    around: dict[str, Owner | None] = {}
+    found: list[Owner | None] = []
     for scope in scopes:
-        around = scope.rpartition(".")[0]
-        if around in known and scope not in owners:
-            found[scope] = known[around]
+        if scope is None or scope in owners:
+            found.append(None if scope is None else owners[scope])
             continue
-        owner, passed = None, []
-        for module in ancestors(scope):
-            if module in known:
-                owner = known[module]
-                break
-            passed.append(module)
-            if module in owners:
-                owner = owners[module]
-                break
-        known.update(dict.fromkeys(passed, owner))
-        found[scope] = owner
+        module = scope.rpartition(".")[0]
+        if module not in around:
+            around[module] = next((owners[each] for each in ancestors(module) if each in owners), None)
+        found.append(around[module])
     return found
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -63,25 +63,19 @@ class Named:
     """The blocks that names tell."""
 
     lists: Lists
-    scopes: Mapping[Place, str]
-    """Of nodes."""
-    owners: Mapping[str, Owner | None]
-    """By scope the block that its nodes are in: of which list, and which of it; None for those in none."""
-    untold: Set[str]
-    """Scopes that tell nothing of a node that does not tell them itself."""
-    traced: Set[Place]
-    """The nodes that tell their scopes themselves."""
+    owners: Mapping[GraphPath, Sequence[Owner | None]]
+    """Of each graph, in the order of its nodes, the block that each is in: of which list, and which of it."""
+    told: Mapping[GraphPath, Sequence[bool]]
+    """Of each graph whether names tell of a node: one that is told of and has no owner is in no block."""
 
-    def find(self, flow: Flow) -> tuple[list[Owner | None], list[bool]]:
-        """The block that names put each vertex in, and whether names tell of it at all."""
-        owners: list[Owner | None] = []
-        told: list[bool] = []
-        scopes, traced = self.scopes, self.traced
-        for node in flow.nodes:
-            place = node.place
-            scope = scopes.get(place)
-            owners.append(None if scope is None else self.owners[scope])
-            told.append((scope is not None and scope not in self.untold) or place in traced)
+    def find(self, flow: Flow, path: GraphPath) -> tuple[list[Owner | None], list[bool]]:
+        """The block that names put each vertex of a graph in, and whether names tell of it at all."""
+        owners: list[Owner | None] = [None] * len(flow.nodes)
+        told = [False] * len(flow.nodes)
+        for vertex, owner, is_told in zip(flow.vertices, self.owners[path], self.told[path], strict=True):
+            owners[vertex], told[vertex] = owner, is_told
+        for second, first in flow.firsts.items():
+            owners[first], told[first] = owners[second], told[second]
         return owners, told
 
 
@@ -184,12 +178,13 @@ def _lay_out_all(
         for path in reversed(inwards):
             if path not in laid:
                 holder = holders.get(path)
-                laid[path] = _lay_out_one(flows[path], layouts[path], holder, laid, roots, named)
+                laid[path] = _lay_out_one(path, flows[path], layouts[path], holder, laid, roots, named)
                 roots += path not in holders
     return laid
 
 
 def _lay_out_one(
+    path: GraphPath,
     flow: Flow,
     layout: GraphLayout,
     holder: Place | None,
@@ -199,7 +194,7 @@ def _lay_out_one(
 ) -> _Laid:
     lists: tuple[int, ...] = ()
     if named is not None:
-        owners, told = named.find(flow)
+        owners, told = named.find(flow, path)
         layout, lists = lay_out_named(flow, owners, told, [len(members) for members in named.lists], layout)
     if holder is None:
         return _Laid(flow, layout, (number,), None, lists)

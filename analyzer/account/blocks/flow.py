@@ -119,6 +119,10 @@ class _Codes(dict[str, int]):
         code = self[name] = self._look_up(name)
         return code
 
+    def settle(self) -> None:
+        """Look up no more: what does holds the flow, which holds these codes, and only the collector frees a circle."""
+        self._look_up = lambda name: _NOTHING
+
 
 @dataclass(slots=True)
 class Flow:
@@ -157,9 +161,8 @@ class Flow:
         flow = cls(vertices=[0] * len(graph.nodes))
         caller = Node(graph.path, -1, "", "", "", (), ())
         codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
-        flow._codes = codes
         inside, captured = weights.inside, weights.captured
-        static, after = flow.static, flow.after
+        static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
         has_constants = any(
             tensor.node is not None for tensor in graph.tensors
@@ -173,18 +176,21 @@ class Flow:
             if op_type in _SUMS and node.is_standard:
                 flow._add_sum(node, codes)
                 continue
-            read = [] if op_type in MEASURES else [codes[name] for name in names]
-            source, other = (*read, _NOTHING) if len(read) == 1 else read if len(read) == 2 else (_NOTHING, 0)
-            if source >= 0 > other and not static[source] and not inside:
+            source = other = _NOTHING
+            if 0 < len(names) < 3 and op_type not in MEASURES and not inside:
+                source = codes[names[0]]
+                other = codes[names[1]] if len(names) == 2 else _NOTHING
+            if source >= 0 > other and not static[source]:
                 vertex = len(static)  # of most nodes: what `_add` does, without the call
                 flow.nodes.append(node)
-                flow.before.append([source])
+                before.append([source])
                 size = flow._stored[_STORED - other] if other <= _STORED else 0
-                flow.sizes.append((size,) if size else ())
+                sizes.append((size,) if size else ())
                 after[source].append(vertex)
                 after.append([])
                 static.append(False)
             else:
+                read = [] if op_type in MEASURES else [codes[name] for name in names]
                 vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
             flow.vertices[node.position] = vertex
             for name in outputs:
@@ -194,6 +200,8 @@ class Flow:
             if op_type == "DynamicQuantizeLinear":
                 # Scales of activations: what a product is multiplied by, and no way for what flows.
                 codes.update(dict.fromkeys(outputs[1:], _NOTHING))
+        codes.settle()
+        flow._codes = codes
         flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
         return flow
 

@@ -7,9 +7,11 @@ bottleneck of convolutions.
 from __future__ import annotations
 
 import heapq
+import itertools
+import operator
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 
 from analyzer.account.blocks.flow import NONE, Flow, PostDominators, post_dominators
@@ -28,23 +30,9 @@ _FAR_IN_ALL = 1_000_000
 """Such edges of one flow."""
 
 
-@dataclass(slots=True)
-class Section:
-    """What lies before one point of a chain, after the point before it."""
-
-    end: int
-    """The vertex that everything flows through."""
-    inner: list[int] = field(default_factory=list)
-    """Vertices with weights, none of which everything flows through."""
-    is_branch: bool = False
-    """Whether some of them lie beside a way from point to point: what begins here is a unit of its own."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """The points that everything from one source flows through, in order."""
-
-    sections: tuple[Section, ...]
+Chain = list[int]
+"""The points that everything from one source flows through, in order: each is the end of a section, which holds what
+lies before it, after the point before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +45,10 @@ class Sections:
     """The end of the section that each vertex is in: where it is first needed; NONE where nothing flows on."""
     sides: list[bool]
     """Whether a vertex serves several sections: masks, tables of positions, what an encoder hands to a decoder."""
+    inner: Mapping[int, list[int]]
+    """By the end of a section, of those that have some: vertices with weights that not everything flows through."""
+    branches: Set[int]
+    """The sections, by their ends, of which some of these lie beside a way from point to point: units of their own."""
 
 
 class Cutter:
@@ -74,51 +66,45 @@ class Cutter:
         """One chain to the output, and one for each other stream that several of its sections need."""
         count = len(self.flow.nodes)
         if self._end == NONE:
-            return Sections((), [NONE] * count, [False] * count)
+            return Sections((), [NONE] * count, [False] * count, {}, frozenset())
         return self._cut([self._ways.down(self.flow, self._end)])
 
-    def refine(self, sections: Sections, hosts: Set[int]) -> Sections | None:
-        """Give streams that end in one of some sections a chain of their own; None where there are none."""
-        points = {section.end for chain in sections.chains for section in chain.sections}
-        segments = [[section.end for section in chain.sections] for chain in sections.chains]
-        more = [
-            segment
-            for segment in self._segments(points)
-            if sections.anchors[segment[-1]] in hosts and segment[-1] not in points
-        ]
-        return self._cut(segments + more) if more else None
+    def refine(self, sections: Sections, is_host: Callable[[int], bool]) -> Sections | None:
+        """Give streams that end in one of some sections, told by its end, a chain of their own; None without such."""
+        if not sections.chains:
+            return None
+        anchors = sections.anchors
+        more = [chain for chain in self._others(anchors) if is_host(anchors[chain[-1]])]
+        return self._cut([*sections.chains, *more]) if more else None
 
     @cached_property
     def _weighty(self) -> list[int]:
         """How many vertices with weights are below each in the tree, itself included."""
-        sizes, tree = self.flow.sizes, self._tree
-        found = [0] * len(tree.parent)
-        for vertex, parent in enumerate(tree.parent):
-            if tree.depth[vertex] != NONE:
-                found[vertex] += bool(sizes[vertex])
-                if parent != NONE:
-                    found[parent] += found[vertex]
+        found = [1 if sizes else 0 for sizes in self.flow.sizes]
+        for vertex, parent in enumerate(self._tree.parent):
+            if parent != NONE:
+                found[parent] += found[vertex]
         return found
 
-    def _cut(self, segments: list[list[int]]) -> Sections:
+    def _cut(self, chains: list[Chain]) -> Sections:
         for level in range(_DEEPEST + 1):
-            points = {vertex for segment in segments for vertex in segment}
-            anchors, owners = _anchors(self.flow, self._tree, points)
+            anchors, owners = _anchors(self.flow, self._tree, chains)
             if level == _DEEPEST:
                 break
-            more = [s for s in self._segments(points) if anchors[s[-1]] != owners[s[-1]]]
+            more = [chain for chain in self._others(anchors) if anchors[chain[-1]] != owners[chain[-1]]]
             if not more:
                 break
-            segments += more
-        chains = _chains(self.flow, segments, anchors, owners)
-        sides = [anchor != owner for anchor, owner in zip(anchors, owners, strict=True)]
-        return Sections(chains, anchors, sides)
+            chains += more
+        inner, branches = _look_inside(self.flow, chains, anchors, owners)
+        sides = list(map(operator.ne, anchors, owners))
+        ordered = tuple(sorted(chains, key=lambda chain: chain[-1]))
+        return Sections(ordered, anchors, sides, inner, branches)
 
-    def _segments(self, points: Set[int]) -> Iterator[list[int]]:
-        """The other ways that end at a point."""
-        for point in sorted(points):
-            for child in self._ways.children.get(point, ()):
-                if child not in points and self._weighty[child] >= _FEW:
+    def _others(self, anchors: Sequence[int]) -> Iterator[Chain]:
+        """The other ways that end at a point, which is its own anchor: of a single way all is a point already."""
+        for point in sorted(self._ways.more):
+            for child in self._ways.above(point) if anchors[point] == point else ():
+                if anchors[child] != child and self._weighty[child] >= _FEW:
                     yield self._ways.down(self.flow, child)
 
 
@@ -141,45 +127,59 @@ def _heaviest(flow: Flow) -> int:
 class _Ways:
     """The ways in the tree from the sources of a flow to its end."""
 
-    children: Mapping[int, Sequence[int]]
-    """The vertices on these ways that have each as their immediate post-dominator."""
-    longest: Mapping[int, int]
-    """The depth of the deepest source above each."""
+    first: Sequence[int]
+    """A vertex on these ways that has each as its immediate post-dominator: that of the longest way; or NONE."""
+    more: Mapping[int, Sequence[int]]
+    """The others of those that have several."""
+    longest: Sequence[int]
+    """The depth of the deepest source above each; NONE of what is on no way."""
     weighty: Sequence[int]
     """How many vertices with weights are below each in the tree."""
     search: _Search
 
     @classmethod
     def of(cls, flow: Flow, tree: PostDominators, weighty: Sequence[int]) -> _Ways:
-        depth = tree.depth
+        depth, parent = tree.depth, tree.parent
         sources = [vertex for vertex in _starts(flow, tree) if depth[vertex] != NONE]
-        longest: dict[int, int] = {}
-        children: dict[int, list[int]] = defaultdict(list)
+        longest = [NONE] * len(depth)
+        first = [NONE] * len(depth)
+        more: dict[int, list[int]] = defaultdict(list)
         for source in sorted(sources, key=lambda vertex: (-depth[vertex], vertex)):
             vertex = source
-            while vertex != NONE and vertex not in longest:
+            while vertex != NONE and longest[vertex] == NONE:
                 longest[vertex] = depth[source]
-                children[tree.parent[vertex]].append(vertex)
-                vertex = tree.parent[vertex]
-        return cls(children, longest, weighty, _Search(flow))
+                below = parent[vertex]
+                if below != NONE and first[below] == NONE:
+                    first[below] = vertex
+                elif below != NONE:
+                    more[below].append(vertex)
+                vertex = below
+        return cls(first, more, longest, weighty, _Search(flow))
+
+    def above(self, vertex: int) -> list[int]:
+        """What has a vertex as its immediate post-dominator, that of the longest way first."""
+        return [self.first[vertex], *self.more.get(vertex, ())] if self.first[vertex] != NONE else []
 
     def down(self, flow: Flow, vertex: int) -> list[int]:
         """The way to a vertex that leads from point to point: at a sum over that of which the others are computed."""
         way = []
         while vertex != NONE:
             way.append(vertex)
-            found = self.children.get(vertex, ())
-            direct = sorted(set(flow.before[vertex]).intersection(found)) if len(found) > 1 else found
-            origin = self.search.origin(direct) if len(direct) > 1 else NONE
-            if origin == NONE and direct:
-                origin = max(direct, key=lambda child: (self.longest[child], -child))
-            elif origin == NONE:
-                # x + attention(x) + mlp(x): the stream is in a sum of its own there, and a mask may be a longer way
-                origin = max(
-                    found, key=lambda child: (self.weighty[child], self.longest[child], -child), default=NONE
-                )
-            vertex = origin
-        return way[::-1]
+            vertex = self._origin(flow, vertex) if vertex in self.more else self.first[vertex]
+        way.reverse()
+        return way
+
+    def _origin(self, flow: Flow, vertex: int) -> int:
+        """Of several that a vertex follows the one that the stream comes from."""
+        found = self.above(vertex)
+        direct = sorted(set(flow.before[vertex]).intersection(found))
+        origin = self.search.origin(direct) if len(direct) > 1 else NONE
+        if origin != NONE:
+            return origin
+        if direct:
+            return max(direct, key=lambda child: (self.longest[child], -child))
+        # x + attention(x) + mlp(x): the stream is in a sum of its own there, and a mask may be a longer way
+        return max(found, key=lambda child: (self.weighty[child], self.longest[child], -child))
 
 
 def _starts(flow: Flow, tree: PostDominators) -> list[int]:
@@ -237,32 +237,35 @@ class _Search:
         return found
 
 
-def _anchors(flow: Flow, tree: PostDominators, points: set[int]) -> tuple[list[int], list[int]]:
+def _anchors(flow: Flow, tree: PostDominators, chains: Iterable[Chain]) -> tuple[list[int], list[int]]:
     """For each vertex the point where it is first needed, and the first point that all ways from it lead through."""
-    count = len(flow.nodes)
-    anchors, owners = [NONE] * count, [NONE] * count
+    depth, parent, after = tree.depth, tree.parent, flow.after
+    count = len(depth)
+    anchors = [NONE] * count
+    for point in itertools.chain.from_iterable(chains):
+        anchors[point] = point
+    owners = anchors.copy()
     for vertex in range(count - 1, -1, -1):
-        if vertex in points:
-            anchors[vertex] = owners[vertex] = vertex
-        elif tree.depth[vertex] != NONE:
+        if anchors[vertex] == NONE and depth[vertex] != NONE:
             first = count
-            for follower in flow.after[vertex]:
+            for follower in after[vertex]:
                 if NONE < anchors[follower] < first:
                     first = anchors[follower]
             anchors[vertex] = first
-            owners[vertex] = owners[tree.parent[vertex]]
+            owners[vertex] = owners[parent[vertex]]
     return anchors, owners
 
 
-def _chains(
-    flow: Flow, segments: Sequence[list[int]], anchors: list[int], owners: list[int]
-) -> tuple[Chain, ...]:
-    chains = [Chain(tuple(map(Section, segment))) for segment in segments]
-    sections = {section.end: section for chain in chains for section in chain.sections}
+def _look_inside(
+    flow: Flow, chains: Iterable[Chain], anchors: Sequence[int], owners: Sequence[int]
+) -> tuple[dict[int, list[int]], set[int]]:
+    """What `Sections` says of the sections that hold weights before their ends."""
     previous: dict[int, int] = {}
-    for segment in segments:
-        previous.update(zip(segment, [NONE, *segment], strict=False))
-    reached = [False] * len(flow.nodes)
+    for chain in chains:
+        previous.update(zip(chain, itertools.chain((NONE,), chain), strict=False))
+    inner: dict[int, list[int]] = defaultdict(list)
+    branches: set[int] = set()
+    reached = [False] * len(anchors)
     for vertex, (anchor, owner) in enumerate(zip(anchors, owners, strict=True)):
         if anchor in (vertex, NONE) or anchor != owner:
             continue
@@ -272,7 +275,7 @@ def _chains(
                 reached[vertex] = True
                 break
         if flow.sizes[vertex] and not flow.static[vertex]:
-            section = sections[anchor]
-            section.inner.append(vertex)
-            section.is_branch = section.is_branch or reached[vertex]
-    return tuple(sorted(chains, key=lambda chain: chain.sections[-1].end))
+            inner[anchor].append(vertex)
+            if reached[vertex]:
+                branches.add(anchor)
+    return inner, branches

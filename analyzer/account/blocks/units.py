@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
+import operator
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ from typing import NamedTuple
 
 from analyzer.account.blocks.flow import Flow
 from analyzer.account.blocks.repeats import Repeat, Unit, add_alike, find_repeats
-from analyzer.account.blocks.sections import Cutter, Section, Sections
+from analyzer.account.blocks.sections import Chain, Cutter, Sections
 
 OUTSIDE = -1
 """The block of what is in none."""
@@ -58,14 +60,11 @@ def lay_out(flow: Flow) -> GraphLayout:
     cutter = Cutter(flow)
     sections = cutter.cut()
     runs = _runs(flow, sections)
-    outside = {end for end, (_, slot) in runs.by_end.items() if slot.block == OUTSIDE}
-    refined = cutter.refine(sections, outside)
+    refined = cutter.refine(sections, runs.is_outside)
     if refined is not None:
         sections, runs = refined, _runs(flow, refined)
-    order = [slot for _, slot in sorted(runs.by_end.values())]
-    positions = {end: position for end, (position, _) in runs.by_end.items()}
-    places = _places(flow, sections, positions, len(order))
-    slots = _slots(flow, sections, places, order)
+    places = _places(flow, sections, runs)
+    slots = _slots(flow, sections, places, runs.slots)
     return GraphLayout(tuple(runs.counts), tuple(slots), tuple(places))
 
 
@@ -95,23 +94,36 @@ def lay_out_named(
     owned = _fill(flow, owners, told)
     seen = _in_order(flow, owned)
     runs = {number: position for position, number in enumerate(seen)}
-    units = _units_of(owned, structure)
-    before = [len(seen)] * len(owned)
-    for vertex in range(len(owned) - 1, -1, -1):
-        owner = owned[vertex]
-        after = [before[follower] for follower in flow.after[vertex]]
-        before[vertex] = min(after, default=before[vertex]) if owner is None else runs[owner[0]]
-        for conduit in flow.conduits.get(vertex, ()):
-            before[conduit] = min(before[conduit], before[vertex])
-    slots = [
-        RunPlace(before[vertex], OUTSIDE)
-        if owner is None
-        else RunPlace(runs[owner[0]], owner[1], units.get((owner, structure.slots[vertex]), 0))
-        for vertex, owner in enumerate(owned)
-    ]
+    before = _runs_before(flow, owned, runs)
+    slots: list[RunPlace] = []
+    units: dict[Owner, dict[RunPlace, int]] = defaultdict(dict)
+    """Of each named block the units of structure that lie in it, numbered in the order in which they come."""
+    for (owner, slot), alike in itertools.groupby(zip(owned, structure.slots, strict=True)):
+        first, count = len(slots), sum(1 for _ in alike)
+        if owner is None:
+            slots += [RunPlace(run, OUTSIDE) for run in before[first : first + count]]
+        else:
+            known = units[owner]
+            unit = known.setdefault(slot, len(known)) if slot.block != OUTSIDE else 0
+            slots += [RunPlace(runs[owner[0]], owner[1], unit)] * count
     return GraphLayout(
         tuple(sizes[number] for number in seen), tuple(slots), tuple(range(len(slots)))
     ), tuple(seen)
+
+
+def _runs_before(flow: Flow, owned: Sequence[Owner | None], runs: Mapping[int, int]) -> list[int]:
+    """The run of each vertex; of one in no block the first run that comes after it."""
+    after, conduits = flow.after, flow.conduits
+    before = [len(runs)] * len(owned)
+    for vertex in range(len(owned) - 1, -1, -1):
+        owner = owned[vertex]
+        if owner is not None:
+            before[vertex] = runs[owner[0]]
+        elif after[vertex]:
+            before[vertex] = min([before[follower] for follower in after[vertex]])
+        for conduit in conduits.get(vertex, ()):
+            before[conduit] = min(before[conduit], before[vertex])
+    return before
 
 
 def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
@@ -120,8 +132,10 @@ def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
     Where a file's nodes stand says little: the first node of a decoder may prepare a table of positions. Lists that
     take turns, as the residual blocks and the attentions of a U-Net do, are in the order of their first nodes.
     """
-    steps = sorted(range(len(owned)), key=lambda vertex: (flow.static[vertex], vertex))
-    firsts = list(dict.fromkeys(owner[0] for vertex in steps if (owner := owned[vertex]) is not None))
+    static_last = sorted(zip(flow.static, owned, strict=True), key=operator.itemgetter(0))
+    firsts = list(dict.fromkeys(owner[0] for _, owner in static_last if owner is not None))
+    if len(firsts) < 2:
+        return firsts
     bits = {number: 1 << position for position, number in enumerate(firsts)}
     behind = [0] * len(owned)
     needs = dict.fromkeys(firsts, 0)
@@ -174,46 +188,45 @@ def _only(owners: Set[Owner | None]) -> Owner | None:
     return next(iter(owners)) if len(owners) == 1 else None
 
 
-def _units_of(owned: Sequence[Owner | None], structure: GraphLayout) -> dict[tuple[Owner, RunPlace], int]:
-    """Numbers of the units of structure that lie in each named block."""
-    found: dict[Owner, dict[RunPlace, int]] = {}
-    for owner, slot in zip(owned, structure.slots, strict=True):
-        if owner is not None and slot.block != OUTSIDE:
-            known = found.setdefault(owner, {})
-            known.setdefault(slot, len(known))
-    return {(owner, slot): unit for owner, known in found.items() for slot, unit in known.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """The runs of all chains of a flow."""
 
     counts: list[int]
-    by_end: dict[int, tuple[int, RunPlace]]
-    """Of each section, by its end: its number, over all chains, and its slot."""
+    slots: list[RunPlace]
+    """Of the sections, chain by chain."""
+    positions: list[int]
+    """By vertex, the number of the section of which it is the end; of others, and of NONE, that of no section."""
+
+    def is_outside(self, end: int) -> bool:
+        """Whether a section is in no block."""
+        return self.slots[self.positions[end]].block == OUTSIDE
 
 
 def _runs(flow: Flow, sections: Sections) -> _Runs:
-    runs = _Runs([], {})
-    work = _work(flow, sections.anchors)
+    ends = list(itertools.chain.from_iterable(sections.chains))
+    runs = _Runs([], [], [len(ends)] * (len(sections.anchors) + 1))
+    for position, end in enumerate(ends):
+        runs.positions[end] = position
+    work = _work(flow, sections.anchors) if sections.branches else {}
     for chain in sections.chains:
-        found, slots = _lay_out_chain(flow, work, chain.sections, len(runs.counts))
+        found, slots = _lay_out_chain(flow, work, sections, chain, len(runs.counts))
         runs.counts.extend(found)
-        for section, slot in zip(chain.sections, slots, strict=True):
-            runs.by_end[section.end] = (len(runs.by_end), slot)
+        runs.slots.extend(slots)
     return runs
 
 
 def _lay_out_chain(
-    flow: Flow, work: Mapping[int, Sequence[str]], sections: Sequence[Section], first_run: int
+    flow: Flow, work: Mapping[int, Sequence[str]], sections: Sections, chain: Chain, first_run: int
 ) -> tuple[list[int], list[RunPlace]]:
     """How many blocks each run of a chain has, and the slot of each section."""
-    weights = [_weights(flow, section) for section in sections]
-    has_branches = sum(section.is_branch for section in sections) > 1
-    units = _units(sections, weights, has_branches)
+    weights = _weights(flow, sections, chain)
+    branches = [position for position, end in enumerate(chain) if end in sections.branches]
+    has_branches = len(branches) > 1
+    units = _units(weights, branches if has_branches else None)
     repeats = find_repeats([unit.sizes for unit in units], variants=has_branches)
     if has_branches:
-        repeats = add_alike(_forms(work, sections, units), repeats)
+        repeats = add_alike(_forms(work, chain, units), repeats)
     slots: list[RunPlace] = []
     for number, repeat in enumerate(repeats):
         starts = units[repeat.start].start
@@ -224,31 +237,38 @@ def _lay_out_chain(
             if block == repeat.count - 1:
                 stop = _stop_of_last(units, repeat, unit)
             slots += [RunPlace(first_run + number, block, unit)] * (stop - len(slots))
-    slots += [RunPlace(first_run + len(repeats), OUTSIDE)] * (len(sections) - len(slots))
+    slots += [RunPlace(first_run + len(repeats), OUTSIDE)] * (len(chain) - len(slots))
     return [repeat.count for repeat in repeats], slots
 
 
-def _weights(flow: Flow, section: Section) -> Unit:
-    vertices = [*section.inner, section.end]
-    return tuple(
-        sorted(size for vertex in vertices if not flow.static[vertex] for size in flow.sizes[vertex])
-    )
+def _weights(flow: Flow, sections: Sections, chain: Chain) -> list[Unit]:
+    """The sizes of the weights in each section of a chain, sorted; most sections have none."""
+    sizes, static, inner = flow.sizes, flow.static, sections.inner
+    found: list[Unit] = [()] * len(chain)
+    for position, end in enumerate(chain):
+        if sizes[end] or end in inner:
+            vertices = [*inner.get(end, ()), end]
+            found[position] = tuple(
+                sorted(size for vertex in vertices if not static[vertex] for size in sizes[vertex])
+            )
+    return found
 
 
-def _units(sections: Sequence[Section], weights: Sequence[Unit], has_branches: bool) -> list[_Unit]:
-    starts = [
-        position
-        for position, section in enumerate(sections)
-        if (section.is_branch if has_branches else weights[position])
-    ]
+def _units(weights: Sequence[Unit], branches: Sequence[int] | None) -> list[_Unit]:
+    """The units of a chain: they start at its branches; None where it has none."""
+    weighty = [position for position, sizes in enumerate(weights) if sizes]
+    starts = weighty if branches is None else branches
     return [
         _Unit(
             start,
             stop,
             weights[start],
-            tuple((position, weights[position]) for position in range(start + 1, stop) if weights[position]),
+            tuple(
+                (position, weights[position])
+                for position in weighty[bisect.bisect(weighty, start) : bisect.bisect_left(weighty, stop)]
+            ),
         )
-        for start, stop in itertools.pairwise([*starts, len(sections)])
+        for start, stop in itertools.pairwise([*starts, len(weights)])
     ]
 
 
@@ -270,17 +290,11 @@ def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
     return found
 
 
-def _forms(
-    work: Mapping[int, Sequence[str]], sections: Sequence[Section], units: Sequence[_Unit]
-) -> list[Unit]:
+def _forms(work: Mapping[int, Sequence[str]], chain: Chain, units: Sequence[_Unit]) -> list[Unit]:
     """What the branch of each unit does, as numbers, sorted."""
     numbers: dict[str, int] = {}
     return [
-        tuple(
-            sorted(
-                numbers.setdefault(name, len(numbers) + 1) for name in work.get(sections[unit.start].end, ())
-            )
-        )
+        tuple(sorted(numbers.setdefault(name, len(numbers) + 1) for name in work.get(chain[unit.start], ())))
         for unit in units
     ]
 
@@ -306,21 +320,21 @@ def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
     return min(end + 1 + idle, limit)
 
 
-def _places(flow: Flow, sections: Sections, positions: Mapping[int, int], nowhere: int) -> list[int]:
+def _places(flow: Flow, sections: Sections, runs: _Runs) -> list[int]:
     """The section, by number, in which each vertex is first needed; what leads nowhere follows what it reads."""
-    places = [positions.get(anchor, nowhere) for anchor in sections.anchors]
+    positions, nowhere = runs.positions, len(runs.slots)
+    places = [positions[anchor] for anchor in sections.anchors]
     for vertex, before in enumerate(flow.before):
         if places[vertex] == nowhere and before:
-            places[vertex] = max(_next(places[s], s, positions, nowhere) for s in before)
+            # After a point it is in the next section, if nothing else tells.
+            places[vertex] = max(
+                min(places[source] + 1, nowhere - 1) if positions[source] < nowhere else places[source]
+                for source in before
+            )
     for vertex in sorted(flow.conduits, reverse=True):
         for conduit in flow.conduits[vertex]:
             places[conduit] = min(places[conduit], places[vertex])
     return places
-
-
-def _next(place: int, source: int, positions: Mapping[int, int], nowhere: int) -> int:
-    """Where what reads a vertex is, if nothing else tells: after a point, the next section."""
-    return min(place + 1, nowhere - 1) if source in positions and place < nowhere else place
 
 
 def _slots(

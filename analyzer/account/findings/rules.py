@@ -10,6 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from operator import attrgetter
 
 from analyzer.account.classify.structure import role_by_structure
 from analyzer.account.decoding.encodings import find_packing
@@ -217,9 +218,9 @@ def find_wiring(facts: Facts) -> Iterator[Finding]:
 def find_operators(facts: Facts) -> Iterator[Finding]:
     """Operators that ONNX does not define."""
     calls = facts.wiring.calls
-    used = Counter(
-        (node.domain, node.op_type) for node in facts.model.nodes() if not calls or node.place not in calls
-    )
+    every = facts.model.nodes()
+    own = (node for node in every if node.place not in calls) if calls else every
+    used = Counter(map(attrgetter("domain", "op_type"), own))
     foreign: Counter[str] = Counter()
     unknown: Counter[str] = Counter()
     for (domain, op_type), nodes in used.items():

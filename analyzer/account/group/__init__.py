@@ -81,7 +81,7 @@ def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) ->
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         members[label].append(entry)
     nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
-    names = sorted(members.keys() | nodes.keys(), key=label_order)
+    names = sorted(dict.fromkeys((*nodes, *members)), key=label_order)
     firsts = find_firsts(ledger, labels)
     macs, unworked = _total_macs(ledger.macs, labels.nodes)
     return tuple(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from analyzer.account.group.keys import DEEPEST, KEYS, NESTED
@@ -23,8 +24,9 @@ class Step(NamedTuple):
     @property
     def number(self) -> int | None:
         """The number that it is, if it numbers modules or blocks."""
-        is_number = self.part and self.text.isascii() and self.text.isdecimal() and len(self.text) <= _DIGITS
-        return int(self.text) if is_number and str(int(self.text)) == self.text else None
+        text = self.text
+        is_number = self.part and text.isdecimal() and text.isascii() and len(text) <= _DIGITS
+        return int(text) if is_number and (text[0] != "0" or text == "0") else None
 
     def after(self, above: str | None) -> str:
         """The text with what stands before it."""
@@ -73,17 +75,23 @@ def is_learned(group: Group) -> bool:
 
 def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -> list[Branch]:
     """The outermost branches, in the order of their groups; `alike` are the totals of learned groups that fold."""
-    return _grow([(_steps(grouping.by, group), group) for group in grouping.groups], alike, 0)
+    keys = grouping.by.split(",")
+    is_keyed = set(keys) <= KEYS.keys()  # not the user's own, whose names are theirs, and accounts
+    placed = [
+        (_steps(keys, group) if is_keyed else (Step(0, 0, group.name),), group) for group in grouping.groups
+    ]
+    return _grow(placed, attrgetter(*alike), 0)
 
 
 Totals = tuple[str, str]
 """Names of fields of `Group`."""
 
 
-def _steps(by: str, group: Group) -> tuple[Step, ...]:
-    keys = by.split(",")
-    if not set(keys) <= KEYS.keys():  # the user's own, whose names are theirs, and accounts
-        return (Step(0, 0, group.name),)
+_Alike = Callable[[Group], tuple[int, ...]]
+"""What is compared of learned groups."""
+
+
+def _steps(keys: Sequence[str], group: Group) -> tuple[Step, ...]:
     found: list[Step] = []
     for position, (key, text) in enumerate(zip(keys, group.label, strict=True)):
         if key in NESTED:
@@ -98,47 +106,52 @@ _Placed = tuple[tuple[Step, ...], Group]
 """A group and its name's steps."""
 
 
-def _grow(placed: Sequence[_Placed], alike: Totals, at: int) -> list[Branch]:
+def _grow(placed: Sequence[_Placed], alike: _Alike, at: int) -> list[Branch]:
     """Groups by the step at position `at`, in the order in which each step comes first."""
-    members: dict[Step, list[_Placed]] = defaultdict(list)
-    for steps, group in placed:
-        members[steps[at]].append((steps, group))
+    own: dict[Step, list[Group]] = {}
+    deeper: dict[Step, list[_Placed]] = {}
+    for pair in placed:
+        steps, group = pair
+        step = steps[at]
+        ending = own.setdefault(step, [])
+        if len(steps) == at + 1:
+            ending.append(group)
+        else:
+            deeper.setdefault(step, []).append(pair)
     grown = []
-    for step, found in members.items():
-        own = tuple(group for steps, group in found if len(steps) == at + 1)
-        children = tuple(_grow([pair for pair in found if len(pair[0]) > at + 1], alike, at + 1))
-        grown.append(Branch(step, 1, own, children, _shape(own, children, alike)))
+    for step, groups in own.items():
+        children = tuple(_grow(deeper[step], alike, at + 1)) if step in deeper else ()
+        grown.append(Branch(step, 1, tuple(groups), children, _shape(groups, children, alike)))
     return grown
 
 
-def _shape(own: Sequence[Group], children: Sequence[Branch], alike: Totals) -> _Shape:
-    below = tuple((child.step, child.shape) for child in children if child.shape.is_learned)
+def _shape(own: Sequence[Group], children: Sequence[Branch], alike: _Alike) -> _Shape:
+    below = tuple([(child.step, child.shape) for child in children if child.shape.is_learned])
     if below or any(map(is_learned, own)):
-        totals = tuple(sum(getattr(group, total) for group in own) for total in alike)
+        totals = tuple(map(sum, zip(*map(alike, own), strict=True))) or (0, 0)
         return _Shape(True, totals, below)
-    stored = sum(group.stored_elements for group in own)
-    return _Shape(False, (stored,), tuple((child.step, child.shape) for child in children))
+    stored = sum([group.stored_elements for group in own])
+    return _Shape(False, (stored,), tuple([(child.step, child.shape) for child in children]))
 
 
 def fold(branches: Sequence[Branch]) -> list[Branch]:
     """Merge neighbours whose numbers follow each other and whose shapes are the same."""
     runs: list[list[Branch]] = []
+    before: int | None = None
     for branch in branches:
-        if runs and _follows(runs[-1][-1], branch):
+        number = branch.step.number
+        is_next = before is not None and number == before + 1
+        if is_next and runs[-1][-1].shape == branch.shape:
             runs[-1].append(branch)
         else:
             runs.append([branch])
+        before = number
     return [
         _merge(run, run[0].step._replace(text=f"{run[0].step.text}-{run[-1].step.text}"))
         if len(run) > 1
         else run[0]
         for run in runs
     ]
-
-
-def _follows(left: Branch, right: Branch) -> bool:
-    first, second = left.step.number, right.step.number
-    return first is not None and second == first + 1 and left.shape == right.shape
 
 
 def _merge(branches: Sequence[Branch], step: Step) -> Branch:

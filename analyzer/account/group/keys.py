@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +13,7 @@ from analyzer.account.ledger import Blocks, Ledger, Role, natural_order
 from analyzer.errors import UsageError
 from analyzer.model import Place
 from analyzer.model.operators import Kind, named
+from analyzer.model.places import ByNode, in_order
 
 ACCOUNTS = "bytes"
 """The key that is no key of entries, and stands alone: every byte of the files by its account."""
@@ -77,11 +79,12 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
     found = [KEYS[name](ledger, depth or 1) for name in names]
     has_depth = "scope" in names or "block" in names
     by_node = [nodes for _, nodes in found if nodes is not None]
+    has_nodes = len(by_node) == len(found)
     return Labels(
         by=by,
         depth=(depth or 1) if has_depth else None,
         entries=tuple(zip(*(entries for entries, _ in found), strict=True)),
-        nodes=_join([nodes() for nodes in by_node]) if len(by_node) == len(found) else None,
+        nodes=ByNode(ledger.model, _join([nodes() for nodes in by_node])) if has_nodes else None,
     )
 
 
@@ -127,7 +130,8 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
             names[scope] = (layer,) if layer else usual
         return names[scope]
 
-    scopes = ledger.node_scopes
+    model = ledger.model
+    scopes = in_order(model, ledger.node_scopes)
     return Labels(
         by=labels.by,
         depth=labels.depth,
@@ -135,10 +139,13 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
             label(entry.scope if entry.has_scope else None, usual)
             for entry, usual in zip(ledger.entries, labels.entries, strict=True)
         ),
-        nodes={
-            place: label(scopes.get(place), usual) if usual[0] in opened else usual
-            for place, usual in (labels.nodes or {}).items()
-        },
+        nodes=ByNode(
+            model,
+            [
+                None if usual is None else label(scope, usual) if usual[0] in opened else usual
+                for scope, usual in zip(scopes, in_order(model, labels.nodes or {}), strict=True)
+            ],
+        ),
     )
 
 
@@ -165,11 +172,9 @@ def _count_repeated(held: Mapping[int, int]) -> int:
     )
 
 
-def _join(by_key: Sequence[Mapping[Place, str]]) -> dict[Place, Label]:
-    if len(by_key) > 1:
-        return {place: tuple(nodes[place] for nodes in by_key) for place in by_key[0]}
-    labels = {text: (text,) for text in by_key[0].values()}  # one object for all nodes of a group
-    return {place: labels[text] for place, text in by_key[0].items()}
+def _join(by_key: Sequence[Sequence[str]]) -> list[Label]:
+    labels: dict[Label, Label] = {}  # one object for all nodes of a group
+    return [labels.setdefault(label, label) for label in zip(*by_key, strict=True)]
 
 
 def choose_key(ledger: Ledger) -> str:
@@ -354,9 +359,9 @@ def parse_keys(by: str) -> tuple[str, ...]:
     return names
 
 
-def label_order(label: Label) -> tuple[tuple[bool, int, str], ...]:
+def label_order(label: Label) -> tuple[bool | int | str, ...]:
     """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
-    return tuple(_order(text) for text in label)
+    return tuple(itertools.chain.from_iterable(map(_order, label)))
 
 
 def _order(text: str) -> tuple[bool, int, str]:
@@ -366,35 +371,46 @@ def _order(text: str) -> tuple[bool, int, str]:
     return is_bracketed, _ENDS.get(name, 0) if is_end else 0, natural
 
 
-_Found = tuple[Sequence[str], Callable[[], Mapping[Place, str]] | None]
-"""The labels of the entries, and what makes those of the nodes."""
+_Found = tuple[Sequence[str], Callable[[], Sequence[str]] | None]
+"""The labels of the entries, and what makes those of the nodes, in the order of `Model.nodes`."""
 
 
 def _by_scope(ledger: Ledger, depth: int) -> _Found:
-    def nodes() -> dict[Place, str]:
-        scopes = ledger.node_scopes
-        names: dict[str | None, str] = {scope: _scope_group(scope, depth) for scope in set(scopes.values())}
-        names[None] = UNSCOPED
-        return {place: names[scopes.get(place)] for place in ledger.model.places()}
+    def nodes() -> list[str]:
+        found: list[str] = []
+        groups: dict[str, str] = {}
+        """By the module around a scope: scopes may be as many as nodes, and the modules around them are few."""
+        for scope in in_order(ledger.model, ledger.node_scopes):
+            if scope is None:
+                found.append(UNSCOPED)
+                continue
+            around = scope.rpartition(".")[0]
+            if around not in groups:
+                is_deep = around.count(".") >= depth - 1 and around
+                groups[around] = _scope_group(around, depth) if is_deep else ""
+            found.append(groups[around] or scope or ROOT)
+        return found
 
     entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
     return entries, nodes
 
 
 def _scope_group(scope: str, depth: int) -> str:
-    if scope.count(".") < depth:  # as it is, nearly always where groups are many
+    dots = scope.count(".")
+    if dots < depth:  # as it is, nearly always where groups are many
         return scope or ROOT
-    return ".".join(scope.split(".", depth)[:depth])
+    return scope.rsplit(".", dots - depth + 1)[0]
 
 
 def _by_block(ledger: Ledger, depth: int) -> _Found:
     blocks = _blocks_of(ledger)
-    names = {member: member.label(depth) for member in {*blocks.entries.values(), *blocks.nodes.values()}}
 
-    def nodes() -> dict[Place, str]:
-        return {place: names[member] for place, member in blocks.nodes.items()}
+    def nodes() -> list[str]:
+        members = in_order(ledger.model, blocks.nodes)
+        names = {member: "" if member is None else member.label(depth) for member in set(members)}
+        return [names[member] for member in members]
 
-    return [names[blocks.entries[entry.tensor.key]] for entry in ledger.entries], nodes
+    return [blocks.entries[entry.tensor.key].label(depth) for entry in ledger.entries], nodes
 
 
 def _blocks_of(ledger: Ledger) -> Blocks:
@@ -414,9 +430,8 @@ def _blocks_of(ledger: Ledger) -> Blocks:
 
 
 def _by_op(ledger: Ledger, depth: int) -> _Found:
-    def nodes() -> dict[Place, str]:
-        model = ledger.model
-        return dict(zip(model.places(), (node.op_type for node in model.nodes()), strict=True))
+    def nodes() -> list[str]:
+        return [node.op_type for node in ledger.model.nodes()]
 
     return [entry.computed_by or entry.read_by or UNREAD for entry in ledger.entries], nodes
 
@@ -424,10 +439,9 @@ def _by_op(ledger: Ledger, depth: int) -> _Found:
 def _by_stage(ledger: Ledger, depth: int) -> _Found:
     stages = ledger.stages
 
-    def nodes() -> dict[Place, str]:
-        if stages is None:
-            return dict.fromkeys(ledger.model.places(), UNSTAGED)
-        return {place: stages.nodes.get(place, UNSTAGED) for place in ledger.model.places()}
+    def nodes() -> list[str]:
+        known = {} if stages is None else stages.nodes
+        return [UNSTAGED if stage is None else stage for stage in in_order(ledger.model, known)]
 
     if stages is None:
         return [UNSTAGED] * len(ledger.entries), nodes

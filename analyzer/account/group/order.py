@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from analyzer.account.group.keys import Label, Labels
 from analyzer.account.ledger import Ledger
 from analyzer.model import GraphPath, Node, Place
+from analyzer.model.places import ByNode, in_order
 
 
 def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     """Where each group comes first: at a node that computes with what it has learned, else at a node of its own."""
     ranks = rank_nodes(ledger)
     learned: dict[Label, int] = {}
-    nodes = labels.nodes or {}
-    # Backwards, so that the first rank of each stays.
-    other = {nodes[place]: rank for place, rank in reversed(ranks.items()) if place in nodes}
+    other: dict[Label, int] = {}
+    labelled = zip(in_order(ledger.model, labels.nodes or {}), in_order(ledger.model, ranks), strict=True)
+    for label, rank in labelled:
+        if label is not None and rank is not None and rank <= other.get(label, rank):
+            other[label] = rank
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         rank = ranks.get(ledger.computing.get(entry.tensor.key, _NOWHERE))
         if rank is not None:
@@ -31,10 +33,10 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
 _NOWHERE: Place = (("",), -1)
 
 
-def rank_nodes(ledger: Ledger) -> dict[Place, int]:
+def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:
     """The nodes in the order in which they are computed: what a node holds or calls comes where it stands, once."""
     if len(ledger.model.graphs) == 1:
-        return dict(zip(ledger.model.places(), itertools.count()))
+        return ByNode(ledger.model, range(len(ledger.model.graphs[0].nodes)))
     wiring = ledger.wiring
     ranks: dict[Place, int] = {}
     entered: set[GraphPath] = set()

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from analyzer.account.group.branches import Branch, fold, grow, is_learned
 from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
@@ -114,27 +115,44 @@ def cut_rows(
 
 def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -> Group:
     """What groups hold together, less what they count twice."""
-    whole = groups if twice is None else (*groups, _negative(twice))
+    whole = (*groups, _NOTHING if twice is None else _negative(twice))
     uses = {group.applications for group in groups if group.parameters}
     known = all(group.trainable is not None for group in groups)
+    macs = [group.macs for group in whole if group.macs is not None]
+    parameters, unshared, stored, nbytes, learned, tensors, nodes, unworked = map(
+        sum, zip(*map(_ADDED, whole), strict=True)
+    )
     return Group(
         name=name,
-        parameters=sum(group.parameters for group in whole),
-        unshared_parameters=sum(group.unshared_parameters for group in whole),
+        parameters=parameters,
+        unshared_parameters=unshared,
         applications=uses.pop() if len(uses) == 1 else 1,
-        stored_elements=sum(group.stored_elements for group in whole),
-        nbytes=sum(group.nbytes for group in whole),
-        learned_nbytes=sum(group.learned_nbytes for group in whole),
-        tensors=sum(group.tensors for group in whole),
-        nodes=sum(group.nodes for group in whole),
-        macs=sum(group.macs or 0 for group in whole)
-        if any(group.macs is not None for group in whole)
-        else None,
-        unworked=sum(group.unworked for group in whole),
-        first=min((group.first for group in groups if group.first is not None), default=None),
+        stored_elements=stored,
+        nbytes=nbytes,
+        learned_nbytes=learned,
+        tensors=tensors,
+        nodes=nodes,
+        macs=sum(macs) if macs else None,
+        unworked=unworked,
+        first=min([group.first for group in groups if group.first is not None], default=None),
         trainable=sum(group.trainable or 0 for group in whole) if known else None,
         frozen=sum(group.frozen or 0 for group in whole) if known else None,
     )
+
+
+_ADDED = attrgetter(
+    "parameters",
+    "unshared_parameters",
+    "stored_elements",
+    "nbytes",
+    "learned_nbytes",
+    "tensors",
+    "nodes",
+    "unworked",
+)
+"""What every group has of each total."""
+
+_NOTHING = Group("")
 
 
 def _negative(group: Group) -> Group:
@@ -186,6 +204,9 @@ def _rows(
 def _titled(
     branch: Branch, level: int, title: str, name: str, hidden: Mapping[int, int]
 ) -> Iterator[TreeRow]:
+    if not branch.children:
+        yield _row(branch, level, title, name)
+        return
     parts = fold(branch.children)
     inner = [part for part in parts if part.step.key == branch.step.key]
     outer = tuple(part for part in parts if part.step.key != branch.step.key)
@@ -208,9 +229,9 @@ def _titled(
 
 
 def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
-    groups = tuple(branch.groups)
+    groups = tuple(branch.groups) if branch.children else branch.own
     total = sum_groups(name, groups)
-    members = tuple(group.label for group in groups)
+    members = tuple([group.label for group in groups])
     return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
 
 

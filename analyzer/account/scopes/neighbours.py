@@ -146,7 +146,7 @@ def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], numbe
     known = [tensor.scope for tensor in tensors if tensor.scope is not None]
     scope = common_scope(known) if known else None
     for node, slot in wiring.readers(flow.nodes[number], inlined=False):
-        target = flow.numbers[node.graph_path, node.position]
+        target = flow.numbers[node.graph_path][node.position]
         if target > number:
             held[target].append(_Held(slot, scope, all(tensor.is_vector for tensor in tensors)))
 

@@ -17,6 +17,7 @@ from analyzer.account.scopes.neighbours import BETWEEN, STRENGTH, agree, settle_
 from analyzer.account.scopes.paths import NodeScopes, Scope, tensor_path
 from analyzer.model import Key, Model
 from analyzer.model.dataflow import Dataflow
+from analyzer.model.places import ByNode
 from analyzer.model.wiring import Wiring
 
 _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
@@ -66,11 +67,11 @@ def settle_scopes(
         decodes: for each scale or zero point, the codes that it belongs to (`classify.find_companions`).
 
     Returns:
-        The entries with `scope` and `scoped_by`; (scope, rule) of the nodes that are not in `traced`.
+        The entries with `scope` and `scoped_by`; (scope, rule) of the nodes, those in `traced` included.
     """
     ground = _Ground(flow, decodes, _mangled_modules(model))
     _climb(entries, NAMES, ground)
-    told = {flow.numbers[place]: scope for place, scope in traced.items()}
+    told = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
     found = settle_nodes(flow, wiring, entries, ground.settled, told)
     ground.nodes.update(told)
     ground.nodes.update(found)
@@ -80,8 +81,8 @@ def settle_scopes(
     _climb([entry for entry in rest if entry.copy_of is None], READERS, ground)
     _climb([entry for entry in rest if entry.copy_of is not None], READERS, ground)
     _climb([entry for entry in left if entry.tensor.key in decodes], READERS, ground)
-    nodes = {(flow.nodes[number].graph_path, flow.nodes[number].position): found[number] for number in found}
-    return tuple(_told(entry, ground.settled.get(entry.tensor.key)) for entry in entries), nodes
+    settled = tuple(_told(entry, ground.settled.get(entry.tensor.key)) for entry in entries)
+    return settled, ByNode(model, [ground.nodes.get(number) for number in range(len(flow.nodes))])
 
 
 def _mangled_modules(model: Model) -> dict[str, str]:

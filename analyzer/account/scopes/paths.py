@@ -13,13 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Set
 
 from analyzer.account.scopes import common_scope, known_modules, list_of
-from analyzer.model import Model, Node, Place
+from analyzer.model import Model, Node
+from analyzer.model.places import ByNode
 
 Scope = tuple[str, str]
 """A module, and the rule that says so."""
 
-NodeScopes = dict[Place, Scope]
-"""Scopes of nodes, by (graph path, position)."""
+NodeScopes = ByNode[Scope]
+"""Scopes of nodes."""
 
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 _NAMESPACE = "namespace"
@@ -29,36 +30,37 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 
 
 def scope_nodes(model: Model) -> NodeScopes:
-    """The scope of every node that tells where it comes from, by (graph path, position)."""
-    scopes: NodeScopes = {}
+    """The scope of every node that tells where it comes from."""
+    scopes: list[Scope | None] = []
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
+    operators: dict[str, bool] = {}
+    """Whether what stands behind the last `/` is an operator, as nearly always."""
     starts = ("/", f"{_FUSED}/")
-    for place, node in zip(model.places(), model.nodes(), strict=True):
+    for node in model.nodes():
         name = node.name
         module, slash, operator = name.rpartition("/")
-        is_odd = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
-        if is_odd or node.metadata or not slash or ";" in module:
+        if operator not in operators:
+            is_other = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
+            operators[operator] = not is_other
+        if node.metadata or not slash or not operators[operator] or ";" in module:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
-            found = known[module]
-            if found is not None:
-                scopes[place] = found
+            scopes.append(known[module])
             continue
-        elif "//" not in name and _JOINED.search(name) is None:
+        elif "//" not in name and not _has_joined(name):
             found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
             found = known[module] = node_scope(node)
-        if found is not None:
-            scopes[place] = found
-            if found[1] == NODE_PATH and name.startswith(starts):
-                paths.add(found[0])
+        scopes.append(found)
+        if found is not None and found[1] == NODE_PATH and name.startswith(starts):
+            paths.add(found[0])
     modules = _modules_of(paths, known_modules(model)) if paths else {}
     if modules:
-        for place, (scope, rule) in scopes.items():
-            if rule == NODE_PATH and scope in modules:
-                scopes[place] = modules[scope], rule
-    return scopes
+        for number, told in enumerate(scopes):
+            if told is not None and told[1] == NODE_PATH and told[0] in modules:
+                scopes[number] = modules[told[0]], NODE_PATH
+    return ByNode(model, scopes)
 
 
 NODE_PATH = "name:node-path"
@@ -139,8 +141,12 @@ _VARIABLES = ("Read", "resource")
 """How the last parts of names begin that are of a variable, and no operator."""
 
 
-_JOINED = re.compile(r"^fused |__/|(?:^|/)([^/]+)/\1\.")
-"""Names of which some parts are one, or none."""
+_CALLED = re.compile(r"/([^/]++)/\1\.")
+
+
+def _has_joined(name: str) -> bool:
+    """Whether some parts of a name are one, or none."""
+    return name.startswith(_FUSED) or "__/" in name or _CALLED.search(f"/{name}") is not None
 
 
 def _node_path(name: str) -> str | None:
@@ -218,9 +224,9 @@ def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
         for depth in range(1, len(parts)):
             endings[".".join(parts[depth:])].add(".".join(parts[:depth]))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in paths:
+    for path in paths & endings.keys():
         first, dot, _ = path.partition(".")
-        if dot and first not in known and path in endings:
+        if dot and first not in known:
             votes[first].update(endings[path])
     best = {first: counter.most_common(2) for first, counter in votes.items()}
     return {first: top[0][0] for first, top in best.items() if len(top) == 1 or top[0][1] > top[1][1]}
