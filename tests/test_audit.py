@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,7 @@ def booked_wrongly(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
     """What books the bytes says something else."""
 
     def book(*args: Any) -> Booked:
-        return dataclasses.replace(book_bytes(*args), **changes)
+        return book_bytes(*args)._replace(**changes)
 
     monkeypatch.setattr(audit_module, "book_bytes", book)
 

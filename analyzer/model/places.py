@@ -25,13 +25,18 @@ class ByNode(Mapping[Place, _Told]):
     ({((), 0): 'encoder'}, None)
     """
 
-    __slots__ = ("_graphs", "_numbers", "in_order")
+    __slots__ = ("_count", "_graphs", "_numbers", "in_order")
 
     def __init__(self, model: Model, in_order: Sequence[_Told | None]) -> None:
         self.in_order = in_order
         """One for each of `Model.nodes`; None where nothing is told."""
         self._graphs = model.graphs
         self._numbers = model.numbers()
+        self._count: int | None = None
+
+    def is_of(self, model: Model) -> bool:
+        """Whether it tells of the nodes of this model."""
+        return self._graphs is model.graphs
 
     def __getitem__(self, place: Place) -> _Told:
         found = self.get(place)
@@ -57,7 +62,9 @@ class ByNode(Mapping[Place, _Told]):
         return (place for place, told in zip(places, self.in_order, strict=True) if told is not None)
 
     def __len__(self) -> int:
-        return sum(1 for told in self.in_order if told is not None)
+        if self._count is None:  # asked for again and again, as every question whether there are any does
+            self._count = sum(1 for told in self.in_order if told is not None)
+        return self._count
 
     def values(self) -> ValuesView[_Told]:
         return _Values(self)
@@ -74,4 +81,6 @@ class _Values(ValuesView[_Told]):
 
 def in_order(model: Model, told: Mapping[Place, _Told]) -> Sequence[_Told | None]:
     """What is told of each of a model's nodes, in their order; None where nothing is."""
-    return told.in_order if isinstance(told, ByNode) else [told.get(place) for place in model.places()]
+    if isinstance(told, ByNode) and told.is_of(model):
+        return told.in_order
+    return [told.get(place) for place in model.places()]
