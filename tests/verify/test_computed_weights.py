@@ -30,6 +30,7 @@ class Net(nn.Module):
         self.register_buffer("places", (torch.arange(8)[:, None] - torch.arange(8)) + 7)
     def forward(self, x):  # 2 x 8 x 8
         x = F.linear(x, self.square.weight * self.mask, self.square.bias)
+        x = torch.cat([*reversed(x.split([3, 5], -1))], -1)
         x = F.softplus(x + self.table[self.places].permute(2, 0, 1))
         x = self.twin(torch.tanh(x @ torch.kron(self.one, self.two)))
         y = torch.einsum("bij,bik,jd->bkd", x, x, -torch.exp(self.log))
@@ -51,11 +52,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         run_here("export", "computed:factory", "-o", folder / "out", "--quiet")
+        run_here(
+            "export", "computed:factory", "-o", folder / "raw", "--via", "dynamo", "--no-optimize", "--quiet"
+        )
     return folder
 
 
-def test_an_honest_export_is_the_same_and_balances(folder: Path) -> None:
-    model = folder / "out" / "model.onnx"
+@pytest.mark.parametrize("how", ["out", "raw"])
+def test_an_honest_export_is_the_same_and_balances(folder: Path, how: str) -> None:
+    model = folder / how / "model.onnx"
+    operators = {node.op_type for node in onnx.load(model).graph.node}
+    assert ("SplitToSequence" in operators) is (how == "raw")
 
     told = run_here("verify", model, "--static", "--format", "json")
 

@@ -9,6 +9,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,7 @@ READ: dict[str, frozenset[str]] = {
     "SkipSimplifiedLayerNormalization": frozenset({"epsilon"}),
     "Slice": frozenset({"starts", "ends", "axes"}),
     "SpaceToDepth": frozenset({"blocksize"}),
+    "SplitToSequence": frozenset({"axis", "keepdims"}),
     "Split": frozenset({"axis", "split", "num_outputs"}),
     "Squeeze": frozenset({"axes"}),
     "Swish": frozenset({"alpha"}),
@@ -715,6 +717,42 @@ def _gemm(o: Operation) -> Value:
     if bias is None:
         return found
     return o.a.add(found, bias if beta == 1 else o.a.multiply(bias, number(beta)))
+
+
+@_plain("SplitToSequence")
+def _split_to_sequence(o: Operation) -> list[Any]:
+    """A sequence is a tuple of values here; only what takes one of them, or joins them, reads it."""
+    value, axis = o.at(0), o.integer("axis", 0)
+    size = shape_of(value)[axis]
+    told = o.maybe(1)
+    if told is None:
+        sizes = [1] * size
+    else:
+        sizes = o.numbers(1)
+        if not shape_of(told):  # one size for all but the last
+            sizes = [min(sizes[0], size - at) for at in range(0, size, sizes[0])]
+    if sum(sizes) != size:
+        raise UnknownError("SplitToSequence of parts that are not the whole")
+    ends = np.cumsum([0, *sizes])
+    parts = [o.a.take(value, np.arange(start, end), axis) for start, end in pairwise(ends)]
+    if told is None and not o.integer("keepdims", 1):
+        left = [dim for at, dim in enumerate(shape_of(value)) if at != axis % len(shape_of(value))]
+        parts = [o.a.reshape(part, left) for part in parts]
+    return [tuple(parts)]
+
+
+@_plain("SequenceConstruct")
+def _sequence_construct(o: Operation) -> list[Any]:
+    return [tuple(o.at(slot) for slot in range(len(o.values)))]
+
+
+@_plain("SequenceAt")
+def _sequence_at(o: Operation) -> Any:
+    sequence: Any = o.values[0]
+    if not isinstance(sequence, tuple):
+        raise UnknownError("SequenceAt of what is no sequence")
+    (position,) = o.numbers(1)
+    return sequence[position]
 
 
 @_plain("DepthToSpace")

@@ -116,8 +116,8 @@ class Program:
         return DType[name] if kind == "dtype" else float(name)
 
     def value(self, name: str) -> Value | None:
-        """A value of the program that is a tensor; of `x.product` what the linear layer x adds its bias to."""
-        found = self.values.get(name)
+        """A value or a constant of the program that is a tensor; of `x.product` what the layer x adds its bias to."""
+        found = self.values.get(name, self.constants.get(name))
         layer = name.removesuffix(_PRODUCT)
         if found is None and layer != name:
             made = next((each for each in self.calls.calls if each.name == layer), None)
