@@ -407,6 +407,8 @@ class EntryLine:
     """The name of that value in the program."""
     stands: Piece | None = None
     """How it stands here, as of a parameter; None where it is not all of the tensor."""
+    order: str = ""
+    """Of rows of a table: what tells in which order they stand here, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

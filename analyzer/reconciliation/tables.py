@@ -57,6 +57,8 @@ class _Rows:
     is_sampled: bool = False
     is_straight: bool = True
     """Whether the rows stand along the last stored axis."""
+    order: str = ""
+    """What tells in which order they stand."""
 
 
 def match_rows(books: Books) -> None:
@@ -249,6 +251,8 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
     books.hold(
         table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
     )
+    if entry.tensor.key in books.entries:
+        books.entries[entry.tensor.key] = replace(books.entries[entry.tensor.key], order=found.order)
 
 
 def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:
@@ -273,12 +277,20 @@ def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
             places = _without_masked(rows, np.isin(stored, known, kind="sort"))
             if places is not None and places.size and np.isin(stored[places], known, kind="sort").all():
                 line = _line_of_rows(stored[places], known) if places.size == stored.size else Line.GATHERED
-                return _Rows(line, int(np.unique(stored[places]).size), is_straight=is_straight)
+                distinct = int(np.unique(stored[places]).size)
+                return _Rows(line, distinct, is_straight=is_straight, order=_order_of(stored, known))
             continue
         found = _compare_codes(books, entry, table, rows)
         if found is not None:
             return replace(found, is_straight=is_straight)
     return None
+
+
+def _order_of(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> str:
+    """The places of rows in their table, of equal ones the first, as a digest; -1 of one that is overwritten."""
+    digests, places = np.unique(known, return_index=True)
+    at = np.minimum(np.searchsorted(digests, stored), digests.size - 1)
+    return digest(np.where(digests[at] == stored, places[at], -1).astype(np.int64))
 
 
 def _as_rows(array: Array, width: int) -> list[Array]:

@@ -434,6 +434,8 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
             words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
         elif entry.value is not None and entry.stands is not None:
             words[entry.key] = {f"{entry.value} {entry.stands.axes}"}
+        elif entry.order:
+            words[entry.key].add(f"rows {entry.order}")
     shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
     return {key: f"{shapes[key]} {sorted(found)}" for key, found in words.items()}
 

@@ -110,8 +110,14 @@ def turned(model: onnx.ModelProto, made: dict[str, np.ndarray]) -> None:
     put(shaped(model, [8, 8], product), product.T)
 
 
+def rows_exchanged(model: onnx.ModelProto, made: dict[str, np.ndarray]) -> None:
+    """Of what was looked up in a table."""
+    (tensor,) = [each for each in model.graph.initializer if [*each.dims] == [2, 8, 8]]
+    put(tensor, numpy_helper.to_array(tensor)[:, [1, 0, *range(2, 8)]])
+
+
 @pytest.mark.parametrize(
-    "fault", [without_its_sign, without_its_mask, turned], ids=lambda each: each.__name__
+    "fault", [without_its_sign, without_its_mask, turned, rows_exchanged], ids=lambda each: each.__name__
 )
 def test_no_stand_in_passes(
     folder: Path, tmp_path: Path, fault: Callable[[onnx.ModelProto, dict[str, np.ndarray]], None]

@@ -12,7 +12,7 @@ import numpy as np
 
 from analyzer.manifest import BatchNorm, Buffer, Manifest
 from analyzer.model import Key, StoredTensor
-from analyzer.model.content import SAMPLES, decode_values, digest
+from analyzer.model.content import SAMPLES, decode_values, digest, row_digests
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
@@ -204,6 +204,8 @@ class Stored:
             UnknownError: `error`, where the manifest does not tell all numbers, or one stands twice, or nowhere.
         """
         a, owners = self.weights.a, list(dict.fromkeys(names))
+        if len(owners) == 1 and (rows := self._by_rows(tensor, owners[0])) is not None:
+            return rows
         told = [self.result.manifest.value(name) for name in owners]
         array = tensor.payload.array() if tensor.numel <= _MOST else None
         if array is None or any(each is None or each.dtype != array.dtype for each in told):
@@ -215,6 +217,24 @@ class Stored:
             raise error
         whole = a.concat([a.reshape(self.weights.of(name), (-1,)) for name in owners], 0)
         return a.reshape(a.take(whole, places[at].reshape(-1), 0), tensor.shape)
+
+    def _by_rows(self, tensor: StoredTensor, name: str) -> Value | None:
+        """The same of whole rows of a table, by their digests; None where one is not the table's, or is twice in it."""
+        table = next((each for each in self.result.manifest.parameters if name in each.names), None)
+        if table is None or table.row_digests is None or not table.shape or tensor.dtype is not table.dtype:
+            return None
+        array = tensor.payload.array() if tensor.numel <= _MOST else None
+        if array is None or not array.size or array.shape[-1:] != table.shape[-1:]:
+            return None
+        known = decode_values(table.row_digests, np.dtype("<u8"))
+        digests, places, counts = np.unique(known, return_index=True, return_counts=True)
+        mine = row_digests(array)
+        at = np.minimum(np.searchsorted(digests, mine), digests.size - 1)
+        if not np.array_equal(digests[at], mine) or bool((counts[at] > 1).any()):
+            return None
+        a = self.weights.a
+        whole = a.reshape(self.weights.of(name), (-1, table.shape[-1]))
+        return a.reshape(a.take(whole, places[at], 0), tensor.shape)
 
     def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
         """Of a tensor whose values are nobody's."""
