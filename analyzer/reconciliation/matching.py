@@ -24,6 +24,7 @@ from analyzer.account.scopes import module_of
 from analyzer.manifest import BatchNorm, Buffer, Parameter, split_name
 from analyzer.model import Carrier, Key
 from analyzer.model.content import Array
+from analyzer.model.dtypes import DType
 from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
 from analyzer.reconciliation.closeness import was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
@@ -282,6 +283,7 @@ class Index:
         known = [tensor for tensor in tensors if tensor.numel > 1 and contents.compares(tensor)]
         self._stacks = Stacks(contents, known)
         self._exact: dict[tuple[tuple[int, ...], bytes], list[Tensor]] = defaultdict(list)
+        self._types_of: dict[tuple[int, ...], frozenset[DType]] = {}
         for tensor in known:
             samples = contents.originals.samples(tensor)
             if samples is not None:
@@ -298,6 +300,13 @@ class Index:
                     if fit is not None:
                         yield tensor, fit
 
+    def _types(self, shape: tuple[int, ...]) -> frozenset[DType]:
+        """Those of the floating-point tensors of a shape."""
+        if shape not in self._types_of:
+            tensors = self._stacks.of(shape)[0]
+            self._types_of[shape] = frozenset(each.dtype for each in tensors if each.dtype.is_floating)
+        return self._types_of[shape]
+
     def _near(self, entry: Entry, layout: AxisLayout) -> list[Tensor]:
         """Tensors whose samples agree: exactly, or where the entry is in another type, within its step."""
         look = self._contents.look(entry, layout)
@@ -307,9 +316,7 @@ class Index:
         exact = self._exact.get((layout.shape, _key(values)), []) if steps is None else []
         if exact:
             return exact
-        tensors = [tensor for tensor in self._stacks.of(layout.shape)[0] if tensor.dtype.is_floating]
-        is_of_one_type = all(tensor.dtype is entry.tensor.dtype for tensor in tensors)
-        if steps is None and is_of_one_type and not was_narrower(values):
+        if steps is None and self._types(layout.shape) <= {entry.tensor.dtype} and not was_narrower(values):
             return []
         return [tensor for tensor in self._stacks.near(layout.shape, look) if tensor.dtype.is_floating]
 

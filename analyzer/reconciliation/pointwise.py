@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from analyzer.account.classify.structure import scales_norm
 from analyzer.account.ledger import Entry, Role
@@ -113,6 +114,7 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         if isinstance(suspect.tensor, Parameter) and (is_renamed or is_vector):
             yield suspect.entry, [suspect.tensor]
     stacks = Stacks(books.contents, (p for p in books.free_parameters() if p.dtype.is_floating))
+    images: dict[tuple[int, ...], _Images] = {}
     for entry in books.free_entries():
         is_real = entry.tensor.dtype.is_floating or books.contents.encoding(entry) is not None
         if entry.role not in (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT) or not is_real:
@@ -121,7 +123,7 @@ def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         named = [tensor for tensor in sources if isinstance(tensor, Parameter)]
         if named or books.contents.numel(entry) > 1:
             modules = books.reader_modules(entry)
-            like = named or [p for p in _like(books, entry, stacks) if isinstance(p, Parameter)]
+            like = named or [p for p in _like(books, entry, stacks, images) if isinstance(p, Parameter)]
             like = [tensor for tensor in like if not books.is_elsewhere(entry, tensor)]
             yield entry, sorted(like, key=lambda p: module_of(p.name) not in modules)
 
@@ -131,26 +133,54 @@ def _bears_its_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
     return own in tensor.names or books.aligned(own) in tensor.names
 
 
-def _like(books: Books, entry: Entry, stacks: Stacks) -> Iterator[Tensor]:
+class _Images:
+    """Samples of tensors of one shape, and what each function makes of them, in the order of its first element."""
+
+    def __init__(self, rows: Reals) -> None:
+        self.rows = rows  # (tensors, samples)
+        self.sizes = np.linalg.norm(rows, axis=1)
+        self._made: list[tuple[Reals, Reals, npt.NDArray[np.intp]]] = []
+        with np.errstate(all="ignore"):
+            for way, _ in FUNCTIONS.values():
+                made = way(rows)
+                order = np.argsort(made[:, 0], kind="stable")
+                self._made.append((made[order], np.abs(made[order]).max(axis=1), order))
+
+    def near(self, stored: Reals, steps: Reals, tolerance: float) -> npt.NDArray[np.intp]:
+        """The numbers of those of which some function gives these samples, or a constant times."""
+        found = np.zeros(len(self.rows), dtype=bool)
+        with np.errstate(all="ignore"):
+            for made, most, order in self._made:
+                finite = most[np.isfinite(most)]
+                room = tolerance * finite.max(initial=0.0) + steps[0] + _LEAST_ROOM
+                start = np.searchsorted(made[:, 0], stored[0] - room, "left")
+                stop = np.searchsorted(made[:, 0], stored[0] + room, "right")
+                each = tolerance * most[start:stop, None] + steps + _LEAST_ROOM
+                found[order[start:stop]] |= (np.abs(made[start:stop] - stored) <= each).all(axis=1)
+            sizes = self.sizes * np.linalg.norm(stored)
+            found |= np.abs(self.rows @ stored) >= sizes * (1 - 1e-4) - np.linalg.norm(steps) * sizes
+        return np.flatnonzero(found)
+
+
+_LEAST_ROOM = 1e-12
+
+
+def _like(
+    books: Books, entry: Entry, stacks: Stacks, images: dict[tuple[int, ...], _Images]
+) -> Iterator[Tensor]:
     """The tensors of which a few elements are those of the entry under some function: all compared at once."""
     tolerance = 2 * tolerance_of(books.contents, entry)
     for shape in stacks.shapes(books.contents.numel(entry)):
-        tensors, rows = stacks.of(shape)  # (tensors, samples)
+        tensors, rows = stacks.of(shape)
+        if shape not in images:
+            images[shape] = _Images(rows)
         for layout in layouts(shape, books.contents.shape(entry)):
             look = books.contents.look(entry, layout) if layout.is_plain else None
             if look is None or (look[0].dtype.kind not in "fV" and look[1] is None):
                 continue
             stored = look[0].astype(np.float64)
             steps = np.zeros_like(stored) if look[1] is None else look[1] * 1.01
-            near = np.zeros(len(tensors), dtype=bool)
-            with np.errstate(all="ignore"):
-                for way, _ in FUNCTIONS.values():
-                    wanted = way(rows)
-                    room = tolerance * np.abs(wanted).max(axis=1, keepdims=True) + steps + 1e-12
-                    near |= (np.abs(wanted - stored) <= room).all(axis=1)
-                sizes = np.linalg.norm(rows, axis=1) * np.linalg.norm(stored)
-                near |= np.abs(rows @ stored) >= sizes * (1 - 1e-4) - np.linalg.norm(steps) * sizes
-            yield from (tensors[number] for number in np.flatnonzero(near))
+            yield from (tensors[number] for number in images[shape].near(stored, steps, tolerance))
 
 
 def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
