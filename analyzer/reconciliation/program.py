@@ -45,6 +45,11 @@ _TOLERANCE = {DType.DOUBLE: 1e-9, DType.FLOAT: 4e-6, DType.FLOAT16: 2e-3, DType.
 _TURNED = 2e-4
 """The same of a table, relative to the largest: a sine of a large angle errs as much as the angle."""
 
+_WAVES = re.compile(r"\b(?:sin|cos|tan)\b|sin\(|cos\(|tan\(")
+
+_HALF_STEP = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
+"""What rounding to half precision takes off a number, relative to it."""
+
 _ROUNDING = 2.4e-7
 """What is no difference beside 1, of which the value may have been taken."""
 
@@ -256,14 +261,19 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """What each element may be off; nothing of whole numbers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
-    tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
+    if entry.tensor.dtype in _HALF_STEP and value.dtype not in _HALF_STEP:
+        tolerance = 1.1 * _HALF_STEP[entry.tensor.dtype]  # computed in full, and rounded once
+    else:
+        stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
+        tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
     finite = expected[np.isfinite(expected) & (expected > _MASKED)]
     scale = float(np.abs(finite).max(initial=0.0))
     with np.errstate(invalid="ignore"):
         if value.parameters:
-            return tolerance * (np.abs(expected) + scale / 4) + (_ROUNDING if scale else 0.0)
-        return np.full(expected.shape, max(tolerance, _TURNED) * scale)
+            return tolerance * (np.abs(expected) + scale / 4) + min(_ROUNDING, scale / 100)
+        if _WAVES.search(value.expression):
+            return np.full(expected.shape, max(tolerance, _TURNED) * scale)
+        return tolerance * np.abs(expected) + 2 * _ROUNDING * scale
 
 
 def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
@@ -364,6 +374,10 @@ def _sums(value: Traced) -> Reals:
 # whether it is evidence, and stands where the program has it
 
 
+_ODD = {DType.FLOAT16: (0x1F << 13, 5), DType.BFLOAT16: (0x7 << 16, 2)}
+"""Of numbers of half precision, as single precision has them: their last bits, and what an odd one is worth in bits."""
+
+
 def _is_evidence(books: Books, match: _Match) -> bool:
     """Whether its numbers are so many, and so odd, that nothing else has them by chance.
 
@@ -375,7 +389,8 @@ def _is_evidence(books: Books, match: _Match) -> bool:
     if samples is None:
         return False
     numbers = np.unique(samples[np.isfinite(samples)])
-    odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & 0xFF != 0).sum())
+    mask, worth = _ODD.get(value.dtype, (0xFF, 16))
+    odd = int((np.abs(numbers).astype(np.float32).view(np.uint32) & mask != 0).sum())
     if not value.parameters:
         is_said = (
             value.numel >= _LEAST_TABLE
@@ -387,7 +402,7 @@ def _is_evidence(books: Books, match: _Match) -> bool:
         np.abs(samples).max()
     ):
         return 4 * odd >= _LEAST_BITS
-    bits = 16 if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else 8
+    bits = worth if match.entry.tensor.dtype in (DType.FLOAT, DType.DOUBLE) else min(worth, 8)
     return bits * odd >= (_LEAST_BITS if np.count_nonzero(numbers) > _FEW else bits)
 
 

@@ -141,11 +141,14 @@ _LEAST_WIDTH = 8
 
 
 def _match_repeated(books: Books) -> None:
-    """Explain entries each of whose rows is a whole vector of PyTorch's: a class token for each example of a batch."""
+    """Explain entries each of whose rows is a whole vector of PyTorch's: a class token for each example of a batch.
+
+    What is noted to be made of a vector that stands elsewhere whole is that once more: an unrolled loop's first bias.
+    """
     if books.contents.mode == "none":
         return
     vectors: dict[int, list[Parameter]] = defaultdict(list)
-    for parameter in books.free_parameters():
+    for parameter in books.manifest.parameters:
         if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
             vectors[parameter.numel].append(parameter)
     if not vectors:
@@ -160,14 +163,20 @@ def _match_repeated(books: Books) -> None:
         if not entry.tensor.dtype.is_floating:
             continue  # rounded to whole numbers, any small vector is zeros
         name = told.get(entry.tensor.key)
-        free = [v for v in like if v.name not in books.parameters and name in (None, v.name)]
+        free = [
+            v
+            for v in like
+            if (name in (None, v.name) and v.name not in books.parameters) or v.name in (name, *entry.sources)
+        ]
         array = books.contents.array(entry) if free and entry.tensor.numel <= _MOST_PAIRS else None
         rows = None if array is None else array.reshape(-1, shape[-1])
         if rows is None or not bool((rows == rows[:1]).all()):
             continue
         free = [v for v in free if not books.contents.originals.is_constant(v)]
         vector = next((v for v in free if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
-        if vector is not None:
+        if vector is not None and vector.name in books.parameters:
+            books.settle(entry, Line.COPIED, "content:repeated", vector.name)
+        elif vector is not None:
             _settle_rows(books, entry, vector, _Rows(Line.BROADCAST, 1), True)
 
 

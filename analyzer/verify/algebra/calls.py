@@ -12,6 +12,7 @@ from analyzer.model.dtypes import DType
 from analyzer.verify.algebra import layers, recurrent
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.values import (
+    PLAIN_BEYOND,
     Algebra,
     Factored,
     Field,
@@ -745,10 +746,14 @@ def _mish(a: Algebra, input: Value) -> Value:
 
 
 @_operator("softplus")
-def _softplus(a: Algebra, input: Value, beta: Any = 1, *_: Any, **__: Any) -> Value:
-    if beta == 1:
-        return a.function("softplus", input)
-    return a.divide(a.function("softplus", a.multiply(input, _array(beta))), _array(beta))
+def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = PLAIN_BEYOND) -> Value:
+    """What it is given where that is beyond a threshold; from 20 on this is no more than rounding."""
+    wide = input if beta == 1 else a.multiply(input, _array(beta))
+    bent = a.function("softplus", wide)
+    bent = bent if beta == 1 else a.divide(bent, _array(beta))
+    if threshold >= PLAIN_BEYOND:
+        return bent
+    return a.where(a.compare("greater", wide, number(threshold)), input, bent)
 
 
 @_operator("logsigmoid", "log_sigmoid")

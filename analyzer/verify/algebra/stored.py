@@ -15,7 +15,7 @@ from analyzer.model import Key, StoredTensor
 from analyzer.model.content import SAMPLES, decode_values, digest, row_digests
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.lines import UNBALANCED, EntryLine, Line, Piece
+from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
 
@@ -157,6 +157,8 @@ class Stored:
         if line is not None and line.line is Line.NOT_COMPARED:
             raise UnknownError(f"{tensor.name}: its values were not compared")
         if line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED:
+            if line.line is not Line.DIFFERING and not self._stands_for_another(tensor):
+                raise UnknownError(f"{tensor.name}: nobody knows what it is")
             return self._strange(tensor.name, tensor.shape)
         if self._pieces.get(tensor.key):
             pieces = self._pieces[tensor.key]
@@ -175,6 +177,11 @@ class Stored:
             and line.parameter is not None
             and line.line not in (Line.ADDED, Line.QUANTIZATION)
         ):
+            if MEANINGS[line.line].is_cut or line.line is Line.BROADCAST:
+                unknown = UnknownError(
+                    f"{tensor.name}: rows of {line.parameter} in an order that is not known"
+                )
+                return self._by_elements(tensor, [line.parameter], unknown)
             try:
                 found = self._by_name(tensor, line.parameter)
             except UnknownError as error:
@@ -196,6 +203,13 @@ class Stored:
                 if held is None or bool(np.isin(np.unique(array), held).any()):
                     return True
         return False
+
+    def _stands_for_another(self, tensor: StoredTensor) -> bool:
+        """Whether a parameter of its size is not in the file: then this is that, with other numbers."""
+        shapes = {each.name: each.shape for each in self.result.manifest.parameters}
+        numel = math.prod(self._restorer.shape(tensor))
+        lost = (line.name for line in self.result.parameters if line.line is Line.MISSING)
+        return any(math.prod(shapes[name]) == numel for name in lost)
 
     def _by_elements(self, tensor: StoredTensor, names: Sequence[str], error: UnknownError) -> Value:
         """Each element that of a parameter or a buffer which has its number: rows of a table, in any order.

@@ -33,7 +33,7 @@ _MOST = 1 << 26
 """Elements of one value."""
 _SMALL = 1 << 10
 """Elements of a weight up to which each is drawn by itself."""
-_PLAIN_BEYOND = 20.0
+PLAIN_BEYOND = 20.0
 """Where PyTorch's softplus gives what it is given (torch.nn.Softplus, threshold)."""
 _RANK = 2
 """Products of vectors that a larger one is the sum of."""
@@ -506,7 +506,7 @@ class Algebra:
             part = Field(given[:end])
             made = (
                 Algebra.function(self, "softplus", part),
-                Algebra.function(self, "less", number(_PLAIN_BEYOND), part),
+                Algebra.function(self, "less", number(PLAIN_BEYOND), part),
             )
             if not all(
                 np.array_equal(self.dense(mine).elements, theirs[:end])
@@ -580,7 +580,8 @@ class Algebra:
             found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
             return found if high is None else np.minimum(found, np.asarray(high, found.dtype))
         bent = value
-        low, high = (None if _is_unbounded(bound) else bound for bound in (low, high))
+        low = None if _is_all(low, -np.inf) else low
+        high = None if _is_all(high, np.inf) else high
         if low is not None:
             zero = is_known(low) and not np.asarray(low).any()
             bent = self.function("relu", bent) if zero else self.greatest(bent, low)
@@ -614,8 +615,8 @@ _TRUTHS = frozenset({"less", "equal", "isnan", "isinf"})
 _WHOLE = frozenset({"argmax", "argmin", "topk-places", "sort-places"})
 
 
-def _is_unbounded(bound: Value | None) -> bool:
-    return bound is not None and is_known(bound) and bool(np.isinf(np.asarray(bound)).all())
+def _is_all(bound: Value | None, value: float) -> bool:
+    return bound is not None and is_known(bound) and bool((np.asarray(bound) == value).all())
 
 
 def _kind(one: Value, other: Value) -> str:
