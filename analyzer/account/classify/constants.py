@@ -8,6 +8,7 @@ or a tool, names by a number is one of these where its content says so: ones and
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,9 +19,11 @@ from analyzer.account.classify.structure import find_origin, learned_beside, rol
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
 from analyzer.model import Carrier, Key, Model, StoredTensor
+from analyzer.model.content import Array
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Wiring
+from analyzer.read.payload import look_together
 
 # values of PyTorch's trace
 
@@ -152,26 +155,46 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
 
     Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
     """
-    for entry in entries:
-        is_named = entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME
-        if is_named and _is_causal_mask(entry.tensor):
-            yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
-        else:
-            yield entry
+    waiting = iter(entries)
+    while batch := list(itertools.islice(waiting, _TOGETHER)):
+        squares = [
+            entry.tensor
+            for entry in batch
+            if entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME and _is_square(entry.tensor)
+        ]
+        masks = {tensor.key for tensor, few in zip(squares, _look(squares), strict=True) if _is_mask(tensor, few)}
+        for entry in batch:
+            if entry.tensor.key in masks:
+                yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
+            else:
+                yield entry
 
 
-def _is_causal_mask(tensor: StoredTensor) -> bool:
-    """Whether it says which positions each sees: itself, and all or the nearest before it, and none after.
+_TOGETHER = 1024
+"""Entries whose contents are looked at together."""
 
-    A few places are looked at first, so that no other square weight is read for it.
-    """
+def _is_square(tensor: StoredTensor) -> bool:
     shape = tensor.shape
     if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
         return False
-    size = shape[-1]
-    if not _LEAST_POSITIONS <= size < _MOST_POSITIONS:
-        return False
-    few = tensor.payload.at(np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64))
+    return _LEAST_POSITIONS <= shape[-1] < _MOST_POSITIONS
+
+
+def _look(squares: Sequence[StoredTensor]) -> list[Array | None]:
+    """A few elements of each: four that a mask shows, on the diagonal and below it, and two above it that it hides."""
+    places = {
+        size: np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64)
+        for size in {tensor.shape[-1] for tensor in squares}
+    }
+    return look_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
+
+
+def _is_mask(tensor: StoredTensor, few: Array | None) -> bool:
+    """Whether a square says which positions each sees: itself, and all or the nearest before it, and none after.
+
+    `few` are some of its elements, so that no other square weight is read for it.
+    """
+    size = tensor.shape[-1]
     if few is None or few.dtype.kind not in "biufV":
         return False
     numbers = few.astype(np.float64).tolist()
