@@ -199,8 +199,10 @@ class _Slice:
             zero = next((slot for slot in every if self._is_zero(node.graph_path, node.inputs[slot])), None)
             return every if zero is None else (zero,)
         if node.op_type in ("MatMul", "Gemm"):
-            zero = next((slot for slot in (0, 1) if self._is_zero(node.graph_path, node.inputs[slot])), None)
-            return every if zero is None else (zero, *every[2:])
+            for slot in (0, 1):
+                if self._is_zero(node.graph_path, node.inputs[slot]):
+                    return (slot, *every[2:])
+            return every
         return every
 
     def _follow_call(self, node: Node, body: GraphPath, index: int) -> None:

@@ -87,9 +87,14 @@ def settle_scopes(
 
 def _mangled_modules(model: Model) -> dict[str, str]:
     """Modules by their mangled names, where only one has that."""
-    modules = known_modules(model)
-    counts = Counter(map(mangle, modules))
-    return {mangle(module): module for module in modules if counts[mangle(module)] == 1}
+    found: dict[str, str] = {}
+    repeated: set[str] = set()
+    for module in known_modules(model):
+        mangled = mangle(module)
+        if mangled in found:
+            repeated.add(mangled)
+        found[mangled] = module
+    return {mangled: module for mangled, module in found.items() if mangled not in repeated}
 
 
 def _told(entry: Entry, scope: Scope | None) -> Entry:
