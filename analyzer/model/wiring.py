@@ -272,7 +272,12 @@ class Wiring:
 
         def read(tensor: StoredTensor) -> list[Reader]:
             direct = self._direct(tensor)
-            if direct and self.is_plain and not self.calls and not any(is_passed(each, past) for each in direct):
+            if (
+                direct
+                and self.is_plain
+                and not self.calls
+                and not any(is_passed(each, past) for each in direct)
+            ):
                 return direct
             is_named = tensor.carrier in NAMED and len(direct) == 1
             if not is_named or direct[0].node.place in self.calls or not is_passed(direct[0], past):

@@ -179,8 +179,6 @@ def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
         module: to look into.
         least: matrices of a member; of one matrix is a block that holds modules, not a map by itself.
     """
-    if not module.children:
-        return
     inside: set[str] = set()
     for members in _siblings(module, least):
         stages = [_stage(member) for member in members]
@@ -190,7 +188,7 @@ def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
             yield members
         inside.update(member.path for member in members)
     for child in module.children.values():
-        if child.path not in inside:
+        if child.children and child.path not in inside:
             yield from _lists(child, least)
 
 

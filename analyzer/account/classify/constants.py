@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -162,7 +163,7 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
             for entry in batch
             if entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME and _is_square(entry.tensor)
         ]
-        masks = {tensor.key for tensor, few in zip(squares, _look(squares), strict=True) if _is_mask(tensor, few)}
+        masks = {tensor.key for tensor in _may_be_masks(squares) if _is_mask(tensor)}
         for entry in batch:
             if entry.tensor.key in masks:
                 yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
@@ -173,6 +174,7 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
 _TOGETHER = 1024
 """Entries whose contents are looked at together."""
 
+
 def _is_square(tensor: StoredTensor) -> bool:
     shape = tensor.shape
     if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
@@ -180,32 +182,36 @@ def _is_square(tensor: StoredTensor) -> bool:
     return _LEAST_POSITIONS <= shape[-1] < _MOST_POSITIONS
 
 
-def _look(squares: Sequence[StoredTensor]) -> list[Array | None]:
-    """A few elements of each: four that a mask shows, on the diagonal and below it, and two above it that it hides."""
+def _may_be_masks(squares: Sequence[StoredTensor]) -> Iterator[StoredTensor]:
+    """Those of which a few elements are those of a mask, so that no other square weight is read for it.
+
+    Four that a mask shows, on the diagonal and below it, are one number, and two above it, that it hides, another.
+    """
     places = {
         size: np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64)
         for size in {tensor.shape[-1] for tensor in squares}
     }
-    return look_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
+    looked = look_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
+    by_type: dict[np.dtype, list[tuple[StoredTensor, Array]]] = defaultdict(list)
+    for tensor, few in zip(squares, looked, strict=True):
+        if few is not None and few.dtype.kind in "biufV":
+            by_type[few.dtype].append((tensor, few))
+    for found in by_type.values():
+        numbers = np.concatenate([few for _, few in found]).astype(np.float64).reshape(len(found), -1)
+        seen, hidden = numbers[:, :4], numbers[:, 4:]  # (squares, elements)
+        is_like = (seen == seen[:, :1]).all(axis=1) & (hidden == hidden[:, :1]).all(axis=1)
+        is_like &= seen[:, 0] != hidden[:, 0]
+        yield from (found[at][0] for at in np.flatnonzero(is_like))
 
 
-def _is_mask(tensor: StoredTensor, few: Array | None) -> bool:
-    """Whether a square says which positions each sees: itself, and all or the nearest before it, and none after.
-
-    `few` are some of its elements, so that no other square weight is read for it.
-    """
+def _is_mask(tensor: StoredTensor) -> bool:
+    """Whether a square says which positions each sees: itself, and all or the nearest before it, and none after."""
     size = tensor.shape[-1]
-    if few is None or few.dtype.kind not in "biufV":
-        return False
-    numbers = few.astype(np.float64).tolist()
-    seen, hidden = numbers[:4], numbers[4:]
-    if seen.count(seen[0]) < len(seen) or hidden.count(hidden[0]) < len(hidden) or seen[0] == hidden[0]:
-        return False
     array = tensor.payload.array()
     if array is None:
         return False
     values = array.reshape(size, size).astype(np.float64)
     is_clear = bool(
-        (values[np.triu_indices(size, 1)] == hidden[0]).all() and (values.diagonal() == seen[0]).all()
+        (values[np.triu_indices(size, 1)] == values[0, 1]).all() and (values.diagonal() == values[0, 0]).all()
     )
     return is_clear and is_mask(values)
