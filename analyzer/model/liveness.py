@@ -302,7 +302,8 @@ class _Slice:
 
     def _is_zero(self, path: GraphPath, name: str) -> bool:
         """Whether a factor is zeros, and depends on nothing but what is stored."""
-        provider = self.wiring.find(path, name) if name else None
+        own = self.wiring.providers[path].get(name) if name and not self.wiring.calls else None
+        provider = own if own is not None or not name else self.wiring.find(path, name)
         if isinstance(provider, StoredTensor) and self.is_learned(provider):
             return False
         if isinstance(provider, StoredTensor) and provider.numel and self.model.traffic is None:

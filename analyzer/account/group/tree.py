@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -128,7 +128,7 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
     known = all(group.trainable is not None for group in groups)
     macs = [group.macs for group in whole if group.macs is not None]
     if len(groups) == 1 and twice is None:  # as of most rows, where there are many
-        totals = _ADDED(groups[0])
+        totals: Iterable[int] = _ADDED(groups[0])
     else:
         totals = map(sum, zip(*map(_ADDED, whole), strict=True))
     parameters, unshared, stored, nbytes, learned, tensors, nodes, unworked = totals
