@@ -208,7 +208,11 @@ def _rows(
     branch: Branch, level: int, title: str | None, name: str | None, hidden: Mapping[int, int]
 ) -> Iterator[TreeRow]:
     """The rows of a branch; `title` and `name` are what parents without a row put before its own."""
-    yield from _titled(branch, level, branch.step.after(title), branch.step.after(name), hidden)
+    title, name = branch.step.after(title), branch.step.after(name)
+    if branch.children:
+        yield from _titled(branch, level, title, name, hidden)
+    else:
+        yield _row(branch, level, title, name)
 
 
 def _titled(
@@ -240,7 +244,8 @@ def _titled(
 
 def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
     groups = tuple(branch.groups) if branch.children else branch.own
-    total = sum_groups(name, groups)
+    # Most rows of a large tree are one group, which is its own sum.
+    total = groups[0] if len(groups) == 1 and groups[0].name == name else sum_groups(name, groups)
     members = tuple([group.label for group in groups])
     return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
 
