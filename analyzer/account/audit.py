@@ -20,6 +20,7 @@ from analyzer.account.findings.rules import find
 from analyzer.account.hidden import find_hidden
 from analyzer.account.ledger import Entry, Ledger, Opaque, Role
 from analyzer.account.opaque import find_opaque
+from analyzer.account.scopes import known_modules
 from analyzer.account.scopes.owners import settle_scopes
 from analyzer.account.scopes.paths import NodeScopes, scope_nodes
 from analyzer.account.stages import find_stages
@@ -90,8 +91,9 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     entries = find_copies(model, entries, wiring, content, progress, salt)
     entries = settle_constants(model, entries, wiring)
     flow = follow_data(model, wiring)
-    traced = scope_nodes(model)
-    entries, near = settle_scopes(model, entries, wiring, flow, traced, companions)
+    modules = known_modules(model)
+    traced = scope_nodes(model, modules)
+    entries, near = settle_scopes(model, entries, wiring, flow, traced, companions, modules)
     told, scopes = (_without_rules(model, found) for found in (traced, near))
     calls = count_calls(model)
     live = find_live(model, wiring)

@@ -441,6 +441,8 @@ class _Part:
     """Of which rows are looked up."""
     reads: bool = True
     """Whether values may be read."""
+    slots: dict[tuple[Slot, ...], tuple[int | None, int | None]] = field(default_factory=dict)
+    """By the inputs of an operator: that of the weight, and that of the bias."""
     seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
     """Some elements of each table that was compared, by rows and by columns; of one without numbers nothing."""
 
@@ -467,11 +469,13 @@ class _Part:
         known = operator_of(node)
         if known is None or not node.is_standard:
             return
-        slots = {what: place for place, what in reversed([*enumerate(known.slots)])}
-        bias = self._held(node, slots.get(Slot.BIAS))
+        slots = self.slots.get(known.slots)
+        if slots is None:
+            weights = [place for place, what in enumerate(known.slots) if what in (Slot.LEARNED, Slot.CODES)]
+            biases = (place for place, what in enumerate(known.slots) if what is Slot.BIAS)
+            slots = self.slots[known.slots] = max(weights, default=None), next(biases, None)
+        weight, bias = (self._held(node, slot) for slot in slots)
         is_convolution = known.kind is Kind.CONVOLUTION
-        weights = [place for place, what in enumerate(known.slots) if what in (Slot.LEARNED, Slot.CODES)]
-        weight = self._held(node, max(weights, default=None))
         if weight is None or weight.role is not Role.PARAMETER:
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
@@ -667,7 +671,6 @@ class _Part:
             if all(kind_of(reader.node) is not Kind.NORMALIZES for reader in readers):
                 return Hides(-entry.parameters, 0, "buffer")
         name = entry.tensor.name.removeprefix(self.prefix)
-        value = _FX.fullmatch(name)
         if self._is_bare(entry, name):
             return Hides(-entry.parameters, 0, "buffer")
         count = len(entry.sources)
@@ -677,7 +680,8 @@ class _Part:
             is_folded = entry.decided_by.startswith("provenance:folded-")
             if is_folded and self._is_few(entry, 0):
                 return Hides(-entry.parameters, None, "computed")
-        if count > 1 and len(entry.tensor.shape) == 1 and value is not None and value[1] in _JOINS:
+        value = _FX.fullmatch(name) if count > 1 and len(entry.tensor.shape) == 1 else None
+        if value is not None and value[1] in _JOINS:
             if not self.reads:
                 return Hides(entry.tensor.numel // count - entry.parameters, 0, "buffer")
             array = entry.tensor.payload.array()
@@ -742,11 +746,12 @@ class _Part:
 
     def _is_bare(self, entry: Entry, name: str) -> bool:
         """Whether it is stored under the name of a value of the outermost module, and that is often one of a buffer."""
+        if not entry.decided_by.startswith("structure:"):
+            return False
         value = _FX.fullmatch(name)
         is_result = value is not None and value[1].lower() in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS
         return (
-            entry.decided_by.startswith("structure:")
-            and not entry.sources
+            not entry.sources
             and not self.has_notes
             and entry.tensor.node is None
             and _BARE.fullmatch(name) is not None

@@ -49,6 +49,9 @@ class Evidence(enum.StrEnum):
     """Nothing: no rule explains it."""
 
 
+_NO_EVIDENCE = Evidence.NONE.value
+
+
 @functools.lru_cache(maxsize=256)
 def _evidence_of(rule: str) -> Evidence:
     return Evidence(rule.partition(":")[0])
@@ -97,7 +100,7 @@ class Entry:
 
     @property
     def has_scope(self) -> bool:
-        return self.scoped_by != Evidence.NONE
+        return self.scoped_by != _NO_EVIDENCE
 
     @property
     def is_duplicate(self) -> bool:

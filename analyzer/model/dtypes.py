@@ -48,10 +48,7 @@ class DType(enum.IntEnum):
     @classmethod
     def from_onnx(cls, number: int) -> DType:
         """The type with this `TensorProto.DataType` number, `UNDEFINED` if there is none."""
-        try:
-            return cls(number)
-        except ValueError:
-            return cls.UNDEFINED
+        return _BY_NUMBER.get(number, cls.UNDEFINED)
 
     @property
     def bits(self) -> int:
@@ -88,6 +85,8 @@ class DType(enum.IntEnum):
             return element
         return None
 
+
+_BY_NUMBER: dict[int, DType] = {dtype.value: dtype for dtype in DType}
 
 _BITS = {
     DType.UNDEFINED: 0,

@@ -199,8 +199,10 @@ class _Slice:
             zero = next((slot for slot in every if self._is_zero(node.graph_path, node.inputs[slot])), None)
             return every if zero is None else (zero,)
         if node.op_type in ("MatMul", "Gemm"):
-            zero = next((slot for slot in (0, 1) if self._is_zero(node.graph_path, node.inputs[slot])), None)
-            return every if zero is None else (zero, *every[2:])
+            for slot in (0, 1):
+                if self._is_zero(node.graph_path, node.inputs[slot]):
+                    return (slot, *every[2:])
+            return every
         return every
 
     def _follow_call(self, node: Node, body: GraphPath, index: int) -> None:
@@ -300,7 +302,8 @@ class _Slice:
 
     def _is_zero(self, path: GraphPath, name: str) -> bool:
         """Whether a factor is zeros, and depends on nothing but what is stored."""
-        provider = self.wiring.find(path, name) if name else None
+        own = self.wiring.providers[path].get(name) if name and not self.wiring.calls else None
+        provider = own if own is not None or not name else self.wiring.find(path, name)
         if isinstance(provider, StoredTensor) and self.is_learned(provider):
             return False
         if isinstance(provider, StoredTensor) and provider.numel and self.model.traffic is None:

@@ -74,6 +74,8 @@ def is_passed(reader: Reader, past: Collection[str]) -> bool:
 
 def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
     """The first of them that looks at an element, as Shape and Size do not; else the first."""
+    if len(readers) == 1:
+        return readers[0]
     looking = (reader for reader in readers if reader.node.op_type not in MEASURES)
     return next(looking, next(iter(readers), None))
 
@@ -251,7 +253,10 @@ class Wiring:
                 output is told in their place. None that computes with the value is passed.
             inlined: whether calls are followed. Otherwise a call is a reader, and a body ends at its outputs.
         """
-        found = self._direct(provider)
+        if isinstance(provider, StoredTensor) and provider.node is None:  # most that anybody asks for
+            found = self._readers_of(provider, provider.name)
+        else:
+            found = self._direct(provider)
         if not past and not (inlined and self.calls):
             return found
         return self._follow(provider, found, past, inlined=inlined)
@@ -267,6 +272,13 @@ class Wiring:
 
         def read(tensor: StoredTensor) -> list[Reader]:
             direct = self._direct(tensor)
+            if (
+                direct
+                and self.is_plain
+                and not self.calls
+                and not any(is_passed(each, past) for each in direct)
+            ):
+                return direct
             is_named = tensor.carrier in NAMED and len(direct) == 1
             if not is_named or direct[0].node.place in self.calls or not is_passed(direct[0], past):
                 return self.readers(tensor, past=past) or self.readers(tensor)
@@ -300,7 +312,8 @@ class Wiring:
         path = provider.graph_path
         if self.providers[path].get(name) is not provider:
             return []  # another provides the name
-        return self._readers_at(path, name)
+        found = self._readers[path].get(name)
+        return self._readers_at(path, name) if found is None else found
 
     def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
         known = self._readers[path]

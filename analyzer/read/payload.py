@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import math
 from collections import defaultdict
@@ -161,11 +160,42 @@ def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
     for group in plain.values():
         contents = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
         for (index, payload), content in zip(group, contents, strict=True):
-            with contextlib.suppress(ValueError):
-                arrays[index] = _from_bytes(
-                    np.frombuffer(content, dtype=np.uint8), payload.dtype, payload.shape
-                )
+            arrays[index] = _decode(content, payload)
     return arrays
+
+
+def _decode(content: bytes, payload: FilePayload) -> Array | None:
+    """The elements of a plain payload, whose bytes these are; None where they do not fit its shape."""
+    element = payload.dtype.to_numpy()
+    try:
+        if element is not None and content:
+            return np.frombuffer(content, dtype=element).reshape(payload.shape)
+        return _from_bytes(np.frombuffer(content, dtype=np.uint8), payload.dtype, payload.shape)
+    except ValueError:
+        return None
+
+
+def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> list[Array | None]:
+    """What `at` says of each payload at its positions; small tensors of local files are read together."""
+    whole = [
+        isinstance(payload, FilePayload)
+        and payload.encoding is Encoding.PLAIN
+        and len(payload.ranges) == 1
+        and payload.ranges[0][1] <= _PAGE
+        and not payload.source.is_remote
+        for payload, _ in asked
+    ]
+    arrays = iter(
+        read_together([payload for (payload, _), is_whole in zip(asked, whole, strict=True) if is_whole])
+    )
+    found: list[Array | None] = []
+    for (payload, positions), is_whole in zip(asked, whole, strict=True):
+        array = next(arrays) if is_whole else None
+        if is_whole:
+            found.append(None if array is None else array.reshape(-1)[positions])
+        else:
+            found.append(payload.at(positions))
+    return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,6 @@ All bytes but the elements are booked. Where external data is, is checked agains
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +35,7 @@ _MAX_ENTRIES = 1 << 10
 _MAX_RANK = 1 << 20
 
 
-@dataclass
+@dataclass(slots=True)
 class TensorFields:
     """What the fields of one tensor say; a message in several pieces is merged, as protobuf does."""
 
@@ -49,7 +48,7 @@ class TensorFields:
     raw: tuple[int, int] | None = None
     lists: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Packed payload by field number, as (offset, length)."""
-    unpacked: Counter[int] = field(default_factory=Counter)
+    unpacked: dict[int, int] = field(default_factory=dict)
     """Elements with a key each, by field number."""
     spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Where the fields of a number begin and end, keys included, in each piece of the message."""
@@ -107,9 +106,11 @@ def _collect_usual(book: Book, place: Field) -> TensorFields | None:
     """
     start, end = place.start, place.end
     head = book.window.take(start, min(start + _HEAD, end))
-    fields = TensorFields()
+    dims: list[int] = []
+    data_type = named = 0
+    name: bytes | None = None
+    raw: tuple[int, int] | None = None
     offset, size = 0, len(head)
-    named = 0
     try:
         while offset < size:
             at = offset
@@ -119,26 +120,27 @@ def _collect_usual(book: Book, place: Field) -> TensorFields | None:
             if number >= 0x80:
                 number, offset = varint(head, offset - 1)
             if key == _DIMS_KEY:
-                fields.dims.append(number if number < 1 << 63 else number - (1 << 64))
+                dims.append(number if number < 1 << 63 else number - (1 << 64))
             elif key == _DATA_TYPE_KEY:
-                fields.data_type = _as_int32(number)
+                data_type = _as_int32(number)
             elif key == _NAME_KEY and not named and offset + number <= size:
-                fields.name = book.text(head[offset : offset + number])
+                name = head[offset : offset + number]
                 offset += number
                 named = offset - at
             elif key == _RAW_KEY and start + offset + number == end:
-                fields.raw = (start + offset, number)
-                fields.inline = number
+                raw = (start + offset, number)
                 offset = size
             else:
                 return None
     except (IndexError, ValueError):
         return None
-    if fields.raw is None and size < end - start:
+    if raw is None and size < end - start:
         return None
+    inline = 0 if raw is None else raw[1]
     book.nbytes[NAMES] += named
-    book.nbytes[TENSORS] += end - place.at - fields.inline - named
-    return fields
+    book.nbytes[TENSORS] += end - place.at - inline - named
+    text = None if name is None else book.text(name)
+    return TensorFields(dims, data_type, text, raw=raw, inline=inline)
 
 
 def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
@@ -149,7 +151,7 @@ def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
     if part.wire == LENGTH:
         fields.lists.setdefault(part.number, []).append((part.start, nbytes))
     else:
-        fields.unpacked[part.number] += 1
+        fields.unpacked[part.number] = fields.unpacked.get(part.number, 0) + 1
     spans = fields.spans.setdefault(part.number, [])
     if spans and fields.pieces.get(part.number) == piece:
         spans[-1] = (spans[-1][0], part.end)
@@ -488,7 +490,7 @@ def _count_items(book: Book, fields: TensorFields, number: int) -> tuple[int, in
     """The least and the most items that a list can have; the same number but for long lists of varints."""
     if number == STRINGS:
         return fields.strings, fields.strings
-    count = fields.unpacked[number]
+    count = fields.unpacked.get(number, 0)
     ranges = fields.lists.get(number, [])
     nbytes = sum(length for _, length in ranges)
     wire = LISTS[number]

@@ -93,9 +93,10 @@ def _numbered(entries: Sequence[Entry], found: Arrangement) -> Lists:
     none is better known by structure.
     """
     share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
-    lists = find_lists(entries, share)
+    numbered = find_lists(entries)
+    lists = numbered.at(share)
     if not lists:
-        fewer = find_lists(entries, max(_SOME, share / 2))
+        fewer = numbered.at(max(_SOME, share / 2))
         lists = fewer if sorted(map(len, fewer)) != sorted(found.counts) else ()
     return lists
 

@@ -123,13 +123,13 @@ def arrange(
     }
     keys = sorted(lists)
     everywhere = _Finder(laid, keys)
-    kept = {
-        spot.run
-        for entry in entries
-        if entry.role is Role.PARAMETER and has_matrix(entry)
-        for reader in wiring.readers(entry.tensor, inlined=False)
-        if (spot := everywhere.spot_of_reader(reader)).block != OUTSIDE
-    }
+    kept: set[int] = set()
+    for entry in entries:
+        if len(kept) == len(keys):
+            break
+        if entry.role is Role.PARAMETER and has_matrix(entry):
+            spots = map(everywhere.spot_of_reader, wiring.readers(entry.tensor, inlined=False))
+            kept.update(spot.run for spot in spots if spot.block != OUTSIDE)
     keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {
         (*graph.prefix, run, 1): count
@@ -149,6 +149,8 @@ def arrange(
 
 def _looking(readers: list[Reader]) -> list[Reader]:
     """Readers without those that take only a shape, where there are others."""
+    if len(readers) < 2:
+        return readers
     return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
 
 
@@ -296,14 +298,12 @@ def name_blocks(found: Arrangement, entries: Sequence[Entry]) -> Modules:
 
     Blocks that all use one module's weights (ALBERT) are that module each.
     """
-    weights: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    weights: list[list[dict[str, int]]] = [[{} for _ in range(count)] for count in found.counts]
     for entry, spot in zip(entries, found.entries, strict=True):
         if spot.block != OUTSIDE and entry.role is Role.PARAMETER and entry.has_scope:
-            weights[spot.run, spot.block][entry.scope] += entry.logical_numel
-    return tuple(
-        _name_run([weights.get((run, block), Counter()) for block in range(count)])
-        for run, count in enumerate(found.counts)
-    )
+            held = weights[spot.run][spot.block]
+            held[entry.scope] = held.get(entry.scope, 0) + entry.logical_numel
+    return tuple(map(_name_run, weights))
 
 
 def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
@@ -329,6 +329,9 @@ def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
 
 def _module_at(block: _Weights, depth: int) -> str:
     """The module of a depth in which most of a block lies; "" where none is."""
+    if len(block) == 1:
+        [scope] = block
+        return ".".join(scope.split(".", depth)[:depth]) if scope.count(".") + 1 >= depth else ""
     totals: Counter[str] = Counter()
     for scope, elements in block.items():
         if scope.count(".") + 1 >= depth:
@@ -384,14 +387,20 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
     if not owners:
         return found.entries
     shared = {run for run, names in enumerate(modules) if len(set(names)) == 1}
-    parents = {part for name in owners for part in ancestors(name)}
+    parents: set[str] = set()
+    for name in owners:
+        for part in ancestors(name):
+            if part in parents:
+                break
+            parents.add(part)
     wanted: dict[str, tuple[int, int] | None] = {}
     spots = []
     for entry, spot in zip(entries, found.entries, strict=True):
         if entry.role is Role.PARAMETER and entry.has_scope:
             scope = entry.scope
             if scope not in wanted:
-                wanted[scope] = next((owners[part] for part in ancestors(scope) if part in owners), None)
+                around = (owners[part] for part in ancestors(scope) if part in owners)
+                wanted[scope] = owners[scope] if scope in owners else next(around, None)
             owner = wanted[scope]
             if owner is None:
                 if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from analyzer.account.ledger import Entry, Role, natural_order
 from analyzer.model.operators import Kind, named
@@ -74,32 +75,49 @@ def has_matrix(entry: Entry) -> bool:
     return sum(map((1).__lt__, entry.tensor.shape)) > 1 or entry.logical_numel > entry.tensor.numel
 
 
-def find_lists(entries: Iterable[Entry], share: float = MOST) -> Lists:
-    """The numbered modules that are blocks, sorted by the name of their parent; nothing where names do not tell.
+class Numbered(NamedTuple):
+    """The numbered modules that may be blocks."""
 
-    Args:
-        entries: of the whole model. Tables that are looked up, as embeddings are, do not count: a vocabulary outweighs
-            the layers of a small model.
-        share: of what is learned that the blocks hold together, or else they are none.
+    lists: Lists
+    """Sorted by the name of their parent; nothing where names do not tell."""
+    held: int
+    """Learned elements that they hold together."""
+    whole: int
+    """Those of the whole model."""
+    least: float
+    """Share of these that they hold at least, to be blocks."""
+
+    def at(self, share: float) -> Lists:
+        """The blocks, if they hold so much of what is learned; else nothing."""
+        return self.lists if self.held >= max(share, self.least) * self.whole else ()
+
+
+def find_lists(entries: Iterable[Entry]) -> Numbered:
+    """Find the numbered modules that may be blocks in the entries of the whole model.
+
+    Tables that are looked up, as embeddings are, do not count: a vocabulary outweighs the layers of a small model.
     """
     learned = [entry for entry in entries if entry.role is Role.PARAMETER and entry.logical_numel]
     learned = [entry for entry in learned if entry.read_by not in _TABLES]
     root = _tree(entry for entry in learned if entry.has_scope)
     found = _with_small(_without_lone(list(_lists(root)), root), root)
+    least = 0.0
     if not found:
-        share = max(share, MOST)
+        least = MOST
         found = [members for members in _lists(root, 1) if len(members) > 1]
     held: Counter[str] = Counter()
     for members in found:
         held[_pattern(members[0])] += sum(member.elements for member in members)
     kept = {pattern for pattern, elements in held.items() if elements >= _LEAST * held.total()}
     found = [members for members in found if _pattern(members[0]) in kept]
-    together = sum(held[pattern] for pattern in kept)
-    if not found or together < share * sum(entry.logical_numel for entry in learned):
-        return ()
     found.sort(key=lambda members: natural_order(members[0].path))
     lists = tuple(tuple(member.path for member in members) for members in found)
-    return () if _are_told_twice(lists) else lists
+    return Numbered(
+        () if _are_told_twice(lists) else lists,
+        sum(held[pattern] for pattern in kept),
+        sum(entry.logical_numel for entry in learned),
+        least,
+    )
 
 
 def _are_told_twice(lists: Lists) -> bool:
@@ -110,23 +128,39 @@ def _are_told_twice(lists: Lists) -> bool:
 
 def _tree(entries: Iterable[Entry]) -> _Module:
     root = _Module("", 0)
-    ways: dict[str, list[_Module]] = {}
+    ways: dict[str, list[_Module]] = {"": [root]}
+    known: dict[tuple[tuple[int, ...], int, int], tuple[bool, str]] = {}
+    """Of tensors of one shape whether they are matrices, and what they are told apart by: most are of few shapes."""
     for entry in entries:
-        way = ways.get(entry.scope)
+        scope, tensor, elements = entry.scope, entry.tensor, entry.logical_numel
+        way = ways.get(scope)
         if way is None:
-            way = ways[entry.scope] = _way(root, entry.scope)
-        own, elements, is_matrix = way[-1].own, entry.logical_numel, has_matrix(entry)
+            way = ways[scope] = _way(root, scope, ways)
+        size = (tensor.shape, elements, tensor.numel)
+        if size not in known:
+            is_matrix = has_matrix(entry)
+            sizes = sorted(size for size in tensor.shape if size > 1) if is_matrix else ()
+            known[size] = is_matrix, "x".join(map(str, sizes)) or str(elements)
+        is_matrix, shape = known[size]
+        own = way[-1].own
         is_first = is_matrix and not any("x" in shape for shape in own)
         for around in way:
             around.elements += elements
             around.matrices += is_first
-        sizes = sorted(size for size in entry.tensor.shape if size > 1) if is_matrix else ()
-        own.append("x".join(map(str, sizes)) or str(elements))
+        own.append(shape)
     return root
 
 
-def _way(root: _Module, scope: str) -> list[_Module]:
-    """The modules from the root to one, which are made where they are not there."""
+def _way(root: _Module, scope: str, ways: Mapping[str, list[_Module]]) -> list[_Module]:
+    """The modules from the root to one, which are made where they are not there; `ways` are those known."""
+    home, dot, last = scope.rpartition(".")
+    if (home or not dot) and home in ways and len(ways[home]) <= _DEEPEST:
+        around = ways[home]
+        module = around[-1].children.get(last)
+        if module is None:
+            path = f"{around[-1].path}.{last}" if around[-1].path else last
+            module = around[-1].children[last] = _Module(path, len(around))
+        return [*around, module]
     module, way = root, [root]
     for number, part in enumerate(scope.split(".", _DEEPEST)[:_DEEPEST] if scope else (), 1):
         below = module.children.get(part)
@@ -154,17 +188,20 @@ def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
             yield members
         inside.update(member.path for member in members)
     for child in module.children.values():
-        if child.path not in inside:
+        if child.children and child.path not in inside:
             yield from _lists(child, least)
 
 
 def _siblings(module: _Module, least: int = 2) -> list[list[_Module]]:
     """Its numbered children that are made of the same modules, several matrices each, by what is before the number."""
+    if not module.children:
+        return []
     is_stage = _NUMBERED.fullmatch(module.path.rpartition(".")[2]) is not None
     by_stem: dict[str, list[tuple[int, _Module]]] = defaultdict(list)
     for name, child in module.children.items():
-        match = _NUMBERED.fullmatch(name)
-        if match is not None and child.matrices >= least and (least > 1 or child.is_of_parts):
+        if child.matrices < least or not (least > 1 or child.is_of_parts):
+            continue
+        if (match := _NUMBERED.fullmatch(name)) is not None:
             by_stem[match[1]].append((int(match[2]), child))
     found = []
     for stem, numbered in by_stem.items():
@@ -241,6 +278,8 @@ def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Mod
     They are numbered as blocks of other stages are, and hold modules themselves: a convolution with its norm after it,
     side by side, is numbered alike and is no block.
     """
+    if not found:
+        return []
     patterns = {_pattern(members[0]) for members in found}
     known = {member.path for members in found for member in members}
     around = {path.rpartition(".")[0] for path in known}

@@ -43,8 +43,7 @@ class GraphLayout:
         return cls((), (RunPlace(0, OUTSIDE),) * count, tuple(range(count)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unit:
+class _Unit(NamedTuple):
     """A branch with what follows it up to the next, or where there are no branches one section with weights."""
 
     start: int

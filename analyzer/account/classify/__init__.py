@@ -62,6 +62,10 @@ _LEARNED_LEAVES = frozenset(
 those that end in `weight` or `bias`."""
 
 
+_RECURRENT = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")
+"""How the parameters of a recurrent layer begin, which end in its number."""
+
+
 class Decision(NamedTuple):
     """A role, the rule that chose it, and the PyTorch tensors that the rule traced it to."""
 
@@ -141,7 +145,7 @@ def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     inlined = wiring.readers(tensor) if wiring.calls else direct
     first = inlined[0].node if inlined else None
     # What a function does not use of what it is given, its calls do not use.
-    using = {reader.node.place for reader in direct} if inlined else ()
+    using = direct if len(direct) < 2 else {reader.node.place for reader in direct}
     stands_for = logical_numel(tensor, wiring)
     computing = context.computing[tensor.key]
     return Entry(
@@ -151,7 +155,7 @@ def _enter(tensor: StoredTensor, context: _Context) -> Entry:
         scope=common_scope(module_of(source) for source in decision.sources),
         scoped_by=decision.rule if decision.sources else Evidence.NONE,
         sources=decision.sources,
-        uses=len(using),
+        uses=len(using) if inlined else 0,
         read_by=first.op_type if first is not None else "",
         parameters=stands_for if decision.role is Role.PARAMETER else 0,
         logical_numel=stands_for,
@@ -182,6 +186,8 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
         props = notes.get(
             float_name(tensor.name)
         )  # a quantizer writes `val_47_quantized`, and leaves the note
+    if props is None:
+        return None
     origin = provenance_of(float_name(tensor.name), props, context.provenance)
     if origin is None:
         return None
@@ -223,8 +229,7 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return Decision(Role.PARAMETER, "name:folded-bias", (base,))
     if not tensor.dtype.is_floating and not is_code:
         return None
-    is_recurrent = leaf.startswith(("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh"))
-    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or is_recurrent:
+    if leaf in _LEARNED_LEAVES or leaf.endswith(("weight", "bias")) or leaf.startswith(_RECURRENT):
         return Decision(Role.PARAMETER, "name:parameter", (name,))
     return None
 

@@ -8,7 +8,9 @@ or a tool, names by a number is one of these where its content says so: ones and
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -18,9 +20,11 @@ from analyzer.account.classify.structure import find_origin, learned_beside, rol
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
 from analyzer.model import Carrier, Key, Model, StoredTensor
+from analyzer.model.content import Array
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Wiring
+from analyzer.read.payload import look_together
 
 # values of PyTorch's trace
 
@@ -152,37 +156,62 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
 
     Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
     """
-    for entry in entries:
-        is_named = entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME
-        if is_named and _is_causal_mask(entry.tensor):
-            yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
-        else:
-            yield entry
+    waiting = iter(entries)
+    while batch := list(itertools.islice(waiting, _TOGETHER)):
+        squares = [
+            entry.tensor
+            for entry in batch
+            if entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME and _is_square(entry.tensor)
+        ]
+        masks = {tensor.key for tensor in _may_be_masks(squares) if _is_mask(tensor)}
+        for entry in batch:
+            if entry.tensor.key in masks:
+                yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)
+            else:
+                yield entry
 
 
-def _is_causal_mask(tensor: StoredTensor) -> bool:
-    """Whether it says which positions each sees: itself, and all or the nearest before it, and none after.
+_TOGETHER = 1024
+"""Entries whose contents are looked at together."""
 
-    A few places are looked at first, so that no other square weight is read for it.
-    """
+
+def _is_square(tensor: StoredTensor) -> bool:
     shape = tensor.shape
     if len(shape) < 2 or shape[-1] != shape[-2] or tensor.numel != shape[-1] ** 2:
         return False
-    size = shape[-1]
-    if not _LEAST_POSITIONS <= size < _MOST_POSITIONS:
-        return False
-    few = tensor.payload.at(np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64))
-    if few is None or few.dtype.kind not in "biufV":
-        return False
-    numbers = few.astype(np.float64).tolist()
-    seen, hidden = numbers[:4], numbers[4:]
-    if seen.count(seen[0]) < len(seen) or hidden.count(hidden[0]) < len(hidden) or seen[0] == hidden[0]:
-        return False
+    return _LEAST_POSITIONS <= shape[-1] < _MOST_POSITIONS
+
+
+def _may_be_masks(squares: Sequence[StoredTensor]) -> Iterator[StoredTensor]:
+    """Those of which a few elements are those of a mask, so that no other square weight is read for it.
+
+    Four that a mask shows, on the diagonal and below it, are one number, and two above it, that it hides, another.
+    """
+    places = {
+        size: np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64)
+        for size in {tensor.shape[-1] for tensor in squares}
+    }
+    looked = look_together([(tensor.payload, places[tensor.shape[-1]]) for tensor in squares])
+    by_type: dict[np.dtype, list[tuple[StoredTensor, Array]]] = defaultdict(list)
+    for tensor, few in zip(squares, looked, strict=True):
+        if few is not None and few.dtype.kind in "biufV":
+            by_type[few.dtype].append((tensor, few))
+    for found in by_type.values():
+        numbers = np.concatenate([few for _, few in found]).astype(np.float64).reshape(len(found), -1)
+        seen, hidden = numbers[:, :4], numbers[:, 4:]  # (squares, elements)
+        is_like = (seen == seen[:, :1]).all(axis=1) & (hidden == hidden[:, :1]).all(axis=1)
+        is_like &= seen[:, 0] != hidden[:, 0]
+        yield from (found[at][0] for at in np.flatnonzero(is_like))
+
+
+def _is_mask(tensor: StoredTensor) -> bool:
+    """Whether a square says which positions each sees: itself, and all or the nearest before it, and none after."""
+    size = tensor.shape[-1]
     array = tensor.payload.array()
     if array is None:
         return False
     values = array.reshape(size, size).astype(np.float64)
     is_clear = bool(
-        (values[np.triu_indices(size, 1)] == hidden[0]).all() and (values.diagonal() == seen[0]).all()
+        (values[np.triu_indices(size, 1)] == values[0, 1]).all() and (values.diagonal() == values[0, 0]).all()
     )
     return is_clear and is_mask(values)

@@ -90,13 +90,17 @@ def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
         sources = []
         is_code = entry.tensor.dtype is DType.INT32
         for source in entry.sources or ((float_name(entry.tensor.name),) if is_code else ()):
-            again = _NUMBERED_BIAS.fullmatch(source) if is_code else _FUSED.fullmatch(source)
+            if is_code:
+                again = _NUMBERED_BIAS.fullmatch(source)
+            else:
+                again = _FUSED.fullmatch(source) if source.startswith("Conv") else None
             name = (
                 again[1]
                 if again is not None and (not is_code or again[1] in known)
                 else source.rpartition("/")[2]
             )
-            if _NODE.fullmatch(name) is None and (entry.sources or again is not None):
+            is_node = ".MatMul" in name and _NODE.fullmatch(name) is not None
+            if not is_node and (entry.sources or again is not None):
                 sources.append(name)
         named = tuple(sources)
         yield entry if named == entry.sources else dataclasses.replace(entry, sources=named)

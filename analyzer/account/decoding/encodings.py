@@ -120,7 +120,7 @@ def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
         following: list[tuple[StoredTensor | Node, DType]] = []
         for source, given in layer:
             for node, slot in wiring.readers(source):
-                if not node.is_standard:
+                if node.op_type not in _TO_CODES or not node.is_standard:
                     continue
                 found = _unpack(node, slot, tensor.numel, given)
                 if found is not None:
@@ -135,6 +135,9 @@ def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
 
 _RESHAPES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 _RECODES = frozenset({"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"})
+_UNPACKS = frozenset({"MatMulNBits", "MatMulBnb4", "GatherBlockQuantized", "QMoE"})
+_TO_CODES = _RESHAPES | _RECODES | _UNPACKS
+"""Operators that unpack codes, or that codes may pass on their way to one of these."""
 
 
 def _recode(node: Node) -> DType:

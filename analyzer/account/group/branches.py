@@ -126,6 +126,9 @@ def _grow(placed: Sequence[_Placed], alike: _Alike, at: int) -> list[Branch]:
 
 
 def _shape(own: Sequence[Group], children: Sequence[Branch], alike: _Alike) -> _Shape:
+    if not children and len(own) == 1:  # nearly all where there are many
+        is_one = is_learned(own[0])
+        return _Shape(is_one, alike(own[0]) if is_one else (own[0].stored_elements,), ())
     below = tuple([(child.step, child.shape) for child in children if child.shape.is_learned])
     if below or any(map(is_learned, own)):
         totals = tuple(map(sum, zip(*map(alike, own), strict=True))) or (0, 0)

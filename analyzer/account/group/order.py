@@ -19,18 +19,18 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     for label, rank in labelled:
         if label is not None and rank is not None and rank <= other.get(label, rank):
             other[label] = rank
+    computing = ledger.computing
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
-        rank = ranks.get(ledger.computing.get(entry.tensor.key, _NOWHERE))
+        place = computing.get(entry.tensor.key)
+        rank = None if place is None else ranks.get(place)
         if rank is not None:
             kind = learned if entry.parameters else other
-            kind[label] = min(kind.get(label, rank), rank)
+            if rank <= kind.get(label, rank):
+                kind[label] = rank
     found = other | learned
     if labels.by == "stage" and ledger.stages is not None:
         found |= {(name,): ranks[place] for name, place in ledger.stages.firsts.items() if place in ranks}
     return found
-
-
-_NOWHERE: Place = (("",), -1)
 
 
 def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
@@ -48,24 +48,32 @@ def build_tree(grouping: Grouping, *, is_opened: bool = False) -> tuple[TreeRow,
     rows = tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
     if not (is_opened and grouping.layers):
         return rows
-    return tuple(each for row in rows for each in _open(row, grouping))
+    layers: dict[str, list[Group]] = defaultdict(list)
+    """By what their names begin with, as far as the names of groups go."""
+    for each in grouping.layers:
+        layers[".".join(each.name.split(".", grouping.depth or 0)[: grouping.depth])].append(each)
+    return tuple(each for row in rows for each in _open(row, grouping, layers))
 
 
 _MANY_LAYERS = 6
 """Rows of layers above which a group stays closed: it repeats too little."""
 
 
-def _open(row: TreeRow, grouping: Grouping) -> Iterator[TreeRow]:
+def _open(row: TreeRow, grouping: Grouping, known: Mapping[str, Sequence[Group]]) -> Iterator[TreeRow]:
     """A row, or the layers that stand for it: under it where it learned something beside them, else in its place."""
     name = row.total.name
     is_deepest = name.count(".") + 1 == grouping.depth  # else what begins with it are groups of their own
-    layers = [each for each in grouping.layers if is_deepest and each.name.startswith(f"{name}.")]
+    inside = known.get(name, ()) if is_deepest else ()
+    layers = [each for each in inside if each.name != name]
+    if not layers:
+        yield row
+        return
     found = fold(grow(replace(grouping, groups=tuple(layers))))
     rows = [each for branch in found for each in _rows(branch, row.level, None, None, {0: DEEPEST})]
     if row.count > 1 or not rows or len(rows) > _MANY_LAYERS:
         yield row
         return
-    rest = [each for each in grouping.layers if each.name == name]
+    rest = [each for each in inside if each.name == name]
     if not any(map(is_learned, rest)):
         yield from rows
         yield from (TreeRow(row.level, name, 1, 0, each, (each.label,)) for each in rest)
@@ -119,9 +127,11 @@ def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -
     uses = {group.applications for group in groups if group.parameters}
     known = all(group.trainable is not None for group in groups)
     macs = [group.macs for group in whole if group.macs is not None]
-    parameters, unshared, stored, nbytes, learned, tensors, nodes, unworked = map(
-        sum, zip(*map(_ADDED, whole), strict=True)
-    )
+    if len(groups) == 1 and twice is None:  # as of most rows, where there are many
+        totals: Iterable[int] = _ADDED(groups[0])
+    else:
+        totals = map(sum, zip(*map(_ADDED, whole), strict=True))
+    parameters, unshared, stored, nbytes, learned, tensors, nodes, unworked = totals
     return Group(
         name=name,
         parameters=parameters,
@@ -198,7 +208,11 @@ def _rows(
     branch: Branch, level: int, title: str | None, name: str | None, hidden: Mapping[int, int]
 ) -> Iterator[TreeRow]:
     """The rows of a branch; `title` and `name` are what parents without a row put before its own."""
-    yield from _titled(branch, level, branch.step.after(title), branch.step.after(name), hidden)
+    title, name = branch.step.after(title), branch.step.after(name)
+    if branch.children:
+        yield from _titled(branch, level, title, name, hidden)
+    else:
+        yield _row(branch, level, title, name)
 
 
 def _titled(
@@ -230,7 +244,8 @@ def _titled(
 
 def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
     groups = tuple(branch.groups) if branch.children else branch.own
-    total = sum_groups(name, groups)
+    # Most rows of a large tree are one group, which is its own sum.
+    total = groups[0] if len(groups) == 1 and groups[0].name == name else sum_groups(name, groups)
     members = tuple([group.label for group in groups])
     return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
 

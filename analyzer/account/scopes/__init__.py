@@ -136,7 +136,7 @@ _LIFTED = re.compile(r"(?:.*\.)?lifted_tensor_\d+")
 
 def is_lifted(source: str) -> bool:
     """Whether a name is that of a tensor that forward makes, as torch.export calls it."""
-    return _LIFTED.fullmatch(source) is not None
+    return "lifted_tensor_" in source and _LIFTED.fullmatch(source) is not None
 
 
 def _source_role(source: str, provenance: Provenance) -> Role | None:

@@ -7,12 +7,11 @@ blocks: `analyzer.account.blocks.lend_scopes`.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from analyzer.account.ledger import Entry, Role
-from analyzer.account.scopes import common_scope, is_dotted, known_modules, mangle, module_of
+from analyzer.account.scopes import common_scope, is_dotted, mangle, module_of
 from analyzer.account.scopes.neighbours import BETWEEN, STRENGTH, agree, settle_nodes
 from analyzer.account.scopes.paths import NodeScopes, Scope, tensor_path
 from analyzer.model import Key, Model
@@ -55,6 +54,7 @@ def settle_scopes(
     flow: Dataflow,
     traced: NodeScopes,
     decodes: Mapping[Key, Sequence[Key]],
+    modules: Iterable[str],
 ) -> tuple[tuple[Entry, ...], NodeScopes]:
     """Give every entry that anything tells the module of its scope; and the nodes that tell none, from neighbours.
 
@@ -65,11 +65,12 @@ def settle_scopes(
         flow: what flows between the nodes.
         traced: what nodes say of themselves (`analyzer.account.scopes.paths.scope_nodes`).
         decodes: for each scale or zero point, the codes that it belongs to (`classify.find_companions`).
+        modules: those that the names of tensors tell (`analyzer.account.scopes.known_modules`).
 
     Returns:
         The entries with `scope` and `scoped_by`; (scope, rule) of the nodes, those in `traced` included.
     """
-    ground = _Ground(flow, decodes, _mangled_modules(model))
+    ground = _Ground(flow, decodes, _mangled_modules(modules))
     _climb(entries, NAMES, ground)
     told = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
     found = settle_nodes(flow, wiring, entries, ground.settled, told)
@@ -85,11 +86,16 @@ def settle_scopes(
     return settled, ByNode(model, [ground.nodes.get(number) for number in range(len(flow.nodes))])
 
 
-def _mangled_modules(model: Model) -> dict[str, str]:
+def _mangled_modules(modules: Iterable[str]) -> dict[str, str]:
     """Modules by their mangled names, where only one has that."""
-    modules = known_modules(model)
-    counts = Counter(map(mangle, modules))
-    return {mangle(module): module for module in modules if counts[mangle(module)] == 1}
+    found: dict[str, str] = {}
+    repeated: set[str] = set()
+    for module in modules:
+        mangled = mangle(module)
+        if mangled in found:
+            repeated.add(mangled)
+        found[mangled] = module
+    return {mangled: module for mangled, module in found.items() if mangled not in repeated}
 
 
 def _told(entry: Entry, scope: Scope | None) -> Entry:

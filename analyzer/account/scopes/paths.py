@@ -29,8 +29,13 @@ _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
 """What torch.export writes for a node that it made outside any module's forward."""
 
 
-def scope_nodes(model: Model) -> NodeScopes:
-    """The scope of every node that tells where it comes from."""
+def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
+    """The scope of every node that tells where it comes from.
+
+    Args:
+        model: the model.
+        modules: those that the names of tensors tell, where they are known already (`known_modules`).
+    """
     scopes: list[Scope | None] = []
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
@@ -55,11 +60,11 @@ def scope_nodes(model: Model) -> NodeScopes:
         scopes.append(found)
         if found is not None and found[1] == NODE_PATH and name.startswith(starts):
             paths.add(found[0])
-    modules = _modules_of(paths, known_modules(model)) if paths else {}
-    if modules:
+    others = _modules_of(paths, known_modules(model) if modules is None else modules) if paths else {}
+    if others:
         for number, told in enumerate(scopes):
-            if told is not None and told[1] == NODE_PATH and told[0] in modules:
-                scopes[number] = modules[told[0]], NODE_PATH
+            if told is not None and told[1] == NODE_PATH and told[0] in others:
+                scopes[number] = others[told[0]], NODE_PATH
     return ByNode(model, scopes)
 
 
