@@ -271,3 +271,17 @@ def test_blobs_that_are_a_link_are_no_blobs(tmp_path):
 
     assert "external-escapes" in ids(ledger)
     assert [file.path for file in ledger.model.files] == ["model.onnx"]
+
+
+def test_the_name_of_a_function_is_escaped(tmp_path: Path) -> None:
+    graph = block(1, b"".join(block(*each) for each in ((4, b"\x1b[2J"), (7, b"local"))))
+    function = block(25, block(1, b"\x1b[2J") + block(10, b"local"))
+    path = save(tmp_path, block(7, graph) + OPSET + function)
+
+    ledger = audit_model(path)
+    text = str(
+        FORMATS["text"].render(Inspection(ledger, group_by(ledger, "op")), RenderOptions(verbose=True))
+    )
+
+    assert "local:" in text
+    assert all(character.isprintable() or character == "\n" for character in text)

@@ -45,6 +45,7 @@ from analyzer.text import (
     format_many,
     format_others,
     format_shape,
+    printable_name,
     short_share,
     shorten,
 )
@@ -504,7 +505,9 @@ _ROLES = ("parameter", "buffer", "quantization", "constant", "unattributed")
 
 def _called(document: InspectDocument) -> Iterator[Fact]:
     for call in document.model.calls[:_MOST]:
-        yield Fact(f"Function {call.function}", f"called by {format_many(call.sites, 'node')}")
+        yield Fact(
+            f"Function {printable_name(call.function)}", f"called by {format_many(call.sites, 'node')}"
+        )
     if len(document.model.calls) > _MOST:
         yield Fact("Functions", format_others(len(document.model.calls) - _MOST))
 
