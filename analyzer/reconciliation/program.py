@@ -45,7 +45,8 @@ _TOLERANCE = {DType.DOUBLE: 1e-9, DType.FLOAT: 4e-6, DType.FLOAT16: 2e-3, DType.
 _TURNED = 2e-4
 """The same of a table, relative to the largest: a sine of a large angle errs as much as the angle."""
 
-_WAVES = re.compile(r"\b(?:sin|cos|tan)\b|sin\(|cos\(|tan\(")
+_WAVES = re.compile(r"\b(?:sin|cos|tan|constant)\b|\.\.\.")
+"""Expressions of such tables, and those of which a part is not written out, so that it may be one."""
 
 _HALF_STEP = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
 """What rounding to half precision takes off a number, relative to it."""
