@@ -152,7 +152,7 @@ def _find_value(books: Books, program: Program, entry: Entry, fixed: Fixed) -> _
     for value in _near_values(books, program, entry, numel):
         if not _is_read_alike(books, entry, value):
             continue
-        if value.parameters and not value.is_read and _meets_an_input(books, entry, fixed):
+        if value.parameters and not _is_read(program, value) and _meets_an_input(books, entry, fixed):
             continue
         match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
@@ -478,6 +478,31 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
     if not known or None in known or None in families or not families:
         return not is_strict
     return bool(families & frozenset().union(*(each for each in known if each is not None)))
+
+
+def _is_read(program: Program, value: Traced) -> bool:
+    """Whether what an input has a part in reads a value, another layout of it, or it times a number.
+
+    A factor may be moved behind a product. Its sign may not: what is negated is another value.
+    """
+    waiting, seen = [value], {value.name}
+    while waiting:
+        top = waiting.pop()
+        if top.is_read:
+            return True
+        for each in program.values:
+            is_alike = top.name in each.origins and _PASSED.search(each.expression) is not None
+            if each.name not in seen and (is_alike or each.expression == top.expression):
+                seen.add(each.name)
+                waiting.append(each)
+    return False
+
+
+_PASSED = re.compile(
+    r"^(?:_unsafe_view|clone|contiguous|expand|flatten|permute|repeat|reshape|squeeze|t|transpose|unsqueeze|view)\("
+    r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* "
+)
+"""Expressions that only move, or multiply by a number."""
 
 
 def _meets_an_input(books: Books, entry: Entry, fixed: Fixed) -> bool:

@@ -2,7 +2,7 @@
 
 MLAS packs the second matrix of a product in columns of 16, which are filled up. Learnt by measuring what a session
 holds with `session.disable_prepacking` and without, by models of one node; integers as on processors with VNNI
-instructions. What nobody reads but kernels that have packed it is let go of.
+instructions; those with AMX fill rows of some up to 64. What nobody reads but kernels that have packed it is let go of.
 """
 
 from __future__ import annotations
