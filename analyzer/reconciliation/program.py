@@ -375,7 +375,7 @@ def _sums(value: Traced) -> Reals:
 # whether it is evidence, and stands where the program has it
 
 
-_ODD = {DType.FLOAT16: (0x1F << 13, 5), DType.BFLOAT16: (0x7 << 16, 2)}
+_ODD = {DType.FLOAT16: (0x1F << 13, 8), DType.BFLOAT16: (0x7 << 16, 4)}
 """Of numbers of half precision, as single precision has them: their last bits, and what an odd one is worth in bits."""
 
 
