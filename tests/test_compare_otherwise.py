@@ -109,6 +109,19 @@ def test_a_report_is_not_the_file_that_stands_there_now(tmp_path: Path) -> None:
     assert "values were not compared" in said.replace("\n", " ")
 
 
+def test_a_report_says_nothing_of_what_functions_import(tmp_path: Path) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 18, "own" : 1]> g (float[2] x) => (float[2] y) { y = own.f(x) }'
+    )
+    function = '<domain: "own", opset_import: ["" : 17]> f (a) => (b) { b = Relu(a) }'
+    model, report = save(tmp_path, onnx.parser.parse_model(f"{text}\n{function}")), tmp_path / "report.json"
+    run_here("inspect", model, "-o", report, "--quiet")
+
+    found = json.loads(run_here("compare", report, model, "--format", "json").stdout)
+
+    assert found["declared"] == []
+
+
 def test_strict_has_no_answer_of_contents_that_were_not_looked_at(tmp_path: Path) -> None:
     model = save(tmp_path, plain())
 

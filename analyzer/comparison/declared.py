@@ -16,10 +16,9 @@ def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
 
 def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
     ours, theirs = ({f"opset {domain}": str(version) for domain, version in side.opsets} for side in (a, b))
-    yield from _apart(
-        {"IR version": str(a.ir_version), **ours, **_functions(a)},
-        {"IR version": str(b.ir_version), **theirs, **_functions(b)},
-    )
+    if a.graphs and b.graphs:
+        ours, theirs = {**ours, **_functions(a)}, {**theirs, **_functions(b)}
+    yield from _apart({"IR version": str(a.ir_version), **ours}, {"IR version": str(b.ir_version), **theirs})
 
 
 def _functions(model: Model) -> Mapping[str, str]:
