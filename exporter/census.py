@@ -455,9 +455,8 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
             wanted = ("bias",)
         for attribute in wanted:
             full_name = _tensor_name(name, module, attribute)
-            vector = vectors.get(
-                full_name or ""
-            )  # what pruning computes of another is no tensor of the state dict
+            # What pruning computes of another is no tensor of the state dict.
+            vector = vectors.get(full_name) if full_name else None
             if full_name and vector is not None and vector.ndim == 1 and _has_data(vector):
                 values[full_name] = encode_values(_array(vector))
     return values

@@ -81,7 +81,7 @@ class AxisLayout:
             axis, start = self.window
             permuted[axis] = permuted[axis] + start
             shape = self.stored
-        if math.prod(shape) > _MOST:  # a claim: no file holds so many
+        if math.prod(shape) > _MOST_ELEMENTS:  # a claim: no file holds so many
             return np.zeros_like(positions)
         return np.ravel_multi_index(tuple(permuted), shape).astype(np.int64)
 
@@ -196,8 +196,6 @@ PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Products whose second factor is packed as (columns, summed): the transpose of the matrix that MatMul had."""
 
 _CONVOLUTIONS = named(Kind.CONVOLUTION)
-_MOST = 1 << 62
-"""Elements that an index has room for."""
 """Operators whose weight has the axes that PyTorch's has."""
 
 _INTEGER_PRODUCTS = frozenset(

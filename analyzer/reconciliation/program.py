@@ -66,9 +66,6 @@ _FEW = 2
 _LEAST_TABLE = 8
 """Elements of a table of no parameter, at least: fewer are anybody's, unless they are odd numbers, bit by bit."""
 
-_MOST = 1 << 26
-"""Elements of a tensor that is compared whole."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Match:
@@ -146,7 +143,7 @@ def _needs_none(books: Books, entry: Entry) -> bool:
 def _find_value(books: Books, program: Program, entry: Entry, fixed: Fixed) -> _Match | None:
     """The value that an entry is; one that meets no input in the program, as what comes of it does, meets none here."""
     numel = books.contents.numel(entry)
-    if not numel or numel > _MOST:
+    if not numel:
         return None
     found = []
     for value in _near_values(books, program, entry, numel):

@@ -83,13 +83,13 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
 
 def _multiplied_out(ledger: Ledger) -> set[Key]:
     """The weight and the bias of each layer that hides a BatchNorm."""
+    tensors = {entry.tensor.key: entry.tensor for entry in ledger.entries}
     learned = {entry.tensor.key for entry in ledger.entries if entry.role is Role.PARAMETER}
     found = set()
     for key, hides in ledger.hidden.items():
         if hides.why == "batchnorm":
             found.add(key)
-            tensor = next(entry.tensor for entry in ledger.entries if entry.tensor.key == key)
-            for reader in ledger.wiring.readers(tensor):
+            for reader in ledger.wiring.readers(tensors[key]):
                 origins = (
                     find_origin(ledger.wiring, reader.node, slot) for slot in range(len(reader.node.inputs))
                 )

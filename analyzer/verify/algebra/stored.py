@@ -177,7 +177,7 @@ class Stored:
             and line.parameter is not None
             and line.line not in (Line.ADDED, Line.QUANTIZATION)
         ):
-            if MEANINGS[line.line].is_cut or line.line is Line.BROADCAST:
+            if MEANINGS[line.line].is_cut:
                 unknown = UnknownError(
                     f"{tensor.name}: rows of {line.parameter} in an order that is not known"
                 )
