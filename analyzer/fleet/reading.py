@@ -68,19 +68,19 @@ def read_rows(wanted: Wanted, settings: FleetSettings) -> Rows:
     return error_rows(wanted.model, reason)
 
 
-def error_rows(model: str, reason: str, *, looks: bool = True) -> Rows:
+def error_rows(model: str, reason: str, *, opens: bool = True) -> Rows:
     """The rows of a model that cannot be read, and why.
 
     Args:
         model: its path or URL.
         reason: one sentence, with the id of what is wrong in brackets if it has one.
-        looks: whether the file is opened for its digest.
+        opens: whether the file is opened for its digest; else it is known again by its size and time alone.
     """
     from analyzer.account.findings.catalog import EXPLANATIONS  # which only errors need
 
     name = _plain(model)
     said = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
-    files = _own_file(model) if looks else []
+    files = _own_file(model, opens=opens)
     sha256 = files[0]["sha256"] if files else None
     head = {"model": name, "sha256": sha256, "etag": None}
     ids = [each for each in _ID.findall(said) if each in EXPLANATIONS]
@@ -241,7 +241,7 @@ def _place(model: Any, path: str) -> str:
     return str(Path(model.path).parent / path)
 
 
-def _own_file(model: str) -> list[Row]:
+def _own_file(model: str, *, opens: bool) -> list[Row]:
     """The row of a file that could not be read as a model; none where it is no file."""
     if is_url(model):
         return []
@@ -251,7 +251,7 @@ def _own_file(model: str) -> list[Row]:
         if stat.S_ISREG(status.st_mode):
             sha256 = None
             with suppress(OSError):
-                sha256 = _digest(path) if status.st_size <= _MOST_HASHED else None
+                sha256 = _digest(path) if opens and status.st_size <= _MOST_HASHED else None
             return [
                 {
                     "path": _utf8(path.name),
@@ -402,7 +402,7 @@ class _Reader:
         self._child = None
         advice = "inspect it alone, to see whether the file or a lack of memory or time is the cause"
         reason = f"the process that read it died ({answer}); {advice}"
-        return by_column(error_rows(wanted.model, reason, looks=False))
+        return by_column(error_rows(wanted.model, reason, opens=False))
 
     def _wait(self, child: Child, settings: FleetSettings) -> bytes | Died:
         """What it says, or why it was given up on."""

@@ -196,8 +196,9 @@ reading.serve()
 """
 
 
+@pytest.mark.parametrize("shard", [1, 64])
 def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shard: int
 ) -> None:
     from analyzer.fleet import reading
 
@@ -206,7 +207,8 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
         add(folder, f"{name}.onnx", weights(1))
     monkeypatch.setattr(reading, "_SERVE", f"exec({HANG!r})")
 
-    done = survey(folder, lake=tmp_path / "lake", seconds=5, nbytes=350 << 20)
+    limits = {"shard": shard, "seconds": 5, "nbytes": 350 << 20}
+    done = survey(folder, lake=tmp_path / "lake", **limits)
 
     errors = dict(ask_lake(tmp_path / "lake", "SELECT model, error FROM models").rows)
     said = {Path(model).stem: error for model, error in errors.items()}
@@ -217,11 +219,16 @@ def test_a_model_that_hangs_eats_or_kills_its_reader_is_a_row_and_the_others_are
     assert "bytes of memory" in said["eats"]
 
     monkeypatch.undo()
-    again = survey(folder, lake=tmp_path / "lake", seconds=5, nbytes=350 << 20)
-    longer = survey(folder, lake=tmp_path / "lake", seconds=60, nbytes=350 << 20)
+    again = survey(folder, lake=tmp_path / "lake", **limits)
+    longer = survey(folder, lake=tmp_path / "lake", **limits | {"seconds": 60})
+    larger = survey(folder, lake=tmp_path / "lake", **limits | {"seconds": 60, "nbytes": 400 << 20})
+    os.utime(folder / "kills.onnx", ns=(5, 5))
+    changed = survey(folder, lake=tmp_path / "lake", **limits)
 
     assert (again.read, again.unreadable) == (0, 3)
-    assert (longer.read, longer.unreadable) == (3, 0)
+    assert (longer.read, longer.unreadable) == (1, 2)
+    assert (larger.read, larger.unreadable) == (1, 1)
+    assert (changed.read, changed.unreadable) == (1, 0)
 
 
 def test_a_name_may_be_any_bytes_and_an_error_has_its_id(tmp_path: Path) -> None:
