@@ -96,7 +96,7 @@ formulas: .venv/.installed  ## closed forms of published models beside PyTorch's
 	PYTHONPATH=tests $(BIN)/python -m tools.published $(or $(ARGS),--markdown docs/evidence/formulas.md)
 
 hostile: .venv/.installed  ## what is answered to hostile files, and what it takes; rewrites docs/evidence/hostile.md
-	$(BIN)/python benchmarks/hostile.py --markdown docs/evidence/hostile.md $(ARGS)
+	$(BIN)/python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md $(ARGS)
 
 packages: .venv/.installed  ## install the wheel as users do: each extra alone, pipx, the oldest versions (ARGS="pipx" is one step)
 	PYTHONPATH=tests JOBS=$(JOBS) TORCH_INDEX=$(TORCH_INDEX) $(BIN)/python -m tools.installs $(ARGS)

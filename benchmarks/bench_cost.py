@@ -62,7 +62,7 @@ def files(folder: Path, bert: Path | None) -> Iterator[File]:
     """Make the files, by processes of their own: a child's peak memory counts what its parent held."""
     if bert is not None:
         yield File(BERT, bert.absolute(), "batch=1,sequence=128")
-    make = [sys.executable, str(ROOT / "benchmarks" / "models.py"), "nodes", str(folder)]
+    make = [sys.executable, str(ROOT / "benchmarks" / "large_models.py"), "nodes", str(folder)]
     subprocess.run(make, check=True, cwd=ROOT)
     yield File("a chain of 100,000 nodes", folder / "nodes.onnx", "")
     for title, caches in (("a decoder of 104,178 nodes", False), ("the same with 8,334 caches", True)):

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -34,6 +35,7 @@ from analyzer.account.classify import classify, find_companions  # noqa: E402
 from analyzer.account.copies import find_copies  # noqa: E402
 from analyzer.account.group import group_by  # noqa: E402
 from analyzer.account.ledger import Ledger  # noqa: E402
+from analyzer.account.scopes import known_modules  # noqa: E402
 from analyzer.account.scopes.owners import settle_scopes  # noqa: E402
 from analyzer.account.scopes.paths import scope_nodes  # noqa: E402
 from analyzer.graph import build_graph  # noqa: E402
@@ -94,7 +96,7 @@ class Maker:
         self.weights.append(numpy_helper.from_array(values, self.name(name)))
         return self.weights[-1].name
 
-    def node(self, op: str, path: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, path: str, *inputs: str, **attributes: Any) -> str:
         place = f"/{path}/{op}_{len(self.nodes)}"
         output = self.name(f"{place}_output_0")
         name = place if self.is_named else ""
@@ -153,7 +155,7 @@ def make_model(layers: int, *, is_named: bool) -> onnx.ModelProto:
         [helper.make_tensor_value_info(value, TensorProto.FLOAT, None)],
         [
             *maker.weights,
-            numpy_helper.from_array(np.float32(0.5), "scale"),
+            numpy_helper.from_array(np.array(0.5, np.float32), "scale"),
             *(numpy_helper.from_array(np.array(shape), name) for name, shape in shapes.items()),
         ],
     )
@@ -171,9 +173,9 @@ def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
     entries = find_copies(model, entered, wiring, "sampled", None)
 
     def scopes() -> object:
-        return settle_scopes(
-            model, entries, wiring, follow_data(model, wiring), scope_nodes(model), companions
-        )
+        modules = known_modules(model)
+        traced = scope_nodes(model, modules)
+        return settle_scopes(model, entries, wiring, follow_data(model, wiring), traced, companions, modules)
 
     work = (
         lambda: build_graph(model),

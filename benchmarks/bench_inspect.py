@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -112,7 +112,7 @@ def make(name: str, folder: Path) -> str:
         return ""
     print(f"making {name}", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, str(ROOT / "benchmarks" / "models.py"), name, str(folder)]
+    command = [sys.executable, str(ROOT / "benchmarks" / "large_models.py"), name, str(folder)]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     return run.stderr.strip().rpartition("\n")[2] if run.returncode else ""
 
@@ -202,7 +202,7 @@ def verdicts(results: dict[str, Results]) -> Iterator[tuple[str, str, str, str]]
             yield goal, f"{value:.2f} {unit}", f"{limit:.4g} {unit}", "yes" if value <= limit else "no"
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table whose columns line up, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 

@@ -1,6 +1,6 @@
 """What onnxledger says of each hostile file, and what it takes; beside it what `onnx.load` and `onnx.checker` do.
 
-    python benchmarks/hostile.py --markdown docs/evidence/hostile.md
+    python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md
 
 The files are made afresh by the generator of the external cases (`../shared/hostile/make.py`, or below
 `$ONNXLEDGER_CASES`). Every run is a process of its own, with limits. The last lines say which of our promises was
@@ -83,8 +83,8 @@ else:
 INTRODUCTION = """# Hostile files
 
 What `onnxledger inspect` answers to {cases} files that are broken on purpose, and what the answer takes. Made by
-`python benchmarks/hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over {seconds} s of
-CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character that could steer
+`python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over {seconds} s
+of CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character that could steer
 a terminal, opens a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds the answers.
 
 `onnx.load`: without external data, then with it. `onnx.checker`: `check_model(path)`. *hang*: stopped after
@@ -410,7 +410,7 @@ def introduction(cases: int) -> str:
         mib=MIB,
         peer_timeout=PEER_TIMEOUT,
         noted=NOTED,
-        ours=re.search(r'^version = "(.+?)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1],
+        ours=version("onnxledger"),
         onnx=version("onnx"),
         protobuf=version("protobuf"),
         python=platform.python_version(),

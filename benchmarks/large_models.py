@@ -1,4 +1,4 @@
-"""Makes the files that are measured: `python benchmarks/models.py NAME FOLDER` writes NAME.onnx, then NAME.txt.
+"""Makes the files that are measured: `python benchmarks/large_models.py NAME FOLDER` writes NAME.onnx, then NAME.txt.
 
 NAME.txt is one line that says what the file is and how many parameters it has in PyTorch. Large files are written as
 protobuf by hand, a field at a time, so that making 6 GB takes no more memory than making 6 MB. Weights are cut from
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -67,7 +67,7 @@ class Graph:
         self.nodes.append(node)
         return name
 
-    def node(self, path: str, *inputs: str, outputs: int = 1, **attributes: object) -> list[str]:
+    def node(self, path: str, *inputs: str, outputs: int = 1, **attributes: Any) -> list[str]:
         """Append the node that `path` ends with, as in `/transformer/h.0/ln_1/LayerNormalization`."""
         names = [f"{path}_output_{index}" for index in range(outputs)]
         self.nodes.append(helper.make_node(path.rpartition("/")[2], inputs, names, path, **attributes))
