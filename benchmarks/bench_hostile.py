@@ -83,9 +83,10 @@ else:
 INTRODUCTION = """# Hostile files
 
 What `onnxledger inspect` answers to {cases} files that are broken on purpose, and what the answer takes. Made by
-`python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over {seconds} s
-of CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character that could steer
-a terminal, opens a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds the answers.
+`python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over
+{seconds} s of CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character
+that could steer a terminal, opens a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds
+the answers.
 
 `onnx.load`: without external data, then with it. `onnx.checker`: `check_model(path)`. *hang*: stopped after
 {peer_timeout} s. Memory is given where it is over {noted} MiB. onnxledger {ours}, onnx {onnx}, protobuf {protobuf},

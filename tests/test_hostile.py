@@ -1,7 +1,7 @@
 """Files that are broken on purpose: what is answered to each, and what no answer may do or print.
 
-The files are made by the generator of the external cases. `benchmarks/bench_hostile.py` measures the same answers, each in
-a process of its own.
+The files are made by the generator of the external cases. `benchmarks/bench_hostile.py` measures the same answers,
+each in a process of its own.
 """
 
 from __future__ import annotations
