@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from analyzer.account.classify.structure import role_by_structure
+from analyzer.account.classify.structure import Structure
 from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_encoding, logical_numel
 from analyzer.account.ledger import Entry, Evidence, Role
@@ -78,6 +78,7 @@ class _Context(NamedTuple):
     """What the rules look at besides the tensor itself."""
 
     wiring: Wiring
+    structure: Structure
     provenance: Provenance
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
@@ -126,6 +127,7 @@ def _context(
     graphs = model.graphs
     return _Context(
         wiring=wiring,
+        structure=Structure(wiring),
         provenance=read_provenance(model),
         metadata={g.path: g.metadata for g in graphs},
         annotated=frozenset(
@@ -236,7 +238,7 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
     """The operator input that reads it."""
-    decided = role_by_structure(context.wiring, tensor, tensor)
+    decided = context.structure.role(tensor, tensor)
     if decided is None:
         return None
     role, rule = decided

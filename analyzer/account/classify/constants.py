@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from analyzer.account.classify.structure import find_origin, learned_beside, role_by_structure
+from analyzer.account.classify.structure import Structure, find_origin, learned_beside
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
 from analyzer.model import Carrier, Key, Model, StoredTensor
@@ -122,9 +122,10 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     stands beside a weight that kept its PyTorch name, as a bias would have, stays a constant.
     """
     by_key = {entry.tensor.key: entry for entry in entries}
+    structure = Structure(wiring)
 
     def read(entry: Entry) -> Entry:
-        decided = role_by_structure(wiring, entry.tensor, entry.tensor)
+        decided = structure.role(entry.tensor, entry.tensor)
         if decided is None:
             return replace(entry, role=Role.UNATTRIBUTED, decided_by=f"{Evidence.NONE}:no-rule")
         role, rule = decided

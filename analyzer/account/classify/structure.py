@@ -7,11 +7,11 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from analyzer.account.decoding import CODES
 from analyzer.account.ledger import Role
-from analyzer.model import GraphPath, Node, StoredTensor
+from analyzer.model import GraphPath, Node, Place, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import (
     CARRIES,
@@ -80,40 +80,118 @@ _MAX_HOPS = 6
 """Operators between a tensor and what it is for; exporters put Transpose, Cast, Reshape and Dequantize there."""
 
 
-def role_by_structure(
-    wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor
-) -> tuple[Role, str] | None:
-    """The role that a tensor's readers give it, and the rule; None where they say nothing.
+class Structure:
+    """What the operators around a tensor say of it; what one tensor has found is kept for those beside it.
 
-    The first reader in file order that explains the tensor decides; one that makes it a constant goes after the others.
+    Thousands of tensors may go into one Concat that thousands of nodes read.
     """
-    # Cast and repeated a single integer may be a state of zeros, no weight.
-    is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
-    final: list[Reader] = []
-    constant: tuple[Role, str] | None = None
-    for reader in _final_readers(wiring, origin, tensor):
-        final.append(reader)
-        decided = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
-        if decided is None or (is_state and decided[0] is Role.PARAMETER):
-            continue
-        if decided[0] is not Role.CONSTANT:
-            return decided
-        constant = constant or decided
-    if constant:  # one reader that only takes a bound or a size from it does not make a weight a constant
-        return constant
-    known = next((reader for reader in final if reader.node.is_standard), None)
-    if known is None or known.slot == CARRIED:
+
+    def __init__(self, wiring: Wiring) -> None:
+        self.wiring = wiring
+        self._roles: dict[tuple[object, ...], tuple[Role, str] | None] = {}
+        self._sources: dict[tuple[Place, int, str], bool] = {}
+
+    def role(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
+        """The role that a tensor's readers give it, and the rule; None where they say nothing.
+
+        The first reader in file order that explains it decides; one that makes it a constant goes after the others.
+
+        Args:
+            origin: what provides the tensor's value.
+            tensor: whose role is asked.
+        """
+        way: list[object] = [_looked_at(tensor)]
+        value = origin
+        for _ in range(_MAX_HOPS):
+            readers = self.wiring.readers(value)
+            if len(readers) != 1 or not _moves(readers[0], tensor):
+                break
+            [(node, slot)] = readers
+            known = operator_of(node)
+            way.append((node.op_type, node.domain, known and known.slot(slot)))
+            value = node
+        if value is origin:  # whose readers are its own
+            return self._decide(origin, tensor)
+        assert isinstance(value, Node)
+        way.append(value.place)
+        key = tuple(way)
+        if key not in self._roles:
+            self._roles[key] = self._decide(origin, tensor)
+        return self._roles[key]
+
+    def _decide(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
+        # Cast and repeated a single integer may be a state of zeros, no weight.
+        is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
+        final: list[Reader] = []
+        constant: tuple[Role, str] | None = None
+        for reader in _final_readers(self.wiring, origin, tensor):
+            final.append(reader)
+            decided = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
+            if decided is None or (is_state and decided[0] is Role.PARAMETER):
+                continue
+            if decided[0] is not Role.CONSTANT:
+                return decided
+            constant = constant or decided
+        if constant:  # one reader that only takes a bound or a size from it does not make a weight a constant
+            return constant
+        known = next((reader for reader in final if reader.node.is_standard), None)
+        if known is None or known.slot == CARRIED:
+            return None
+        if not tensor.dtype.is_floating:
+            is_coded = tensor.numel > _FEW_CODES and any(map(_reads_codes, final))
+            is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
+            return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
+        if tensor.numel <= 1:
+            return Role.CONSTANT, "structure:scalar"
+        if _is_vector(tensor):
+            for reader in final:
+                if self._is_affine(reader.node):
+                    return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
         return None
-    if not tensor.dtype.is_floating:
-        is_coded = tensor.numel > _FEW_CODES and any(map(_reads_codes, final))
-        is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
-        return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
-    if tensor.numel <= 1:
-        return Role.CONSTANT, "structure:scalar"
-    for reader in final:
-        if _is_affine(wiring, reader, tensor):
-            return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
-    return None
+
+    def _is_affine(self, node: Node) -> bool:
+        """Whether a vector that a node reads is the bias of a linear operator, or scales or shifts a normalization.
+
+        What it is combined with comes from a linear operator, or, where the normalization is written out, from a mean
+        or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
+        """
+        if node.op_type not in ("Add", "Mul", "Sub", "Div"):
+            return False
+        if self._comes_of(node, _MAX_HOPS, "product") or self._comes_of(node, _MAX_HOPS, "integers"):
+            return True
+        return node.op_type in ("Add", "Mul") and self.is_normalized(node)
+
+    def is_normalized(self, node: Node, hops: int = _MAX_HOPS) -> bool:
+        """Whether an operand of a node has gone through a normalization, a mean or a norm, so many operators back."""
+        return self._comes_of(node, hops, "norm")
+
+    def _comes_of(self, node: Node, hops: int, what: str) -> bool:
+        """Whether such a node computes an operand, or what was given to one that an operand may have gone through."""
+        key = (node.place, hops, what)
+        known = self._sources.get(key)
+        if known is None:
+            is_meant, through = _SOURCES[what]
+            sources = [source for source in self.wiring.producers(node) if isinstance(source, Node)]
+            known = any(map(is_meant, sources)) or (
+                hops > 1
+                and any(
+                    self._comes_of(source, hops - 1, what) for source in sources if source.op_type in through
+                )
+            )
+            self._sources[key] = known
+        return known
+
+
+def _looked_at(tensor: StoredTensor) -> tuple[object, ...]:
+    """All that the rules look at of a tensor itself, besides who reads it."""
+    numel = tensor.numel
+    bounds = (numel > 0, numel > 1, numel > _FEW_CODES, numel > _FEW)
+    return (tensor.dtype, *bounds, min(len(tensor.shape), 2), _is_vector(tensor))
+
+
+def _is_vector(tensor: StoredTensor) -> bool:
+    """Whether it has one axis, others of size 1 left out."""
+    return sum(dim != 1 for dim in tensor.shape) == 1
 
 
 _MOST_READERS = 1_000
@@ -211,16 +289,14 @@ def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTenso
 def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
     """Whether all that computes with a tensor multiplies what a mean or a norm gives by it."""
     final = [reader for reader in _final_readers(wiring, tensor, tensor) if not _moves(reader, tensor)]
+    structure = Structure(wiring)
     return bool(final) and all(
         (
             kind_of(reader.node) is Kind.NORMALIZES
             and (known := operator_of(reader.node)) is not None
             and known.slot(reader.slot) is Slot.LEARNED
         )
-        or (
-            reader.node.op_type == "Mul"
-            and any(map(_normalizes, _upstream(wiring, reader.node, CARRIES | _ARITHMETIC, 3 * _MAX_HOPS)))
-        )
+        or (reader.node.op_type == "Mul" and structure.is_normalized(reader.node, 3 * _MAX_HOPS))
         for reader in final
     )
 
@@ -236,27 +312,6 @@ def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
     return None
 
 
-def _is_affine(wiring: Wiring, reader: Reader, tensor: StoredTensor) -> bool:
-    """Whether the tensor is the bias of a linear operator, or the scale or shift of a normalization written out.
-
-    Such a tensor is a vector along one axis, and what it is combined with comes from a linear operator, or from a mean
-    or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
-    """
-    node = reader.node
-    if node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
-        return False
-    if any(_is_product(producer) for producer in _upstream(wiring, node, CARRIES)):
-        return True
-    # An integer product is scaled back before its bias is added.
-    if any(
-        _is_product(producer) and is_integer_product(producer)
-        for producer in _upstream(wiring, node, CARRIES | {"Mul"})
-    ):
-        return True
-    is_scaling = node.op_type in ("Add", "Mul")
-    return is_scaling and any(_normalizes(p) for p in _upstream(wiring, node, CARRIES | _ARITHMETIC))
-
-
 def _is_product(node: Node) -> bool:
     return kind_of(node) in (Kind.PRODUCT, Kind.CONVOLUTION)
 
@@ -265,17 +320,13 @@ def _normalizes(node: Node) -> bool:
     return kind_of(node) is Kind.NORMALIZES or node.op_type in _MOMENTS
 
 
-def _upstream(wiring: Wiring, node: Node, through: frozenset[str], hops: int = _MAX_HOPS) -> list[Node]:
-    """The nodes that compute a node's operands, and those before them as far as operators of `through` lead."""
-    found: dict[tuple[GraphPath, int], Node] = {}
-    layer = [node]
-    for _ in range(hops):
-        following: list[Node] = []
-        for reader in layer:
-            for source in wiring.producers(reader):
-                if isinstance(source, Node) and (source.graph_path, source.position) not in found:
-                    found[source.graph_path, source.position] = source
-                    if source.op_type in through:
-                        following.append(source)
-        layer = following
-    return list(found.values())
+def _is_integer_product(node: Node) -> bool:
+    return _is_product(node) and is_integer_product(node)
+
+
+_SOURCES: dict[str, tuple[Callable[[Node], bool], frozenset[str]]] = {
+    "product": (_is_product, CARRIES),
+    "integers": (_is_integer_product, CARRIES | {"Mul"}),  # scaled back before a bias is added
+    "norm": (_normalizes, CARRIES | _ARITHMETIC),
+}
+"""What an operand may come of, and the operators that it may have gone through since."""

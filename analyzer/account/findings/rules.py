@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from operator import attrgetter
 
-from analyzer.account.classify.structure import role_by_structure
+from analyzer.account.classify.structure import Structure
 from analyzer.account.decoding.encodings import find_packing
 from analyzer.account.findings import ABSENT, HIGHEST_OF_ONNX, HIGHEST_VERSION, OPAQUE, UNREAD
 from analyzer.account.findings.facts import Facts, labels, sum_elements, sum_nbytes
@@ -483,6 +483,7 @@ def _made_by(facts: Facts, place: Place) -> tuple[str, ...]:
 def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
     """What ConstantOfShape makes of a stored shape, where it is read as weights are."""
     made: dict[str, int] = {}
+    structure = Structure(facts.wiring)
     for node in facts.model.nodes():
         if node.op_type == "ConstantOfShape" and node.domain in ("", "ai.onnx") and node.outputs:
             shape = _stored_shape(facts.wiring, node)
@@ -498,7 +499,7 @@ def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
                     0,
                     NoPayload(),
                 )
-                decided = role_by_structure(facts.wiring, node, tensor)
+                decided = structure.role(node, tensor)
                 if decided is not None and decided[0] is Role.PARAMETER:
                     made[label((node.graph_path, node.outputs[0]))] = numel
     if made:
