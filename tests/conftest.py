@@ -16,6 +16,7 @@ import kept
 import pytest
 from exports import Exports
 from forked import Forking
+from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 
@@ -26,6 +27,10 @@ os.environ.setdefault(
 # Tests run beside each other, and their models are tiny: threads of PyTorch and NumPy that wait for each other take
 # three times what they save. Where this is set, it stays.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # Whoever runs the tests: a test that asks for annotations says so itself.
 os.environ.pop("GITHUB_ACTIONS", None)

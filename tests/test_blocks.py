@@ -449,7 +449,7 @@ def test_roles_are_what_operators_do(tmp_path):
     }
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(2, 6), st.booleans(), st.randoms(use_true_random=False))
 def test_names_and_the_order_of_independent_nodes_change_no_block(count, pre_norm, random):
     net = stack(count, pre_norm=pre_norm)

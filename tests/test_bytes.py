@@ -310,7 +310,7 @@ def booked(entries: Sequence[Entry], nbytes: int) -> Booked:
 claims = st.lists(st.builds(entry, st.sampled_from(Role), st.integers(0, 30), st.integers(0, 20)), max_size=8)
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=500)
+@settings(derandomize=True, database=None, max_examples=500)
 @given(claims)
 def test_each_byte_goes_to_the_first_that_claims_it(entries):
     owner: dict[int, Role] = {}
@@ -330,7 +330,7 @@ def test_each_byte_goes_to_the_first_that_claims_it(entries):
     )  # a file that cannot be looked at: short gaps are padding
 
 
-@settings(derandomize=True, deadline=None, database=None, max_examples=300)
+@settings(derandomize=True, database=None, max_examples=300)
 @given(claims)
 def test_neighbours_are_told_where_one_begins_within_another_that_is_not_the_same(entries):
     def place(one: Entry) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.formats.graph.graphviz import lay_out_by_graphviz
@@ -46,7 +46,6 @@ def is_inside(point: Point, center: Point, size: Size) -> bool:
 
 
 @given(drawings())
-@settings(deadline=None)
 def test_boxes_are_apart_and_within_the_drawing(drawing: Drawing) -> None:
     sizes, arrows = drawing
 
@@ -61,7 +60,6 @@ def test_boxes_are_apart_and_within_the_drawing(drawing: Drawing) -> None:
 
 
 @given(drawings())
-@settings(deadline=None)
 def test_arrow_begins_and_ends_at_its_boxes_and_passes_through_none(drawing: Drawing) -> None:
     sizes, arrows = drawing
 
@@ -88,7 +86,6 @@ def test_an_arrow_from_a_low_box_goes_past_the_high_one_beside_it() -> None:
 
 
 @given(drawings())
-@settings(deadline=None)
 def test_two_arrows_leave_or_reach_a_box_at_two_places(drawing: Drawing) -> None:
     sizes, arrows = drawing
 
@@ -100,7 +97,6 @@ def test_two_arrows_leave_or_reach_a_box_at_two_places(drawing: Drawing) -> None
 
 
 @given(drawings())
-@settings(deadline=None)
 def test_the_same_graph_is_laid_out_the_same(drawing: Drawing) -> None:
     assert lay_out(*drawing) == lay_out(*drawing)
 

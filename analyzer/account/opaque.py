@@ -524,15 +524,20 @@ def _judge(
             and all(known is not None and known.slot(slot) in _OF_CODES for known, slot in told)
         )
 
-    tensors: set[Key] = set()
-    numbers: dict[Place, int] = {}
-    small: set[Key] = set()
-    for path, name, sources, is_plain in walk.meetings:
+    @functools.cache  # thousands of nodes may read one value
+    def sum_up(sources: Sources) -> tuple[list[Key], list[Place], int, int]:
+        """The tensors and the nodes among some sources, what the tensors weigh, and that without what rounds."""
         stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
         made = [place for place in sources if not isinstance(place[1], str)]
         total = sum(weigh(key) for key in stored)
         # What rounds numbers on the way does not count where they stay what they were.
-        least = total - sum(map(rounds, stored))
+        return stored, made, total, total - sum(map(rounds, stored))
+
+    tensors: set[Key] = set()
+    numbers: dict[Place, int] = {}
+    small: set[Key] = set()
+    for path, name, sources, is_plain in walk.meetings:
+        stored, made, total, least = sum_up(sources)
         may_be_table = least <= FEW and total <= _MOST_ROUNDED and (bool(made) or not is_plain)
         is_formula = may_be_table and total <= FEW
         value = evaluator.value(path, name) if may_be_table else None

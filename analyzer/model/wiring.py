@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -268,28 +268,45 @@ class Wiring:
         where it is a scale what decodes with it. What takes only its shape comes last.
         """
         past = frozenset(MOVES | DECODES)
-        handed_on: dict[Place, list[Reader]] = {}  # thousands of tensors may go into one Concat
+        firsts: dict[Place, Reader | None] = {}  # thousands of tensors may go into one Concat
 
         def read(tensor: StoredTensor) -> list[Reader]:
             direct = self._direct(tensor)
-            if (
-                direct
-                and self.is_plain
-                and not self.calls
-                and not any(is_passed(each, past) for each in direct)
-            ):
-                return direct
-            is_named = tensor.carrier in NAMED and len(direct) == 1
-            if not is_named or direct[0].node.place in self.calls or not is_passed(direct[0], past):
+            if tensor.graph_path in self._bodies or any(each.node.place in self.calls for each in direct):
                 return self.readers(tensor, past=past) or self.readers(tensor)
-            node = direct[0].node
-            if node.place not in handed_on:
-                found = self.readers(node, past=past)
-                first = _first_that_looks(found)
-                handed_on[node.place] = [] if first is None else [first]
-            return handed_on[node.place] or self.readers(tensor)
+            passed = [each.node for each in direct if is_passed(each, past)]
+            for node in passed:
+                self._look_past(node, past, firsts)
+            return (self._handed_on(direct, past, firsts) if passed else direct) or self.readers(tensor)
 
         return {tensor.key: self._computing(read(tensor), past) for tensor in tensors}
+
+    def _look_past(self, node: Node, past: frozenset[str], firsts: dict[Place, Reader | None]) -> None:
+        """Note the first reader past a node that is passed, and past those on the way."""
+        if self.calls or not self.is_plain:
+            if node.place not in firsts:
+                firsts[node.place] = _first_that_looks(self.readers(node, past=past))
+            return
+        waiting, seen = [node], set[Place]()
+        while waiting:
+            last = waiting[-1]
+            readers = self._direct(last) if last.place not in firsts else []
+            inner = [each.node for each in readers if is_passed(each, past)] if last.place not in seen else []
+            seen.add(last.place)
+            inner = [each for each in inner if each.place not in firsts and each.place not in seen]
+            if not inner:
+                if last.place not in firsts:
+                    firsts[last.place] = _first_that_looks(self._handed_on(readers, past, firsts))
+                waiting.pop()
+            waiting += inner
+
+    def _handed_on(
+        self, direct: Sequence[Reader], past: frozenset[str], firsts: Mapping[Place, Reader | None]
+    ) -> list[Reader]:
+        """These readers, and in place of those that are passed the first past each, in file order."""
+        found = (firsts.get(each.node.place) if is_passed(each, past) else each for each in direct)
+        by_place = {(each.node.place, each.slot): each for each in found if each is not None}
+        return sorted(by_place.values(), key=self._file_order)
 
     def _computing(self, readers: list[Reader], past: frozenset[str]) -> Reader | None:
         found = _first_that_looks(readers)

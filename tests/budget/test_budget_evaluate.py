@@ -395,7 +395,7 @@ def test_a_glob_is_matched_from_the_right(path: str, pattern: str, is_one: bool)
 
 NUMERIC = st.sampled_from([name for name, metric in METRICS.items() if metric.kind != "among"])
 GROUPS = st.sampled_from([None, "encoder", "encoder.layer.*", "encoder.layer.1", "nowhere", "block.*"])
-PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+PLAIN = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
 @PLAIN

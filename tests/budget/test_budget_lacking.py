@@ -329,7 +329,7 @@ TENSORS = st.dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=60)
 @given(tensors=TENSORS)
 def test_what_contents_take_away_was_never_certain(
     tensors: Mapping[str, tuple[int, bool, bool, bool]], tmp_path: Path

@@ -7,7 +7,8 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from analyzer.account.decoding import CODES
 from analyzer.account.ledger import Role
@@ -80,6 +81,30 @@ _MAX_HOPS = 6
 """Operators between a tensor and what it is for; exporters put Transpose, Cast, Reshape and Dequantize there."""
 
 
+class _Said(NamedTuple):
+    """What some readers say of a tensor, each answer that of the first reader that has one."""
+
+    decided: tuple[Role, str] | None = None
+    """A role other than constant, and its rule."""
+    constant: tuple[Role, str] | None = None
+    known: Reader | None = None
+    """The first whose operator is defined."""
+    affine: Node | None = None
+    """The first that would have it as the bias of a linear operator, or to scale or shift a normalization."""
+    is_coded: bool = False
+    """Whether one of them computes with what codes stand for."""
+
+    def then(self, other: _Said) -> _Said:
+        """What these readers say, and after them others."""
+        return _Said(
+            self.decided or other.decided,
+            self.constant or other.constant,
+            self.known or other.known,
+            self.affine or other.affine,
+            self.is_coded or other.is_coded,
+        )
+
+
 class Structure:
     """What the operators around a tensor say of it; what one tensor has found is kept for those beside it.
 
@@ -88,66 +113,80 @@ class Structure:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self._roles: dict[tuple[object, ...], tuple[Role, str] | None] = {}
+        self._past: dict[tuple[Place, int, tuple[object, ...]], _Said] = {}
         self._sources: dict[tuple[Place, int, str], bool] = {}
 
     def role(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
         """The role that a tensor's readers give it, and the rule; None where they say nothing.
 
         The first reader in file order that explains it decides; one that makes it a constant goes after the others.
+        Those of the tensor itself come first, then those past what moves it once, and so on.
 
         Args:
             origin: what provides the tensor's value.
             tensor: whose role is asked.
         """
-        way: list[object] = [_looked_at(tensor)]
-        value = origin
-        for _ in range(_MAX_HOPS):
-            readers = self.wiring.readers(value)
-            if len(readers) != 1 or not _moves(readers[0], tensor):
-                break
-            [(node, slot)] = readers
-            known = operator_of(node)
-            way.append((node.op_type, node.domain, known and known.slot(slot)))
-            value = node
-        if value is origin:  # whose readers are its own
-            return self._decide(origin, tensor)
-        assert isinstance(value, Node)
-        way.append(value.place)
-        key = tuple(way)
-        if key not in self._roles:
-            self._roles[key] = self._decide(origin, tensor)
-        return self._roles[key]
-
-    def _decide(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
-        # Cast and repeated a single integer may be a state of zeros, no weight.
-        is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
-        final: list[Reader] = []
-        constant: tuple[Role, str] | None = None
-        for reader in _final_readers(self.wiring, origin, tensor):
-            final.append(reader)
-            decided = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
-            if decided is None or (is_state and decided[0] is Role.PARAMETER):
-                continue
-            if decided[0] is not Role.CONSTANT:
-                return decided
-            constant = constant or decided
-        if constant:  # one reader that only takes a bound or a size from it does not make a weight a constant
-            return constant
-        known = next((reader for reader in final if reader.node.is_standard), None)
-        if known is None or known.slot == CARRIED:
+        readers = self.wiring.readers(origin)
+        said = self._ask(readers, tensor)
+        movers = _movers(readers, tensor)
+        looked_at = _looked_at(tensor) if movers else ()
+        for hops in range(_MAX_HOPS):
+            if said.decided is not None:
+                return said.decided
+            for node in movers:
+                said = said.then(self._ask_past(node, hops, tensor, looked_at))
+        if (
+            said.decided or said.constant
+        ):  # one that only takes a bound or a size from it does not make it a constant
+            return said.decided or said.constant
+        if said.known is None or said.known.slot == CARRIED:
             return None
         if not tensor.dtype.is_floating:
-            is_coded = tensor.numel > _FEW_CODES and any(map(_reads_codes, final))
+            is_coded = tensor.numel > _FEW_CODES and said.is_coded
             is_index = tensor.dtype in _INDEX_TYPES or (tensor.numel <= _FEW and not is_coded)
-            return (Role.CONSTANT, f"structure:{known.node.op_type}-operand") if is_index else None
+            return (Role.CONSTANT, f"structure:{said.known.node.op_type}-operand") if is_index else None
         if tensor.numel <= 1:
             return Role.CONSTANT, "structure:scalar"
-        if _is_vector(tensor):
-            for reader in final:
-                if self._is_affine(reader.node):
-                    return Role.PARAMETER, f"structure:{reader.node.op_type}-vector"
-        return None
+        return None if said.affine is None else (Role.PARAMETER, f"structure:{said.affine.op_type}-vector")
+
+    def _ask_past(self, node: Node, hops: int, tensor: StoredTensor, looked_at: tuple[object, ...]) -> _Said:
+        """What the readers say that are so many further movers past a node."""
+        key = (node.place, hops, looked_at)
+        said = self._past.get(key)
+        if said is None:
+            readers = self.wiring.readers(node)
+            if hops:
+                said = _Said()
+                for mover in _movers(readers, tensor):
+                    said = said.then(self._ask_past(mover, hops - 1, tensor, looked_at))
+            else:
+                said = self._ask(readers, tensor)
+            self._past[key] = said
+        return said
+
+    def _ask(self, readers: Iterable[Reader], tensor: StoredTensor) -> _Said:
+        """What readers of a tensor say themselves."""
+        # Cast and repeated a single integer may be a state of zeros, no weight.
+        is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
+        is_vector = _is_vector(tensor)
+        said = _Said()
+        for reader in readers:
+            told = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
+            if told is not None and is_state and told[0] is Role.PARAMETER:
+                told = None
+            is_constant = told is not None and told[0] is Role.CONSTANT
+            said = said.then(
+                _Said(
+                    None if is_constant else told,
+                    told if is_constant else None,
+                    reader if reader.node.is_standard else None,
+                    reader.node if is_vector and not said.affine and self._is_affine(reader.node) else None,
+                    _reads_codes(reader),
+                )
+            )
+            if said.decided is not None:
+                break
+        return said
 
     def _is_affine(self, node: Node) -> bool:
         """Whether a vector that a node reads is the bias of a linear operator, or scales or shifts a normalization.
@@ -187,6 +226,11 @@ def _looked_at(tensor: StoredTensor) -> tuple[object, ...]:
     numel = tensor.numel
     bounds = (numel > 0, numel > 1, numel > _FEW_CODES, numel > _FEW)
     return (tensor.dtype, *bounds, min(len(tensor.shape), 2), _is_vector(tensor))
+
+
+def _movers(readers: Iterable[Reader], tensor: StoredTensor) -> list[Node]:
+    """The nodes among the readers of a tensor that hand it on, each once."""
+    return list({reader.node.place: reader.node for reader in readers if _moves(reader, tensor)}.values())
 
 
 def _is_vector(tensor: StoredTensor) -> bool:
