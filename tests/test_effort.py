@@ -17,7 +17,7 @@ import pytest
 from commands import run_here
 from models import Values, manifest_of, noise, parameter, save, text_model
 
-from analyzer import save_manifest
+from analyzer import audit_model, save_manifest
 
 EFFORT = Path(__file__).parent / "golden" / "effort.json"
 LAYERS, WIDTH, WORDS = 12, 16, 3_000
@@ -104,3 +104,42 @@ def test_no_command_takes_a_fifth_more_than_is_written_down(
     tracemalloc.stop()
 
     counted(name, {"calls": pstats.Stats(profile).total_calls, "bytes held": held})
+
+
+FANS = {
+    "tensors into one Concat that as many look at": ("Concat", "Gather(c, x)"),
+    "tensors into one Concat, and each beside it": ("Concat", "Add(c, w{i})"),
+    "tensors, each moved, into one Concat": ("moved", "Where(x, c, w{i})"),
+    "calls of a function": ("Concat", "f.F(c, w{i})"),
+    "sums of all": ("Sum", "MatMul(x, c)"),
+}
+"""How thousands of tensors get to one value, and how as many nodes read it."""
+
+OPSETS = '<ir_version: 10, opset_import: ["": 17, "f": 1]>'
+FUNCTION = '<domain: "f", opset_import: ["": 17]> F (a, b) => (z) { t = MatMul(a, b) z = Add(t, b) }'
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fan", FANS)
+def test_what_thousands_share_is_looked_at_once(tmp_path: Path, fan: str) -> None:
+    into, read = FANS[fan]
+
+    def calls(count: int) -> int:
+        names = [f"w{i}" for i in range(count)]
+        lines = [f"m{i} = Identity(w{i})" for i in range(count)] if into == "moved" else []
+        joined = ", ".join(f"m{i}" for i in range(count)) if lines else ", ".join(names)
+        lines.append(f"c = {'Sum' if into == 'Sum' else 'Concat<axis=0>'}({joined})")
+        lines += [f"o{i} = {read.format(i=i)}" for i in range(count)]
+        lines.append(f"y = Sum({', '.join(f'o{i}' for i in range(count))})")
+        weights = {name: noise(4, seed=number) for number, name in enumerate(names)}
+        graph = f"g (float[4] x) => (float[4] y) {{ {' '.join(lines)} }}"
+        proto = text_model(f"{OPSETS} {graph} {FUNCTION}", weights)
+        path = save(tmp_path, proto, f"{count}.onnx")
+        with cProfile.Profile() as profile:
+            audit_model(path)
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)  # modules are loaded, expressions compiled
+    few, many = calls(100), calls(400)
+
+    assert many < 5 * few

@@ -534,6 +534,7 @@ def _judge(
         return stored, made, total, total - sum(map(rounds, stored))
 
     tensors: set[Key] = set()
+    told: set[Sources] = set()
     numbers: dict[Place, int] = {}
     small: set[Key] = set()
     for path, name, sources, is_plain in walk.meetings:
@@ -556,7 +557,9 @@ def _judge(
         if total <= FEW and not any(key in claims and weigh(key) > 1 for key in stored):
             small.update(key for key in stored if weigh(key))
             continue
-        tensors.update([key for key in stored if weigh(key)] or stored)
+        if sources not in told:
+            told.add(sources)
+            tensors.update([key for key in stored if weigh(key)] or stored)
         if is_formula:
             numbers.update((place, 0 if value is None else value.size) for place in made)
     small -= tensors

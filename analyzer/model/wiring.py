@@ -272,21 +272,17 @@ class Wiring:
 
         def read(tensor: StoredTensor) -> list[Reader]:
             direct = self._direct(tensor)
-            if tensor.graph_path in self._bodies or any(each.node.place in self.calls for each in direct):
+            if not self.is_plain or self._is_given_out(tensor.graph_path, (tensor.name,)):
                 return self.readers(tensor, past=past) or self.readers(tensor)
-            passed = [each.node for each in direct if is_passed(each, past)]
-            for node in passed:
-                self._look_past(node, past, firsts)
-            return (self._handed_on(direct, past, firsts) if passed else direct) or self.readers(tensor)
+            for each in direct:
+                if is_passed(each, past):
+                    self._look_past(each.node, past, firsts)
+            return self._handed_on(direct, past, firsts) or self.readers(tensor)
 
         return {tensor.key: self._computing(read(tensor), past) for tensor in tensors}
 
     def _look_past(self, node: Node, past: frozenset[str], firsts: dict[Place, Reader | None]) -> None:
         """Note the first reader past a node that is passed, and past those on the way."""
-        if self.calls or not self.is_plain:
-            if node.place not in firsts:
-                firsts[node.place] = _first_that_looks(self.readers(node, past=past))
-            return
         waiting, seen = [node], set[Place]()
         while waiting:
             last = waiting[-1]
@@ -296,17 +292,42 @@ class Wiring:
             inner = [each for each in inner if each.place not in firsts and each.place not in seen]
             if not inner:
                 if last.place not in firsts:
-                    firsts[last.place] = _first_that_looks(self._handed_on(readers, past, firsts))
+                    is_given_out = self._is_given_out(last.graph_path, last.outputs)
+                    firsts[last.place] = _first_that_looks(
+                        self.readers(last, past=past)
+                        if is_given_out
+                        else self._handed_on(readers, past, firsts)
+                    )
                 waiting.pop()
             waiting += inner
+
+    def _is_given_out(self, path: GraphPath, names: Iterable[str]) -> bool:
+        """Whether a function that is called gives out one of these values, so that it is read where it is called."""
+        body = self._bodies.get(path)
+        return body is not None and not set(body.outputs).isdisjoint(names)
 
     def _handed_on(
         self, direct: Sequence[Reader], past: frozenset[str], firsts: Mapping[Place, Reader | None]
     ) -> list[Reader]:
-        """These readers, and in place of those that are passed the first past each, in file order."""
-        found = (firsts.get(each.node.place) if is_passed(each, past) else each for each in direct)
-        by_place = {(each.node.place, each.slot): each for each in found if each is not None}
-        return sorted(by_place.values(), key=self._file_order)
+        """These readers, in file order: in place of one that is passed the first past it, of a call those within."""
+        if not self.calls and not any(is_passed(each, past) for each in direct):
+            return list(direct)
+        found: dict[tuple[Place, int], Reader] = {}
+        for each in direct:
+            if is_passed(each, past) and each.node.place not in self.calls:
+                first = firsts.get(each.node.place)
+                within = [] if first is None else [first]
+            else:
+                within = self._within(each, past)
+            found.update(((other.node.place, other.slot), other) for other in within)
+        return sorted(found.values(), key=self._file_order)
+
+    def _within(self, reader: Reader, past: Collection[str]) -> list[Reader]:
+        """A reader; of a call those in the body, and past it."""
+        if not self._is_entered(reader):
+            return [reader]
+        value = self._enter(reader)
+        return [] if value is None else self._collect([value], past, inlined=True)
 
     def _computing(self, readers: list[Reader], past: frozenset[str]) -> Reader | None:
         found = _first_that_looks(readers)
@@ -354,16 +375,19 @@ class Wiring:
             return direct
         own = self.providers[provider.graph_path]
         waiting = [_Value(provider.graph_path, name, None) for name in outputs if own.get(name) is provider]
+        return self._collect(waiting, past, inlined=inlined)
+
+    def _collect(self, waiting: list[_Value], past: Collection[str], *, inlined: bool) -> list[Reader]:
+        """The readers of some values, and of what they become, in file order."""
         seen, found = set(waiting), dict[tuple[Place, int], Reader]()
         while waiting:
             value = waiting.pop()
             onwards: list[_Value] = []
             for reader in self._readers_at(value.path, value.name):
-                called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE)) if inlined else None
-                if called is not None and 0 <= reader.slot < len(called.inputs):
-                    given = called.inputs[reader.slot]
-                    if isinstance(self.providers[called.path].get(given), GraphInput):
-                        onwards.append(_Value(called.path, given, reader.node.place))
+                if inlined and self._is_entered(reader):
+                    entered = self._enter(reader)
+                    if entered is not None:
+                        onwards.append(entered)
                 elif past and is_passed(reader, past):
                     node = reader.node
                     onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
@@ -375,6 +399,19 @@ class Wiring:
             seen.update(onwards)
             waiting += onwards
         return sorted(found.values(), key=self._file_order)
+
+    def _is_entered(self, reader: Reader) -> bool:
+        """Whether a reader is a call whose function takes what it reads."""
+        called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE))
+        return called is not None and 0 <= reader.slot < len(called.inputs)
+
+    def _enter(self, reader: Reader) -> _Value | None:
+        """The value that a function has of what a call reads; None where another has its name there."""
+        called = self._bodies[self.calls[reader.node.place]]
+        given = called.inputs[reader.slot]
+        if isinstance(self.providers[called.path].get(given), GraphInput):
+            return _Value(called.path, given, reader.node.place)
+        return None
 
     def _given_out(self, value: _Value) -> Iterator[_Value]:
         """What a body's output is where it is called: by the call through which it was entered, or by any."""

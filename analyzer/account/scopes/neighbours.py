@@ -145,10 +145,11 @@ def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], numbe
     tensors = held[number]
     known = [tensor.scope for tensor in tensors if tensor.scope is not None]
     scope = common_scope(known) if known else None
+    is_vector = all(tensor.is_vector for tensor in tensors)
     for node, slot in wiring.readers(flow.nodes[number], inlined=False):
         target = flow.numbers[node.graph_path][node.position]
         if target > number:
-            held[target].append(_Held(slot, scope, all(tensor.is_vector for tensor in tensors)))
+            held[target].append(_Held(slot, scope, is_vector))
 
 
 def _own(node: Node, tensors: Iterable[_Held]) -> list[str]:
