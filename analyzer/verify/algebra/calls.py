@@ -1177,9 +1177,8 @@ def _native_batch_norm(
 
 @_operator("_weight_norm")
 def _weight_norm(a: Algebra, v: Value, g: Value, dim: int = 0) -> Value:
-    axes = [at for at in range(len(shape_of(v))) if at != _axis(v, dim)]
-    length = a.function("sqrt", a.sum(a.multiply(v, v), axes, keeps=True))
-    return a.multiply(v, a.divide(g, length))
+    axis = None if dim == -1 else _axis(v, dim)  # -1: one length for all (WeightNorm.cpp)
+    return layers.weight_norm(a, v, g, axis)
 
 
 # windows

@@ -17,6 +17,7 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
+from analyzer.verify.algebra import layers
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
 
 _MOST = 1 << 22
@@ -388,11 +389,8 @@ class Stored:
         norm = next((norm for norm in self.result.manifest.weight_norms if norm.weight == weight), None)
         if norm is None:
             raise UnknownError(f"no direction and length of {weight}")
-        a, direction = self.weights.a, self.weights.of(norm.direction)
-        over = [axis for axis in range(len(shape_of(direction))) if axis != norm.axis]
-        length = a.function("sqrt", a.sum(a.multiply(direction, direction), over, keeps=True))
-        given = a.reshape(self.weights.of(norm.length), shape_of(length))
-        return a.multiply(direction, a.divide(given, length))
+        direction, length = (self.weights.of(name) for name in (norm.direction, norm.length))
+        return layers.weight_norm(self.weights.a, direction, length, norm.axis)
 
     def _folded(self, name: str, rule: str, axis: int) -> Value:
         """A weight that a normalization of what it gives, along this axis, was folded into."""
