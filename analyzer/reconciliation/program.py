@@ -28,7 +28,7 @@ from analyzer.account.opaque import find_opaque
 from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
-from analyzer.model.dtypes import DType
+from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
 from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
@@ -47,9 +47,6 @@ _TURNED = 2e-4
 
 _WAVES = re.compile(r"\b(?:sin|cos|tan|constant)\b|\.\.\.")
 """Expressions of such tables, and those of which a part is not written out, so that it may be one."""
-
-_HALF_STEP = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
-"""What rounding to half precision takes off a number, relative to it."""
 
 _ROUNDING = 2.4e-7
 """What is no difference beside 1, of which the value may have been taken."""
@@ -261,8 +258,8 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """What each element may be off; nothing of whole numbers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    if entry.tensor.dtype in _HALF_STEP and value.dtype not in _HALF_STEP:
-        tolerance = 1.1 * _HALF_STEP[entry.tensor.dtype]  # computed in full, and rounded once
+    if entry.tensor.dtype in HALF_STEPS and value.dtype not in HALF_STEPS:
+        tolerance = 1.1 * HALF_STEPS[entry.tensor.dtype]  # computed in full, and rounded once
     else:
         stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
         tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
