@@ -118,7 +118,7 @@ class Stored:
     result: Reconciliation
     weights: Weights
     values: Callable[[str], Value | None]
-    """What PyTorch's program computes of no input, by its name there."""
+    """What PyTorch's program computes of no input, by its name there or in the manifest."""
     _pieces: dict[Key, list[tuple[str, Piece]]] = field(default_factory=lambda: defaultdict(list))
     _lines: dict[Key, EntryLine] = field(default_factory=dict)
     _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
@@ -346,7 +346,7 @@ class Stored:
                 continue
             numbers = decode_values(value.whole, element).reshape(value.shape)
             if numbers.shape == tensor.shape and np.allclose(numbers, array, rtol=_NEAR, atol=0):
-                return self.values(value.name.removeprefix("%"))
+                return self.values(value.name)
         return None
 
     def _is_read_plainly(self, name: str) -> bool:
@@ -432,7 +432,7 @@ class Stored:
 
     def _evaluated(self, tensor: StoredTensor, name: str, stands: Piece | None) -> Value:
         """A value of the program, as the reconciliation found it to stand here."""
-        found, a = self.values(name.removeprefix("%")), self.weights.a
+        found, a = self.values(name), self.weights.a
         if found is None or stands is None or shape_of(found) != stands.shape:
             raise UnknownError(f"{tensor.name}: the program's value {name}")
         return a.reshape(a.permute(found, stands.axes), tensor.shape)
