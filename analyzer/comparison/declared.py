@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.comparison.record import DeclaredPair
 from analyzer.model import Model, ValueType
-from analyzer.text import printable
 
 
 def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
@@ -25,7 +24,7 @@ def _functions(model: Model) -> Mapping[str, str]:
     """The versions that local functions import, where these are not the model's."""
     own = dict(model.opsets)
     return {
-        f"opset {domain} of {printable(function.domain)}:{printable(function.name)}": str(version)
+        f"opset {domain} of {function.domain}:{function.name}": str(version)
         for function in model.functions
         for domain, version in function.opsets
         if own.get(domain) != version
@@ -52,19 +51,22 @@ def _values(model: Model, word: str) -> Mapping[str, str]:
         if graph.path not in roots:
             continue
         values: Sequence[ValueType] = graph.signature if word == "input" else graph.results
-        prefix = f"{printable(roots[graph.path])}/" if roots[graph.path] else ""
+        prefix = f"{roots[graph.path]}/" if roots[graph.path] else ""
         for value in values:
-            found[f"{word} {prefix}{printable(value.name)}"] = _type(value)
+            found[f"{word} {prefix}{value.name}"] = _type(value)
     return found
 
 
 def _type(value: ValueType) -> str:
-    if value.kind != "tensor":
+    if value.each is not None:
+        return f"{value.kind} of {_type(value.each)}"
+    if value.kind not in ("tensor", "sparse_tensor"):
         return value.kind or "of no type"
+    sparse = "sparse " if value.kind == "sparse_tensor" else ""
     if value.dims is None:
-        return f"{value.dtype.name} of any shape"
-    dims = ("?" if dim is None else printable(str(dim)) for dim in value.dims)
-    return f"{value.dtype.name} {' x '.join(dims) or 'scalar'}"
+        return f"{sparse}{value.dtype.name} of any shape"
+    dims = ("?" if dim is None else str(dim) for dim in value.dims)
+    return f"{sparse}{value.dtype.name} {' x '.join(dims) or 'scalar'}"
 
 
 def _apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DeclaredPair]:
