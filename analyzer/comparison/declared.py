@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.comparison.record import DeclaredPair
-from analyzer.model import Model, ValueType
+from analyzer.model import Function, Model, ValueType
 
 
 def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
@@ -15,20 +15,26 @@ def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
 
 def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
     ours, theirs = ({f"opset {domain}": str(version) for domain, version in side.opsets} for side in (a, b))
-    if a.graphs and b.graphs:
-        ours, theirs = {**ours, **_functions(a)}, {**theirs, **_functions(b)}
     yield from _apart({"IR version": str(a.ir_version), **ours}, {"IR version": str(b.ir_version), **theirs})
+    if a.graphs and b.graphs:
+        of_functions = _functions(a), _functions(b)
+        odd = {what for side in of_functions for what, (_, is_odd) in side.items() if is_odd}
+        ours, theirs = ({what: side[what][0] for what in side if what in odd} for side in of_functions)
+        yield from _apart(ours, theirs)
 
 
-def _functions(model: Model) -> Mapping[str, str]:
-    """The versions that local functions import, where these are not the model's."""
+def _functions(model: Model) -> Mapping[str, tuple[str, bool]]:
+    """The versions that local functions import, and whether each is another than the model's own."""
     own = dict(model.opsets)
     return {
-        f"opset {domain} of {function.domain}:{function.name}": str(version)
+        f"opset {domain} of {_name(function)}": (str(version), own.get(domain) != version)
         for function in model.functions
         for domain, version in function.opsets
-        if own.get(domain) != version
     }
+
+
+def _name(function: Function) -> str:
+    return ":".join(filter(None, (function.domain, function.name, function.overload)))
 
 
 def _interfaces(a: Model, b: Model) -> Iterator[DeclaredPair]:
