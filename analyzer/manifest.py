@@ -31,6 +31,9 @@ OF_CLASS = "class-program"
 SCHEMA_VERSION = 2
 KIND = "onnxledger-manifest"
 
+PROGRAM = "%"
+"""What names of values of PyTorch's program begin with, as where graphs are printed; no parameter's does."""
+
 
 @dataclass(frozen=True, slots=True)
 class Content:
@@ -132,7 +135,7 @@ class Traced:
     """A value of PyTorch's own program that depends on no input; an exporter may compute it in advance."""
 
     name: str
-    """Unique among these."""
+    """`PROGRAM` and what its call is called; unique among these."""
     expression: str
     """As one would write it, up to layout and type; of a long one a part."""
     shape: tuple[int, ...]

@@ -19,6 +19,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from analyzer.manifest import (
+    PROGRAM,
     BatchNorm,
     Buffer,
     Content,
@@ -218,12 +219,12 @@ def with_program(manifest: Manifest, program: Program, salt: str | None = None) 
             left += 1
             continue
         found = Traced(
-            name=f"{_PROGRAM}{value.name}",
+            name=f"{PROGRAM}{value.name}",
             expression=value.expression,
             shape=() if tensor is None else tuple(tensor.shape),
             dtype=DType.UNDEFINED if tensor is None else _dtype(tensor),
             parameters=tuple(sorted({first[name] for name in value.parameters if name in first})),
-            origins=tuple(dict.fromkeys(first.get(name, f"{_PROGRAM}{name}") for name in value.origins)),
+            origins=tuple(dict.fromkeys(first.get(name, f"{PROGRAM}{name}") for name in value.origins)),
             is_read=value.is_read,
             uses=value.uses[:_MOST_USES],
         )
@@ -242,9 +243,6 @@ def with_program(manifest: Manifest, program: Program, salt: str | None = None) 
     through = [parameter.name for parameter in manifest.parameters if program.reads_through(parameter.names)]
     return dataclasses.replace(manifest, program=ProgramPart(tuple(order), tuple(through), tuple(notes)))
 
-
-_PROGRAM = "%"
-"""What the names of values begin with, as they are written where graphs are printed; no parameter's does."""
 
 _OVERHEAD = 2048
 """Bytes that digests and samples of one value take."""

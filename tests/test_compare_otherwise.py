@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import onnx
 import pytest
 from commands import run_here
 from models import noise, save, text_model
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 WEIGHTS = {"up.weight": noise(8, 8), "down.weight": noise(8, 8, seed=1)}
 GRAPH = """g (float[n,8] x) => (float[n,8] y, float[n,8] z) {
@@ -94,6 +95,92 @@ def test_inputs_and_outputs_are_compared(tmp_path: Path) -> None:
     assert not run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout.startswith(
         "no difference"
     )
+
+
+def declaring(kind: Callable[[str], onnx.ValueInfoProto], name: str = "extra") -> onnx.ModelProto:
+    """With one more input, which nothing reads."""
+    proto = plain()
+    proto.graph.input.append(kind(name))
+    return proto
+
+
+def sequence(dim: int) -> Callable[[str], onnx.ValueInfoProto]:
+    return lambda name: helper.make_tensor_sequence_value_info(name, TensorProto.FLOAT, ["n", dim])
+
+
+def sparse(element: int) -> Callable[[str], onnx.ValueInfoProto]:
+    return lambda name: helper.make_sparse_tensor_value_info(name, element, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (sequence(4), sequence(5), ("sequence of FLOAT n x 4", "sequence of FLOAT n x 5")),
+        (
+            sparse(TensorProto.FLOAT),
+            sparse(TensorProto.DOUBLE),
+            ("sparse FLOAT 3 x 4", "sparse DOUBLE 3 x 4"),
+        ),
+    ],
+    ids=["sequence", "sparse"],
+)
+def test_types_of_the_elements_are_compared(
+    tmp_path: Path,
+    one: Callable[[str], onnx.ValueInfoProto],
+    other: Callable[[str], onnx.ValueInfoProto],
+    expected: tuple[str, str],
+) -> None:
+    found = compare(tmp_path, declaring(one), declaring(other))
+
+    assert found["declared"] == [{"what": "input extra", "a": expected[0], "b": expected[1]}]
+
+
+EVIL = "x\x1b[2J\u202e<script>alert(1)</script>\n::error::y"
+
+
+@pytest.mark.parametrize("suffix", ["txt", "md", "csv", "html"])
+def test_names_in_declarations_are_raw_in_json_alone(tmp_path: Path, suffix: str) -> None:
+    one, other = plain(), declaring(lambda name: helper.make_tensor_value_info(name, 1, [EVIL]), EVIL)
+    for proto, version in ((one, 17), (other, 18)):
+        body = [helper.make_node("Relu", ["a"], ["b"])]
+        opset = [helper.make_opsetid("", version)]
+        proto.functions.append(helper.make_function(EVIL, EVIL, ["a"], ["b"], body, opset))
+        proto.opset_import.append(helper.make_opsetid(EVIL, 1))
+
+    found = compare(tmp_path, one, other)
+    paths, page = (tmp_path / "one.onnx", tmp_path / "other.onnx"), tmp_path / f"page.{suffix}"
+    ran = run_here("compare", *paths, "-o", page, "-n", "0")
+
+    assert [each["what"] for each in found["declared"]] == [
+        f"opset ai.onnx of {EVIL}:{EVIL}",
+        f"input {EVIL}",
+    ]
+    assert [(each["a"], each["b"]) for each in found["declared"]] == [("17", "18"), (None, f"FLOAT {EVIL}")]
+    said = page.read_text(encoding="utf-8")
+    for text in (said, ran.stdout, ran.stderr):
+        assert not any(mark in text for mark in ("\x1b", "\u202e", "\n::error"))
+    assert "<script>alert" not in said or suffix == "txt"
+    assert "alert" in said or suffix == "csv"  # rows of tensors alone
+
+
+def test_a_long_order_is_shortened_where_people_read_it(tmp_path: Path) -> None:
+    names = [f"mask_of_layer_{at}" for at in range(40)]
+    one, other = plain(), plain()
+    for proto, order in ((one, names), (other, names[::-1])):
+        proto.graph.input.extend(helper.make_tensor_value_info(name, 1, [2]) for name in order)
+
+    found = compare(tmp_path, one, other)
+    said = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+
+    assert found["declared"] == [
+        {
+            "what": "order of inputs",
+            "a": ", ".join(["x", *names]),
+            "b": ", ".join(["x", *names[::-1]]),
+        }
+    ]
+    assert "order of inputs x, mask_of_layer_0" in " ".join(said.split())
+    assert "mask_of_layer_20" not in said
 
 
 def test_a_report_is_not_the_file_that_stands_there_now(tmp_path: Path) -> None:

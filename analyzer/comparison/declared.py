@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.comparison.record import DeclaredPair
-from analyzer.model import Model, ValueType
-from analyzer.text import printable
+from analyzer.model import Function, Model, ValueType
 
 
 def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
@@ -16,20 +15,26 @@ def compare_declared(a: Model, b: Model) -> tuple[DeclaredPair, ...]:
 
 def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
     ours, theirs = ({f"opset {domain}": str(version) for domain, version in side.opsets} for side in (a, b))
-    if a.graphs and b.graphs:
-        ours, theirs = {**ours, **_functions(a)}, {**theirs, **_functions(b)}
     yield from _apart({"IR version": str(a.ir_version), **ours}, {"IR version": str(b.ir_version), **theirs})
+    if a.graphs and b.graphs:
+        of_functions = _functions(a), _functions(b)
+        odd = {what for side in of_functions for what, (_, is_odd) in side.items() if is_odd}
+        ours, theirs = ({what: side[what][0] for what in side if what in odd} for side in of_functions)
+        yield from _apart(ours, theirs)
 
 
-def _functions(model: Model) -> Mapping[str, str]:
-    """The versions that local functions import, where these are not the model's."""
+def _functions(model: Model) -> Mapping[str, tuple[str, bool]]:
+    """The versions that local functions import, and whether each is another than the model's own."""
     own = dict(model.opsets)
     return {
-        f"opset {domain} of {printable(function.domain)}:{printable(function.name)}": str(version)
+        f"opset {domain} of {_name(function)}": (str(version), own.get(domain) != version)
         for function in model.functions
         for domain, version in function.opsets
-        if own.get(domain) != version
     }
+
+
+def _name(function: Function) -> str:
+    return ":".join(filter(None, (function.domain, function.name, function.overload)))
 
 
 def _interfaces(a: Model, b: Model) -> Iterator[DeclaredPair]:
@@ -52,19 +57,22 @@ def _values(model: Model, word: str) -> Mapping[str, str]:
         if graph.path not in roots:
             continue
         values: Sequence[ValueType] = graph.signature if word == "input" else graph.results
-        prefix = f"{printable(roots[graph.path])}/" if roots[graph.path] else ""
+        prefix = f"{roots[graph.path]}/" if roots[graph.path] else ""
         for value in values:
-            found[f"{word} {prefix}{printable(value.name)}"] = _type(value)
+            found[f"{word} {prefix}{value.name}"] = _type(value)
     return found
 
 
 def _type(value: ValueType) -> str:
-    if value.kind != "tensor":
+    if value.each is not None:
+        return f"{value.kind} of {_type(value.each)}"
+    if value.kind not in ("tensor", "sparse_tensor"):
         return value.kind or "of no type"
+    sparse = "sparse " if value.kind == "sparse_tensor" else ""
     if value.dims is None:
-        return f"{value.dtype.name} of any shape"
-    dims = ("?" if dim is None else printable(str(dim)) for dim in value.dims)
-    return f"{value.dtype.name} {' x '.join(dims) or 'scalar'}"
+        return f"{sparse}{value.dtype.name} of any shape"
+    dims = ("?" if dim is None else str(dim) for dim in value.dims)
+    return f"{sparse}{value.dtype.name} {' x '.join(dims) or 'scalar'}"
 
 
 def _apart(ours: Mapping[str, str], theirs: Mapping[str, str]) -> Iterator[DeclaredPair]:

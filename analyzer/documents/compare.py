@@ -191,7 +191,8 @@ class DeclaredPair(Record, frozen=True, kw_only=True):
     what: Text
     """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
     a: Text | None
-    """What A says; null where it says nothing."""
+    """What A says, as `17`, `FLOAT n x 8`, `sequence of FLOAT n x 8`, names as the file has them; null where it says
+    nothing."""
     b: Text | None
     """What B says; null where it says nothing."""
 

@@ -228,6 +228,9 @@ def is_one_in_half(one: float, other: float, half: str) -> bool:
     return a == b
 
 
+HALF_STEPS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
+"""The types of half precision, and what rounding to each takes off a number at most, relative to it."""
+
 _LEAST_HALF, _MOST_HALF = 1e-7, 6e4
 _TINY = 1.2e-7
 """Tools that round give what is smaller this size, so that it does not vanish."""

@@ -43,6 +43,7 @@ from analyzer.text import (
     format_signed,
     format_signed_bytes,
     short_count,
+    shorten,
 )
 
 GROUPS, TENSORS = "groups", "tensors"
@@ -219,7 +220,9 @@ def _declared(document: CompareDocument, *, short: bool) -> Iterator[str]:
     """What the files declare otherwise; short, the versions of operator sets alone, and how much else."""
     told = [d for d in document.declared if not short or d.what.startswith("opset ")]
     for each in told[:_FEW] if short else told[:_MOST_DECLARED]:
-        yield f"{each.what.removesuffix(' ai.onnx')} {each.a or 'none'} -> {each.b or 'none'}"
+        what = "opset" if each.what == "opset ai.onnx" else each.what
+        what, old, new = (shorten(said or "none", _LONGEST) for said in (what, each.a, each.b))
+        yield f"{what} {old} -> {new}"
     others = len(document.declared) - len(told)
     if short and others:
         yield f"{format_count(others)} {'declaration' if others == 1 else 'declarations'} changed"
@@ -228,6 +231,8 @@ def _declared(document: CompareDocument, *, short: bool) -> Iterator[str]:
 
 
 _MOST_DECLARED = 12
+_LONGEST = 80
+"""Characters of a name, a type or an order that is declared otherwise."""
 
 
 def _remarks(document: CompareDocument) -> Iterator[str]:

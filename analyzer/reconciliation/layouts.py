@@ -196,7 +196,7 @@ PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
 """Products whose second factor is packed as (columns, summed): the transpose of the matrix that MatMul had."""
 
 _CONVOLUTIONS = named(Kind.CONVOLUTION)
-"""Operators whose weight has the axes that PyTorch's has."""
+"""Operators whose weight has its axes in PyTorch's order."""
 
 _INTEGER_PRODUCTS = frozenset(
     {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}

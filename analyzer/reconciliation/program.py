@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,7 +28,7 @@ from analyzer.account.opaque import find_opaque
 from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
-from analyzer.model.dtypes import DType
+from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
 from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
@@ -47,9 +47,6 @@ _TURNED = 2e-4
 
 _WAVES = re.compile(r"\b(?:sin|cos|tan|constant)\b|\.\.\.")
 """Expressions of such tables, and those of which a part is not written out, so that it may be one."""
-
-_HALF_STEP = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
-"""What rounding to half precision takes off a number, relative to it."""
 
 _ROUNDING = 2.4e-7
 """What is no difference beside 1, of which the value may have been taken."""
@@ -82,11 +79,11 @@ def match_evaluated(books: Books) -> None:
     program = books.manifest.program
     if program is None or not program.values or books.contents.mode == "none":
         return
-    fixed = Fixed(books.ledger.wiring)
+    fixed, read = Fixed(books.ledger.wiring), _find_read(program)
     found = [
         match
         for entry in _unexplained(books)
-        if (match := _find_value(books, program, entry, fixed) or _find_places(books, program, entry))
+        if (match := _find_value(books, program, entry, fixed, read) or _find_places(books, program, entry))
         is not None
     ]
     matches = _without_doubtful(found)
@@ -140,7 +137,9 @@ def _needs_none(books: Books, entry: Entry) -> bool:
 # which value it is
 
 
-def _find_value(books: Books, program: Program, entry: Entry, fixed: Fixed) -> _Match | None:
+def _find_value(
+    books: Books, program: Program, entry: Entry, fixed: Fixed, read: Collection[str]
+) -> _Match | None:
     """The value that an entry is; one that meets no input in the program, as what comes of it does, meets none here."""
     numel = books.contents.numel(entry)
     if not numel:
@@ -149,7 +148,7 @@ def _find_value(books: Books, program: Program, entry: Entry, fixed: Fixed) -> _
     for value in _near_values(books, program, entry, numel):
         if not _is_read_alike(books, entry, value):
             continue
-        if value.parameters and not _is_read(program, value) and _meets_an_input(books, entry, fixed):
+        if value.parameters and value.name not in read and _meets_an_input(books, entry, fixed):
             continue
         match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
@@ -259,8 +258,8 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """What each element may be off; nothing of whole numbers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    if entry.tensor.dtype in _HALF_STEP and value.dtype not in _HALF_STEP:
-        tolerance = 1.1 * _HALF_STEP[entry.tensor.dtype]  # computed in full, and rounded once
+    if entry.tensor.dtype in HALF_STEPS and value.dtype not in HALF_STEPS:
+        tolerance = 1.1 * HALF_STEPS[entry.tensor.dtype]  # computed in full, and rounded once
     else:
         stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
         tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
@@ -477,22 +476,28 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
     return bool(families & frozenset().union(*(each for each in known if each is not None)))
 
 
-def _is_read(program: Program, value: Traced) -> bool:
-    """Whether what an input has a part in reads a value, another layout of it, or it times a number.
+def _find_read(program: Program) -> set[str]:
+    """Names of the values that operations on inputs read: as they are, in another layout, or times a number.
 
     A factor may be moved behind a product. Its sign may not: what is negated is another value.
     """
-    waiting, seen = [value], {value.name}
+    named = {value.name: value for value in program.values}
+    alike: dict[str, list[Traced]] = defaultdict(list)
+    for value in program.values:
+        alike[value.expression].append(value)
+    waiting = [value for value in program.values if value.is_read]
+    read = {value.name for value in waiting}
     while waiting:
-        top = waiting.pop()
-        if top.is_read:
-            return True
-        for each in program.values:
-            is_alike = top.name in each.origins and _PASSED.search(each.expression) is not None
-            if each.name not in seen and (is_alike or each.expression == top.expression):
-                seen.add(each.name)
+        value = waiting.pop()
+        before = value.origins if _PASSED.search(value.expression) else ()
+        for each in (
+            *alike.pop(value.expression, ()),
+            *(named[name] for name in before if name in named),
+        ):
+            if each.name not in read:
+                read.add(each.name)
                 waiting.append(each)
-    return False
+    return read
 
 
 _PASSED = re.compile(

@@ -147,37 +147,43 @@ def _match_repeated(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    vectors: dict[int, list[Parameter]] = defaultdict(list)
+    vectors: dict[int, dict[str, Parameter]] = defaultdict(dict)
+    free: dict[int, set[str]] = defaultdict(set)
     for parameter in books.manifest.parameters:
         if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
-            vectors[parameter.numel].append(parameter)
+            vectors[parameter.numel][parameter.name] = parameter
+            if parameter.name not in books.parameters:
+                free[parameter.numel].add(parameter.name)
     if not vectors:
         return
     told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
     entries = [*(suspect.entry for suspect in books.suspects), *books.free_entries()]
     for entry in entries:
         shape = entry.tensor.shape
-        like = vectors.get(shape[-1], ()) if shape and books.contents.encoding(entry) is None else ()
+        like = vectors.get(shape[-1], {}) if shape and books.contents.encoding(entry) is None else {}
         if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
             continue  # rounded to whole numbers, any small vector is zeros
         name = told.get(entry.tensor.key)
-        free = [
-            v
-            for v in like
-            if (name in (None, v.name) and v.name not in books.parameters) or v.name in (name, *entry.sources)
-        ]
-        array = books.contents.array(entry) if free and entry.tensor.numel <= _MOST_PAIRS else None
+        named = like.keys() & {name, *entry.sources}
+        others = free[shape[-1]] if name is None else set()
+        is_asked = bool(named or others) and entry.tensor.numel <= _MOST_PAIRS
+        array = books.contents.array(entry) if is_asked else None
         rows = None if array is None else array.reshape(-1, shape[-1])
         if rows is None or not bool((rows == rows[:1]).all()):
             continue
-        free = [v for v in free if not books.contents.originals.is_constant(v)]
-        vector = next((v for v in free if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
+        candidates = (
+            each
+            for each in like.values()
+            if (each.name in named or each.name in others) and not books.contents.originals.is_constant(each)
+        )
+        vector = next((v for v in candidates if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
         if vector is not None and vector.name in books.parameters:
             books.settle(entry, Line.COPIED, "content:repeated", vector.name)
         elif vector is not None:
             _settle_rows(books, entry, vector, _Rows(Line.BROADCAST, 1), True)
+            free[shape[-1]].discard(vector.name)
 
 
 def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
@@ -260,8 +266,8 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
     books.hold(
         table, entry, (found.line, *changed), rule, error, learned, _first_of_repeated(entry, table, found)
     )
-    if entry.tensor.key in books.entries:
-        books.entries[entry.tensor.key] = replace(books.entries[entry.tensor.key], order=found.order)
+    key = entry.tensor.key
+    books.entries[key] = replace(books.entries[key], order=found.order)
 
 
 def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:

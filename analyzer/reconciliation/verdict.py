@@ -7,7 +7,6 @@ compared.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -421,7 +420,6 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
     """
     names = _canonical_names(result.manifest)
     words: dict[Key, set[str]] = defaultdict(set)
-    tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     for settled in result.parameters:
         name = names.get(settled.name, settled.name)
         for piece in settled.pieces:
@@ -439,19 +437,13 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
         elif entry.order:
             words[entry.key].add(f"rows {entry.order}")
         elif entry.line in _BY_CONTENT and entry.piece is None:
-            words[entry.key].add(_content(tensors[entry.key]))
-    return {key: f"{tensors[key].shape} {sorted(found)}" for key, found in words.items()}
+            words.pop(entry.key, None)
+    shapes = {entry.tensor.key: entry.tensor.shape for entry in result.ledger.entries}
+    return {key: f"{shapes[key]} {sorted(found)}" for key, found in words.items()}
 
 
 _BY_CONTENT = frozenset({Line.SLICED, Line.GATHERED, Line.BROADCAST, Line.COPIED})
-"""Lines of what is known of a parameter, and not how it stands: then its numbers are part of the wiring."""
-
-
-def _content(tensor: StoredTensor) -> str:
-    hasher = hashlib.sha256()
-    for part in tensor.payload.parts():
-        hasher.update(part.tobytes())
-    return hasher.hexdigest()
+"""Lines of tensors that hold a parameter in an order that is not known: their numbers stand for themselves."""
 
 
 def _canonical_names(manifest: Manifest) -> dict[str, str]:

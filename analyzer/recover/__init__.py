@@ -67,10 +67,12 @@ def save_state(
 def _unnamed(result: Reconciliation, refused: Mapping[Key, str]) -> Iterator[Unnamed]:
     opaque = {*result.ledger.opaque} if result.manifest.source.get("kind") == "own-names" else set()
     for entry, line in zip(result.ledger.entries, result.entries, strict=True):
-        is_unknown = line.line in (Line.UNEXPECTED, Line.UNEXPLAINED)
-        if line.key in opaque and not is_unknown and entry.tensor.dtype.is_floating:
-            reason = "it takes part in the computation, and may be computed of what PyTorch has learned"
-            yield Unnamed(line.key, entry.tensor.shape, entry.tensor.dtype, line.line, reason)
-        elif is_unknown and entry.role is not Role.BUFFER:
+        if line.line in (Line.UNEXPECTED, Line.UNEXPLAINED):
+            if entry.role is Role.BUFFER:
+                continue
             reason = refused.get(line.key, "nothing says which PyTorch tensor it is")
-            yield Unnamed(line.key, entry.tensor.shape, entry.tensor.dtype, line.line, reason)
+        elif line.key in opaque and entry.tensor.dtype.is_floating:
+            reason = "it takes part in the computation, and may be computed of what PyTorch has learned"
+        else:
+            continue
+        yield Unnamed(line.key, entry.tensor.shape, entry.tensor.dtype, line.line, reason)

@@ -11,7 +11,7 @@ import numpy as np
 
 from analyzer.model import Key, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.dtypes import DType
+from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
 from analyzer.recover import recover_state
@@ -220,8 +220,6 @@ def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, s
 
 
 _MADE = frozenset({Line.EVALUATED, Line.FOLDED_WEIGHTNORM})
-_HALF_STEP = {"FLOAT16": 2.0**-11, "BFLOAT16": 2.0**-8}
-"""What rounding takes off a number, relative to it."""
 
 
 def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Array, Array]]:
@@ -253,7 +251,7 @@ def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] 
     """What a stored tensor stands for, and what rounding may take off each number; None where it is not rounded."""
     encoded = restorer.encoding(tensor)
     if encoded is None:
-        part = _HALF_STEP.get(tensor.dtype.name)
+        part = HALF_STEPS.get(tensor.dtype)
         value = None if part is None else tensor.payload.array()
         if value is None or part is None:
             return None

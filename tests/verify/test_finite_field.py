@@ -232,6 +232,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
         {"scale": 0.3},
     ),
     ("_weight_norm", [KERNEL, np.ones((6, 1, 1, 1), np.float32), 0], {}),
+    ("_weight_norm", [KERNEL, np.full((), 3, np.float32), -1], {}),
 ]
 
 

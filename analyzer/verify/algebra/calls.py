@@ -1177,12 +1177,11 @@ def _native_batch_norm(
 
 @_operator("_weight_norm")
 def _weight_norm(a: Algebra, v: Value, g: Value, dim: int = 0) -> Value:
-    axes = [at for at in range(len(shape_of(v))) if at != _axis(v, dim)]
-    length = a.function("sqrt", a.sum(a.multiply(v, v), axes, keeps=True))
-    return a.multiply(v, a.divide(g, length))
+    axis = None if dim == -1 else _axis(v, dim)  # -1: one length for all (WeightNorm.cpp)
+    return layers.weight_norm(a, v, g, axis)
 
 
-# windows
+# recurrent layers
 
 
 def _recurrent(
@@ -1215,52 +1214,39 @@ def _recurrent(
     return [a.permute(value, (1, 0, 2)) if batch_first else value, *last]
 
 
-@_operator("lstm")
-def _lstm(a: Algebra, input: Value, hx: Any, params: Any, *settings: Any) -> list[Value]:
-    if not isinstance(hx, list):
-        raise UnknownError("lstm of packed sequences")
-    return _recurrent(a, recurrent.lstm_step(), input, hx, params, *settings)
+def _sequence(name: str, step: recurrent.Step, count: int) -> Callable[..., list[Value]]:
+    """Layers whose state is so many tensors, over a sequence."""
+
+    def compute(a: Algebra, input: Value, hx: Any, params: Any, *settings: Any) -> list[Value]:
+        states = hx if isinstance(hx, list) else [hx]
+        if len(states) != count or not isinstance(params, list):
+            raise UnknownError(f"{name} of packed sequences")
+        return _recurrent(a, step, input, states, params, *settings)
+
+    return compute
 
 
-@_operator("gru")
-def _gru(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
-    if not isinstance(params, list):
-        raise UnknownError("gru of packed sequences")
-    return _recurrent(a, recurrent.gru_step(), input, [hx], params, *settings)
+def _cell(step: recurrent.Step) -> Callable[..., Any]:
+    """One step; a state of one tensor is given and returned as that tensor."""
+
+    def compute(a: Algebra, input: Value, hx: Any, *weights: Value) -> Any:
+        states = hx if isinstance(hx, list) else [hx]
+        found = [*step(a, input, tuple(states), recurrent.Cell(*weights))]
+        return found if len(found) > 1 else found[0]
+
+    return compute
 
 
-@_operator("rnn_tanh")
-def _rnn_tanh(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
-    if not isinstance(params, list):
-        raise UnknownError("rnn_tanh of packed sequences")
-    return _recurrent(a, recurrent.rnn_step(), input, [hx], params, *settings)
+for _name, _step, _count in (
+    ("lstm", recurrent.lstm_step(), 2),
+    ("gru", recurrent.gru_step(), 1),
+    ("rnn_tanh", recurrent.rnn_step(), 1),
+    ("rnn_relu", recurrent.rnn_step(recurrent.RELU), 1),
+):
+    OPERATORS[_name], OPERATORS[f"{_name}_cell"] = _sequence(_name, _step, _count), _cell(_step)
 
 
-@_operator("rnn_relu")
-def _rnn_relu(a: Algebra, input: Value, hx: Value, params: Any, *settings: Any) -> list[Value]:
-    if not isinstance(params, list):
-        raise UnknownError("rnn_relu of packed sequences")
-    return _recurrent(a, recurrent.rnn_step(recurrent.RELU), input, [hx], params, *settings)
-
-
-@_operator("lstm_cell")
-def _lstm_cell(a: Algebra, input: Value, hx: Any, *weights: Value) -> list[Value]:
-    return [*recurrent.lstm_step()(a, input, tuple(hx), recurrent.Cell(*weights))]
-
-
-@_operator("gru_cell")
-def _gru_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
-    return recurrent.gru_step()(a, input, (hx,), recurrent.Cell(*weights))[0]
-
-
-@_operator("rnn_tanh_cell")
-def _rnn_tanh_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
-    return recurrent.rnn_step()(a, input, (hx,), recurrent.Cell(*weights))[0]
-
-
-@_operator("rnn_relu_cell")
-def _rnn_relu_cell(a: Algebra, input: Value, hx: Value, *weights: Value) -> Value:
-    return recurrent.rnn_step(recurrent.RELU)(a, input, (hx,), recurrent.Cell(*weights))[0]
+# windows
 
 
 def _spatial(value: Any, rank: int) -> list[int]:

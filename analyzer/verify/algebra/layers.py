@@ -116,6 +116,13 @@ def group_norm(
     return found if bias is None else a.add(found, a.reshape(bias, wide))
 
 
+def weight_norm(a: Algebra, v: Value, g: Value, axis: int | None) -> Value:
+    """Salimans and Kingma 2016: a direction times a length for each place along an axis; one length for all if None."""
+    over = [at for at in range(len(shape_of(v))) if at != axis]
+    length = a.function("sqrt", a.sum(a.multiply(v, v), over, keeps=True))
+    return a.multiply(v, a.divide(a.reshape(g, shape_of(length)), length))
+
+
 def attention(
     a: Algebra, query: Value, key: Value, value: Value, mask: Value | None, scale: float, *, causal: bool
 ) -> Any:

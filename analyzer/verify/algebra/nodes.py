@@ -869,9 +869,7 @@ def _recurrent(
         return a.concat([parts[at] for at in order], 0)
 
     def row(slot: int, at: int) -> Value:
-        whole = o.at(slot)
-        cut = [slice(at, at + 1), *(slice(None) for _ in shape_of(whole)[1:])]
-        return a.reshape(a.cut(whole, cut), shape_of(whole)[1:])
+        return recurrent.row(a, o.at(slot), at)
 
     found, last = [], []
     for at in range(count):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.account.ledger import Ledger
-from analyzer.manifest import Call, Calls, Given
+from analyzer.manifest import PROGRAM, Call, Calls, Given
 from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_domain
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
@@ -116,7 +116,11 @@ class Program:
         return DType[name] if kind == "dtype" else float(name)
 
     def value(self, name: str) -> Value | None:
-        """A value or a constant of the program that is a tensor; of `x.product` what the layer x adds its bias to."""
+        """A value or a constant of the program that is a tensor, by its name there or in the manifest's `program`.
+
+        Of `x.product`: what the layer x adds its bias to.
+        """
+        name = name.removeprefix(PROGRAM)
         found = self.values.get(name, self.constants.get(name))
         layer = name.removesuffix(_PRODUCT)
         if found is None and layer != name:

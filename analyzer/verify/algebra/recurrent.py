@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from analyzer.verify.algebra.values import Algebra, UnknownError, Value, number, shape_of
 
 _MOST_STEPS = 1 << 12
+"""Steps of a sequence that are computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def layers(
     for directions in cells:
         found = []
         for backwards, cell in enumerate(directions):
-            state = tuple(_row(a, each, len(last)) for each in states)
+            state = tuple(row(a, each, len(last)) for each in states)
             output, state = run(a, step, value, state, cell, backwards=bool(backwards))
             found.append(output)
             last.append(state)
@@ -166,7 +167,8 @@ def _cut(a: Algebra, value: Value, start: int, stop: int, axis: int) -> Value:
     return a.cut(value, whole)
 
 
-def _row(a: Algebra, value: Value, at: int) -> Value:
+def row(a: Algebra, value: Value, at: int) -> Value:
+    """One place along the first axis, without that axis."""
     return a.reshape(_cut(a, value, at, at + 1, 0), shape_of(value)[1:])
 
 

@@ -17,6 +17,7 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
+from analyzer.verify.algebra import layers
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
 
 _MOST = 1 << 22
@@ -117,7 +118,7 @@ class Stored:
     result: Reconciliation
     weights: Weights
     values: Callable[[str], Value | None]
-    """What PyTorch's program computes of no input, by its name there."""
+    """What PyTorch's program computes of no input, by its name there or in the manifest."""
     _pieces: dict[Key, list[tuple[str, Piece]]] = field(default_factory=lambda: defaultdict(list))
     _lines: dict[Key, EntryLine] = field(default_factory=dict)
     _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
@@ -345,7 +346,7 @@ class Stored:
                 continue
             numbers = decode_values(value.whole, element).reshape(value.shape)
             if numbers.shape == tensor.shape and np.allclose(numbers, array, rtol=_NEAR, atol=0):
-                return self.values(value.name.removeprefix("%"))
+                return self.values(value.name)
         return None
 
     def _is_read_plainly(self, name: str) -> bool:
@@ -388,11 +389,8 @@ class Stored:
         norm = next((norm for norm in self.result.manifest.weight_norms if norm.weight == weight), None)
         if norm is None:
             raise UnknownError(f"no direction and length of {weight}")
-        a, direction = self.weights.a, self.weights.of(norm.direction)
-        over = [axis for axis in range(len(shape_of(direction))) if axis != norm.axis]
-        length = a.function("sqrt", a.sum(a.multiply(direction, direction), over, keeps=True))
-        given = a.reshape(self.weights.of(norm.length), shape_of(length))
-        return a.multiply(direction, a.divide(given, length))
+        direction, length = (self.weights.of(name) for name in (norm.direction, norm.length))
+        return layers.weight_norm(self.weights.a, direction, length, norm.axis)
 
     def _folded(self, name: str, rule: str, axis: int) -> Value:
         """A weight that a normalization of what it gives, along this axis, was folded into."""
@@ -434,7 +432,7 @@ class Stored:
 
     def _evaluated(self, tensor: StoredTensor, name: str, stands: Piece | None) -> Value:
         """A value of the program, as the reconciliation found it to stand here."""
-        found, a = self.values(name.removeprefix("%")), self.weights.a
+        found, a = self.values(name), self.weights.a
         if found is None or stands is None or shape_of(found) != stands.shape:
             raise UnknownError(f"{tensor.name}: the program's value {name}")
         return a.reshape(a.permute(found, stands.axes), tensor.shape)
