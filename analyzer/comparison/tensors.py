@@ -280,14 +280,21 @@ def _tells_names(ledger: Ledger) -> bool:
     return all(entry.sources for entry in ledger.entries if entry.role is Role.PARAMETER)
 
 
+_SMALL = 64 << 10
+"""Bytes of a constant that is read to tell whether it is the same."""
+
+
 def _take(ledger: Ledger, words: Mapping[Key, str], *, is_named: bool) -> Fingerprint | None:
     if ledger.live is None or ledger.model.traffic is not None:
         return None
     weights: dict[Key, str] = {}
     for entry in ledger.entries:
-        if entry.role in (Role.PARAMETER, Role.BUFFER):
-            own = f"{entry.sources if is_named else ''}"
-            word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key, own)
+        word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key)
+        is_weight = entry.role in (Role.PARAMETER, Role.BUFFER)
+        if is_weight or (
+            word is not None and entry.tensor.nbytes > _SMALL
+        ):  # large constants are compared as a pair
+            word = word or f"{entry.sources if is_named else ''}"
             weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
     try:
         return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
