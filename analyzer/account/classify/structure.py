@@ -7,6 +7,7 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from analyzer.account.decoding import CODES
@@ -22,7 +23,7 @@ from analyzer.model.operators import (
     kind_of,
     operator_of,
 )
-from analyzer.model.wiring import CARRIED, Reader, Wiring, is_passed
+from analyzer.model.wiring import CARRIED, GraphInput, Reader, Wiring, is_passed
 
 _COMPUTES = frozenset(
     {Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION, Kind.NORMALIZES, Kind.LOOKS_UP}
@@ -40,10 +41,10 @@ _BOOKKEEPING = frozenset({("MatMulNBits", 4)})
 _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2})
 """Types of a quantized table, of which rows are taken before they are dequantized."""
 
-_MOMENTS = frozenset({"ReduceL2", "ReduceMean", "ReduceSumSquare"})
+_MOMENTS = frozenset({"GlobalAveragePool", "ReduceL2", "ReduceMean", "ReduceSumSquare"})
 """Operators that take a mean or a norm, as normalizations do: what follows is scaled and shifted by learned vectors."""
 
-_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub"})
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"})
 """Operators of which a normalization is written out."""
 
 _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DType.UINT64})
@@ -123,17 +124,23 @@ _MOST_READERS = 1_000
 def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> Iterator[Reader]:
     """The readers of a value, then, past those that only move it, the readers of what they hand on."""
     found: set[tuple[GraphPath, int, int]] = set()
-    layer: list[StoredTensor | Node] = [origin]
+    layer: list[StoredTensor | Node | GraphInput] = [origin]
     for hop in range(_MAX_HOPS + 1):
-        following: list[StoredTensor | Node] = []
+        following: list[StoredTensor | Node | GraphInput] = []
         for source in layer:
-            for reader in wiring.readers(source):
+            for reader in (
+                wiring.readers_of_given(source) if isinstance(source, GraphInput) else wiring.readers(source)
+            ):
                 place = (reader.node.graph_path, reader.node.position, reader.slot)
                 if place in found:
                     continue
                 if hop and len(found) >= _MOST_READERS:
                     return
                 found.add(place)
+                inner = wiring.kept_in_body(reader) if reader.slot >= 0 else None
+                if inner is not None:
+                    following.append(inner)
+                    continue
                 yield reader
                 if _moves(reader, tensor):
                     following.append(reader.node)
@@ -243,8 +250,10 @@ def _is_affine(wiring: Wiring, reader: Reader, tensor: StoredTensor) -> bool:
     or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
     """
     node = reader.node
-    if node.op_type not in ("Add", "Mul", "Sub", "Div") or sum(dim != 1 for dim in tensor.shape) != 1:
+    if node.op_type not in ("Add", "Mul", "Sub", "Div"):
         return False
+    if not _is_vector(tensor):
+        return _is_bias_of_heads(wiring, node, tensor) or _is_written_out(wiring, node)
     if any(_is_product(producer) for producer in _upstream(wiring, node, CARRIES)):
         return True
     # An integer product is scaled back before its bias is added.
@@ -253,8 +262,84 @@ def _is_affine(wiring: Wiring, reader: Reader, tensor: StoredTensor) -> bool:
         for producer in _upstream(wiring, node, CARRIES | {"Mul"})
     ):
         return True
+    if node.op_type in ("Add", "Sub") and _is_scaled_product(wiring, node):
+        return True
+    if node.op_type == "Mul" and _is_slope(wiring, node):
+        return True
     is_scaling = node.op_type in ("Add", "Mul")
     return is_scaling and any(_normalizes(p) for p in _upstream(wiring, node, CARRIES | _ARITHMETIC))
+
+
+def _is_scaled_product(wiring: Wiring, node: Node) -> bool:
+    """Whether one operand is a linear operator's result times a stored vector: a BatchNorm written out."""
+    for scaling in _upstream(wiring, node, CARRIES):
+        if scaling.op_type not in ("Mul", "Div") or not scaling.is_standard:
+            continue
+        factors = [find_origin(wiring, scaling, slot) for slot in range(len(scaling.inputs))]
+        is_vector = any(factor is not None and _is_vector(factor) for factor in factors)
+        if is_vector and any(map(_is_product, _upstream(wiring, scaling, CARRIES))):
+            return True
+    return False
+
+
+_MOST_GATES = 4
+"""Biases of one recurrent layer that are stored in rows: one of the input's product, one of the state's."""
+
+
+def _is_bias_of_heads(wiring: Wiring, node: Node, tensor: StoredTensor) -> bool:
+    """Whether a tensor of several axes is added to a product with a stored weight, and is as long as its result.
+
+    Keras gives a bias the axes of heads, and keeps two biases of a recurrent layer in rows that a Split takes apart.
+    """
+    if node.op_type != "Add":
+        return False
+    is_cut = all(reader.node.place != node.place for reader in wiring.readers(tensor))
+    rows = math.prod(tensor.shape[:-1])
+    for product in filter(_is_product, _upstream(wiring, node, CARRIES)):
+        for slot in range(len(product.inputs)):
+            weight = find_origin(wiring, product, slot) or _kept_origin(wiring, product, slot)
+            if weight is None or len(weight.shape) < 2:
+                continue
+            ends = (weight.shape[k:] for k in range(1, len(weight.shape)))
+            if tensor.numel in map(math.prod, ends):
+                return True
+            if is_cut and rows <= _MOST_GATES and tensor.shape[-1] == weight.shape[-1]:
+                return True
+    return False
+
+
+def _kept_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
+    """The stored tensor that a loop hands round and a node of its body reads."""
+    given = wiring.find(node.graph_path, node.inputs[slot]) if node.inputs[slot] else None
+    found = wiring.kept_outside(given) if isinstance(given, GraphInput) else None
+    return found if isinstance(found, StoredTensor) else None
+
+
+def _is_written_out(wiring: Wiring, node: Node) -> bool:
+    """Whether a normalization is written out as x * (g / s) + (b - m * g / s), and a node takes g or b."""
+    for source in wiring.producers(node):
+        if not isinstance(source, Node):
+            continue
+        if node.op_type == "Mul" and source.op_type == "Reciprocal":
+            return any(map(_normalizes, _upstream(wiring, source, CARRIES | _ARITHMETIC)))
+        if node.op_type == "Add" and source.op_type == "Mul":
+            negated = (each for each in wiring.producers(source) if isinstance(each, Node))
+            means = (each for less in negated if less.op_type == "Neg" for each in wiring.producers(less))
+            if any(isinstance(mean, Node) and _normalizes(mean) for mean in means):
+                return True
+    return False
+
+
+def _is_slope(wiring: Wiring, node: Node) -> bool:
+    """Whether a node multiplies Relu(-x), as Keras writes the half of a PRelu that has a slope."""
+    halves = (each for each in wiring.producers(node) if isinstance(each, Node) and each.op_type == "Relu")
+    return any(
+        isinstance(each, Node) and each.op_type == "Neg" for half in halves for each in wiring.producers(half)
+    )
+
+
+def _is_vector(tensor: StoredTensor) -> bool:
+    return sum(dim != 1 for dim in tensor.shape) == 1
 
 
 def _is_product(node: Node) -> bool:
