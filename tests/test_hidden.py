@@ -306,3 +306,20 @@ def test_a_name_that_only_a_parameter_has_needs_no_module(tmp_path: Path) -> Non
     proto.producer_name = "pytorch"
 
     assert (other[0], span(audit_model(save(tmp_path, proto)))) == (0, (20, 20, 20))
+
+
+def test_zeros_that_an_exporter_computed_of_a_weight_may_be_no_parameters(tmp_path: Path) -> None:
+    def exported(result: Array) -> Ledger:
+        text = "g (float[2,4] x) => (float[2,4] y) { h = MatMul(x, val_1) y = Add(h, linear_1) }"
+        proto = text_model(text, {"val_1": noise(4, 4), "linear_1": result})
+        return audit_model(
+            save(
+                tmp_path,
+                dynamo_like(
+                    proto, folded={"val_1": ["rnn.weight_hh_l0"], "linear_1": ["rnn.weight_hh_l0", "zeros"]}
+                ),
+            )
+        )
+
+    assert span(exported(np.zeros((2, 4), np.float32))) == (24, 16, 24)
+    assert span(exported(noise(2, 4))) == (24, 24, 24)

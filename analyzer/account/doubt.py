@@ -254,6 +254,8 @@ def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
     """Whether nothing explains numbers that an output depends on, however few: the mean of a picture, or a bias."""
     if entry.role is not Role.UNATTRIBUTED or not entry.tensor.dtype.is_floating:
         return False
+    if ledger.model.producer.startswith("pytorch") and entry.tensor.node is not None:
+        return False  # a value of the trace
     return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 

@@ -236,6 +236,8 @@ def find_hidden(
             for node in graph.nodes:
                 if kind_of(node) is Kind.RECURRENT and (second := _zero_half(node, own, wiring)) is not None:
                     found[second[0]] = Hides(-second[1], 0, "padding")
+        zeros = (entry for entry in own.values() if reads and _is_zero_result(entry))
+        found.update((entry.tensor.key, Hides(-entry.parameters, 0, "repeated")) for entry in zeros)
         prefix = _prefix(graphs)
         if not any(_is_told(entry, prefix) for entry in own.values()):
             continue
@@ -279,6 +281,17 @@ def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Ke
     if array[..., half:].any() or not array[..., :half].any():
         return None
     return entry.tensor.key, array.size // 2
+
+
+def _is_zero_result(entry: Entry) -> bool:
+    """Whether an exporter has computed zeros of a weight, as of a recurrent layer's first state."""
+    value = _FX.fullmatch(entry.tensor.name)
+    if entry.decided_by != "provenance:folded-with" or value is None or value[1] not in _COMPUTES:
+        return False
+    if not entry.parameters or entry.tensor.numel > _MOST_READ:
+        return False
+    array = entry.tensor.payload.array()
+    return array is not None and not array.any()
 
 
 _BIASES = 3
