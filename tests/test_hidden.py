@@ -323,3 +323,13 @@ def test_zeros_that_an_exporter_computed_of_a_weight_may_be_no_parameters(tmp_pa
 
     assert span(exported(np.zeros((2, 4), np.float32))) == (24, 16, 24)
     assert span(exported(noise(2, 4))) == (24, 24, 24)
+
+
+def test_a_norm_that_tf2onnx_folded_is_known_by_the_name_of_its_shift(tmp_path: Path) -> None:
+    def converted(bias: str) -> Ledger:
+        weights = {"k/merged_input:0": noise(4, 3, 3, 3), bias: noise(4, seed=1)}
+        proto = text_model(LAYER % f'"k/merged_input:0", "{bias}"', weights)
+        return audit_model(save(tmp_path, proto))
+
+    assert span(converted("net/bn_1/batchnorm/sub:0")) == (112, 112, 120)
+    assert span(converted("net/conv/BiasAdd:0")) == (112, 112, 112)

@@ -236,6 +236,13 @@ def find_hidden(
             for node in graph.nodes:
                 if kind_of(node) is Kind.RECURRENT and (second := _zero_half(node, own, wiring)) is not None:
                     found[second[0]] = Hides(-second[1], 0, "padding")
+        for graph in graphs:
+            for node in graph.nodes:
+                if (
+                    kind_of(node) is Kind.CONVOLUTION
+                    and (shift := _keras_shift(node, own, wiring)) is not None
+                ):
+                    found[shift.tensor.key] = Hides(0, 2 * shift.logical_numel, "batchnorm")
         zeros = (entry for entry in own.values() if reads and _is_zero_result(entry))
         found.update((entry.tensor.key, Hides(-entry.parameters, 0, "repeated")) for entry in zeros)
         prefix = _prefix(graphs)
@@ -292,6 +299,18 @@ def _is_zero_result(entry: Entry) -> bool:
         return False
     array = entry.tensor.payload.array()
     return array is not None and not array.any()
+
+
+_KERAS_SHIFT = re.compile(r".*/batchnorm/sub(?::0)?")
+"""What tf2onnx calls a convolution's bias that a BatchNormalization of Keras became; its scale went into the weight."""
+
+
+def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry | None:
+    tensor = find_origin(wiring, node, 2) if len(node.inputs) > 2 else None
+    if tensor is None or _KERAS_SHIFT.fullmatch(tensor.name) is None:
+        return None
+    entry = own.get(tensor.key)
+    return entry if entry is not None and entry.parameters and entry.role is Role.PARAMETER else None
 
 
 _BIASES = 3
