@@ -174,6 +174,8 @@ def test_a_limit_passes_only_what_bodies_cannot_exceed(
 
     assert result.returncode == code
     assert said in result.stdout
+    fits = run_here("cost", model, "--shape", "n=500", "--memory", limit).stdout
+    assert {0: "\nfits", 1: "\nDOES NOT FIT", 2: "\nwhether it fits"}[code] in fits
 
 
 @pytest.mark.child
