@@ -177,6 +177,23 @@ def test_the_folder_in_which_optimum_has_its_files_belongs_to_it(tmp_path):
     }
 
 
+def test_a_pipeline_that_has_a_folder_for_each_of_its_models_is_one_artifact(tmp_path):
+    (tmp_path / "text_encoder").mkdir()
+    for folder, value in (("unet", 1.0), ("vae_decoder", 2.0), ("text_encoder/onnx", 3.0)):
+        write(tmp_path / folder, model={"w": ramp(3, 3, start=value), "shared.weight": ramp(5, 3, start=9.0)})
+    write(tmp_path / "two", a={"w": ramp(3, 3)}, b={"w": ramp(3, 3)})
+    (tmp_path / ".cache").mkdir()
+
+    assert find_components(tmp_path) == {
+        "text_encoder": "text_encoder/onnx/model.onnx",
+        "two/a": "two/a.onnx",
+        "two/b": "two/b.onnx",
+        "unet": "unet/model.onnx",
+        "vae_decoder": "vae_decoder/model.onnx",
+    }
+    assert check(audit_model(tmp_path, artifact=True)).model.components
+
+
 def test_external_data_of_a_file_in_the_inner_folder_is_named_from_the_artifacts(tmp_path):
     proto = chain({})
     proto.graph.initializer.append(external("w", [3, 3], location="w.bin"))

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from models import audit, dynamo_like, external, ramp, raw, save, text_model
+from onnx import helper, numpy_helper
 
 from analyzer.account.audit import audit_model
 from analyzer.account.ledger import Entry, Ledger, Role
@@ -231,6 +232,36 @@ def test_values_are_the_same_wherever_they_are_stored(tmp_path):
     assert compare_values(pair(inside, outside), "full")[1] == ValueCounts("full", 1, 0, 0)
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers", "places", "differing"),
+    [
+        (["a", "bc"], [1, 2], [0, 5], 0),
+        (["ab", "c"], [1, 2], [0, 5], 2),
+        (["a", "bc"], [1, 3], [0, 5], 1),
+        (["a", "bc"], [1, 2], [0, 4], 1),
+    ],
+)
+def test_strings_and_sparse_tensors_are_compared(names, numbers, places, differing, tmp_path):
+    def saved(folder, names, numbers, places):
+        proto = text_model("g (float[1,2] x) => (float[1,2] y) { y = Relu(x) }")
+        proto.graph.initializer.append(helper.make_tensor("names", onnx.TensorProto.STRING, [2], names))
+        proto.graph.node.append(
+            helper.make_node("LabelEncoder", ["x"], ["z"], domain="ai.onnx.ml", keys_strings=names)
+        )
+        values = numpy_helper.from_array(np.array(numbers, np.float32), "at")
+        indices = numpy_helper.from_array(np.array(places, np.int64), "")
+        sparse = onnx.SparseTensorProto(values=values, indices=indices, dims=[2, 3])
+        proto.graph.sparse_initializer.append(sparse)
+        folder.mkdir()
+        return audit(folder, proto)
+
+    old = saved(tmp_path / "a", ["a", "bc"], [1, 2], [0, 5])
+    new = saved(tmp_path / "b", names, numbers, places)
+
+    for content in ("sampled", "full"):
+        assert compare_values(pair(old, new), content)[1] == ValueCounts(content, 3 - differing, differing, 0)
+
+
 def test_values_that_cannot_be_compared_are_counted_as_unknown(tmp_path):
     proto = text_model(
         """
@@ -246,5 +277,5 @@ def test_values_that_cannot_be_compared_are_counted_as_unknown(tmp_path):
 
     pairs, counts = compare_values(pair(ledger, ledger), "full")
 
-    assert counts == ValueCounts("full", equal=1, differing=0, unknown=3)
+    assert counts == ValueCounts("full", equal=3, differing=0, unknown=1)
     assert {p.status for p in pairs} == {Status.UNCHANGED}

@@ -153,3 +153,11 @@ def test_copies_of_one_tensor_are_one_another(tmp_path):
         ("w", "u"),
         ("w2", "u2"),
     ]
+
+
+def test_a_weight_that_nothing_reads_any_more_is_not_stored_differently(tmp_path):
+    weights = {"w1": noise(32, 32, seed=1), "b1": noise(32, seed=3), "w2": noise(32, 16, seed=2)}
+    old = made(tmp_path / "a", "a = MatMul(x, w1) b = Add(a, b1) y = MatMul(b, w2)", weights)
+    new = made(tmp_path / "b", "a = MatMul(x, w1) y = MatMul(a, w2)", weights)
+
+    assert answer(old, new).startswith("1,568 -> 1,536 parameters (-2.0 %)")

@@ -277,3 +277,59 @@ def test_positions_that_lost_their_name_may_be_a_buffer(name: str, least: int, t
     ledger = audit_model(save(tmp_path, proto))
 
     assert span(ledger) == (112, least, 112)
+
+
+@pytest.mark.parametrize(("state", "fewer"), [(0.0, 8), (1.0, 0)])
+def test_zeros_that_fill_a_recurrent_bias_up_may_be_no_parameters(
+    state: float, fewer: int, tmp_path: Path
+) -> None:
+    bias = np.concatenate([noise(1, 8), np.full((1, 8), state, np.float32)], axis=1)
+    proto = text_model(
+        "g (float[5,1,3] x) => (float[5,1,1,2] y) { y = LSTM <hidden_size = 2> (x, w, r, b) }",
+        {"w": noise(1, 8, 3), "r": noise(1, 8, 2, seed=1), "b": bias},
+    )
+
+    assert span(audit_model(save(tmp_path, proto))) == (56, 56 - fewer, 56)
+
+
+def test_numbers_that_no_rule_explains_widen_the_range_however_few(tmp_path: Path) -> None:
+    proto = text_model("g (float[2,3] x) => (float[2,3] y) { y = Sub(x, mean) }", {"mean": noise(3)})
+
+    assert span(audit_model(save(tmp_path, proto))) == (0, 0, 3)
+
+
+def test_a_name_that_only_a_parameter_has_needs_no_module(tmp_path: Path) -> None:
+    proto = text_model(
+        "g (float[1,5,4] x) => (float[1,5,4] y) { y = Add(x, pos_embed) }", {"pos_embed": noise(1, 5, 4)}
+    )
+    other = span(audit_model(save(tmp_path, proto)))
+    proto.producer_name = "pytorch"
+
+    assert (other[0], span(audit_model(save(tmp_path, proto)))) == (0, (20, 20, 20))
+
+
+def test_zeros_that_an_exporter_computed_of_a_weight_may_be_no_parameters(tmp_path: Path) -> None:
+    def exported(result: Array) -> Ledger:
+        text = "g (float[2,4] x) => (float[2,4] y) { h = MatMul(x, val_1) y = Add(h, linear_1) }"
+        proto = text_model(text, {"val_1": noise(4, 4), "linear_1": result})
+        return audit_model(
+            save(
+                tmp_path,
+                dynamo_like(
+                    proto, folded={"val_1": ["rnn.weight_hh_l0"], "linear_1": ["rnn.weight_hh_l0", "zeros"]}
+                ),
+            )
+        )
+
+    assert span(exported(np.zeros((2, 4), np.float32))) == (24, 16, 24)
+    assert span(exported(noise(2, 4))) == (24, 24, 24)
+
+
+def test_a_norm_that_tf2onnx_folded_is_known_by_the_name_of_its_shift(tmp_path: Path) -> None:
+    def converted(bias: str) -> Ledger:
+        weights = {"k/merged_input:0": noise(4, 3, 3, 3), bias: noise(4, seed=1)}
+        proto = text_model(LAYER % f'"k/merged_input:0", "{bias}"', weights)
+        return audit_model(save(tmp_path, proto))
+
+    assert span(converted("net/bn_1/batchnorm/sub:0")) == (112, 112, 120)
+    assert span(converted("net/conv/BiasAdd:0")) == (112, 112, 112)

@@ -555,3 +555,64 @@ def test_input_that_is_left_out_is_not_a_tensor_without_a_name(tmp_path):
     (weight,) = (tensor for tensor in model.tensors() if tensor.name == "w")
 
     assert list(learned_beside(connect(model), weight)) == []
+
+
+TURNS = """<ir_version: 9, opset_import: ["" : 17]>
+g (float[2,3] x) => (float[2,3] y) {
+    y = Loop(trip, , w, x) <body = body (int64 i, bool go, float[3,3] kept, float[2,3] state)
+            => (bool stay, float[3,3] LAST, float[2,3] next) {
+        stay = Identity(go)
+        next = MatMul(state, kept)
+        CHANGE
+    }>
+}"""
+
+
+@pytest.mark.parametrize(
+    ("last", "change", "role"),
+    [
+        ("kept", "", "parameter"),
+        ("same", "same = Identity(kept)", "parameter"),
+        ("new", "new = Neg(kept)", None),
+    ],
+)
+def test_a_weight_that_a_loop_hands_round_is_read_in_its_body(
+    last: str, change: str, role: str | None, tmp_path: Path
+) -> None:
+    text = TURNS.replace("y = Loop", "z, y = Loop").replace("LAST", last).replace("CHANGE", change)
+    proto = text_model(text, {"w": ramp(3, 3), "trip": np.array(4, np.int64)})
+
+    assert entry(audit(tmp_path, proto), "w").role is Role(role or "unattributed")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "shape"),
+    [
+        ("h = Conv(x, k) s = Mul(h, g) y = Add(s, w)", (1, 4, 1, 1)),  # a norm behind a convolution
+        ("h = Conv(x, k) s = Mul(h, g) y = Sub(s, w)", (1, 4, 1, 1)),
+        ("n = Neg(x) r = Relu(n) y = Mul(r, w)", (1, 4, 1, 1)),  # a slope
+        ("m = ReduceMean(x) r = Sqrt(m) i = Reciprocal(r) y = Mul(i, w)", (1, 1, 2, 2)),  # of groups
+        ("m = GlobalAveragePool(x) n = Neg(m) s = Mul(n, x) y = Add(s, w)", (1, 4, 1, 1)),
+    ],
+)
+def test_scales_and_shifts_that_keras_writes_out_are_learned(
+    nodes: str, shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    proto = text_model(
+        f"g (float[1,4,6,6] x) => (float[1,4,6,6] y) {{ {nodes} }}",
+        {"w": ramp(*shape), "k": ramp(4, 4, 1, 1), "g": ramp(1, 4, 1, 1, start=2.0)},
+    )
+
+    assert entry(audit(tmp_path, proto), "w").role is Role.PARAMETER
+
+
+@pytest.mark.parametrize(("second", "role"), [("k", "parameter"), ("x", "unattributed")])
+def test_a_bias_with_an_axis_of_heads_is_added_to_a_product_with_a_weight(
+    second: str, role: str, tmp_path: Path
+) -> None:
+    proto = text_model(
+        f"g (float[2,6] x) => (float[2,2,3] y) {{ h = MatMul(x, {second}) r = Reshape(h, to) y = Add(r, w) }}",
+        {"w": ramp(2, 3), "k": ramp(6, 6), "to": np.array([-1, 2, 3])},
+    )
+
+    assert entry(audit(tmp_path, proto), "w").role is Role(role)

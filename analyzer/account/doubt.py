@@ -240,9 +240,23 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
             number, reason = entry.capacity - entry.parameters, said
         elif entry.decided_by == _BY_NAME:
             number, reason = entry.logical_numel, f"{_ONE_NAME}; {LOOK}"
+        elif _may_be_learned(entry, ledger):
+            number, reason = entry.capacity - entry.parameters, _UNEXPLAINED
         if number > 0:
             found[entry.tensor.key] = number, reason
     return found
+
+
+_UNEXPLAINED = "numbers that no rule explains may be learned: see the finding unattributed"
+
+
+def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
+    """Whether nothing explains numbers that an output depends on, however few: the mean of a picture, or a bias."""
+    if entry.role is not Role.UNATTRIBUTED or not entry.tensor.dtype.is_floating:
+        return False
+    if ledger.model.producer.startswith("pytorch") and entry.tensor.node is not None:
+        return False  # a value of the trace
+    return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 
 _ONE_NAME = "contents were not looked at, so what has one name in two files counts once"

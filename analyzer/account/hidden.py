@@ -221,7 +221,7 @@ def find_hidden(
     """Tell which tensors hide how many parameters PyTorch had; of others the file holds all, or nobody asks.
 
     Only of files that have names or notes of PyTorch's: one whose every tensor has a name of a tool, or of another
-    framework, is counted as it stands.
+    framework, is counted as it stands, but for the zeros of a recurrent layer's bias: ONNX has two, most others one.
 
     Args:
         opaque: the tensors that compute and that no rule explains.
@@ -232,6 +232,19 @@ def find_hidden(
     for _, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
         own = {entry.tensor.key: entry for entry in entries if entry.tensor.graph_path in paths}
+        for graph in graphs if reads else ():
+            for node in graph.nodes:
+                if kind_of(node) is Kind.RECURRENT and (second := _zero_half(node, own, wiring)) is not None:
+                    found[second[0]] = Hides(-second[1], 0, "padding")
+        for graph in graphs:
+            for node in graph.nodes:
+                if (
+                    kind_of(node) is Kind.CONVOLUTION
+                    and (shift := _keras_shift(node, own, wiring)) is not None
+                ):
+                    found[shift.tensor.key] = Hides(0, 2 * shift.logical_numel, "batchnorm")
+        zeros = (entry for entry in own.values() if reads and _is_zero_result(entry))
+        found.update((entry.tensor.key, Hides(-entry.parameters, 0, "repeated")) for entry in zeros)
         prefix = _prefix(graphs)
         if not any(_is_told(entry, prefix) for entry in own.values()):
             continue
@@ -256,6 +269,52 @@ def find_hidden(
                 found[key] = hides
     return found
 
+
+def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Key, int] | None:
+    """The bias of an LSTM, GRU or RNN, and how many zeros stand where its second half is nothing but zeros.
+
+    Frameworks with one bias for input and state fill the other up.
+    """
+    if node.op_type not in ("GRU", "LSTM", "RNN") or len(node.inputs) <= _BIASES:
+        return None
+    tensor = find_origin(wiring, node, _BIASES)
+    entry = None if tensor is None else own.get(tensor.key)
+    if entry is None or entry.role is not Role.PARAMETER or entry.parameters != entry.tensor.numel > 0:
+        return None
+    array = entry.tensor.payload.array() if entry.tensor.numel <= _MOST_READ else None
+    if array is None or array.shape != entry.tensor.shape or array.shape[-1] % 2:
+        return None
+    half = array.shape[-1] // 2
+    if array[..., half:].any() or not array[..., :half].any():
+        return None
+    return entry.tensor.key, array.size // 2
+
+
+def _is_zero_result(entry: Entry) -> bool:
+    """Whether an exporter has computed zeros of a weight, as of a recurrent layer's first state."""
+    value = _FX.fullmatch(entry.tensor.name)
+    if entry.decided_by != "provenance:folded-with" or value is None or value[1] not in _COMPUTES:
+        return False
+    if not entry.parameters or entry.tensor.numel > _MOST_READ:
+        return False
+    array = entry.tensor.payload.array()
+    return array is not None and not array.any()
+
+
+_KERAS_SHIFT = re.compile(r".*/batchnorm/sub(?::0)?")
+"""What tf2onnx calls a convolution's bias that a BatchNormalization of Keras became; its scale went into the weight."""
+
+
+def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry | None:
+    tensor = find_origin(wiring, node, 2) if len(node.inputs) > 2 else None
+    if tensor is None or _KERAS_SHIFT.fullmatch(tensor.name) is None:
+        return None
+    entry = own.get(tensor.key)
+    return entry if entry is not None and entry.parameters and entry.role is Role.PARAMETER else None
+
+
+_BIASES = 3
+"""The input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
 
 _LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
 

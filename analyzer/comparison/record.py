@@ -196,7 +196,7 @@ class ValueCounts:
     equal: int
     differing: int
     unknown: int
-    """Strings, sparse tensors, and what could not be read."""
+    """What could not be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from analyzer.comparison.record import (
     WiringPair,
 )
 from analyzer.errors import ModelReadError
-from analyzer.model import Carrier, Key, StoredTensor
+from analyzer.model import Key, NoPayload, StoredTensor
 from analyzer.model.content import ContentMode
-from analyzer.model.dtypes import DType
 from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 
 Grouped = tuple[Entry, str]
@@ -228,15 +227,15 @@ def compare_values(
     return tuple(found), ValueCounts(content, *counts)
 
 
-_SPARSE = frozenset({Carrier.SPARSE_INITIALIZER, Carrier.SPARSE_CONSTANT})
-
-
 def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode, salt: str) -> bool | None:
-    """None where that cannot be told: of sparse tensors the values would be there, but not their places."""
-    if {a.carrier, b.carrier} & _SPARSE or a.dtype is DType.STRING:
-        return None
+    """None where that cannot be told. Strings and sparse tensors are compared whole, however little is asked."""
     if not a.numel:
         return True
+    if isinstance(a.payload, NoPayload) or isinstance(b.payload, NoPayload):
+        if not (isinstance(a.payload, NoPayload) and isinstance(b.payload, NoPayload)):
+            return None
+        first, second = a.payload.digest(), b.payload.digest()
+        return None if first is None or second is None else first == second
     ours, theirs = (_digest(a), _digest(b)) if content == "full" else (_sample(a, salt), _sample(b, salt))
     return None if ours is None or theirs is None else ours == theirs
 

@@ -22,7 +22,7 @@ from analyzer.cost.algebra import (
 )
 from analyzer.cost.record import AxisBound, CostReport, GroupCost, OperatorCost, Sums, UnknownNode
 from analyzer.cost.values import UnshapedError, Value
-from analyzer.cost.walk import Visit, Walk
+from analyzer.cost.walk import Branch, Visit, Walk
 from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
 from analyzer.model import Node, Place
@@ -262,25 +262,37 @@ def _nbytes(value: Value) -> Size:
 
 
 def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
-    """Without the branch of each If that works less; where two branches differ, that is told."""
-    branches: dict[str, dict[str, list[Visit]]] = {}
+    """Without the branch of each If that works less; where two branches differ, that is told.
+
+    An If in a branch of another is decided first, so that what is left of it counts for that branch.
+    """
+    levels: dict[int, dict[tuple[Branch, ...], list[Visit]]] = {}
     for visit in visits:
-        if visit.branch:
-            owner, _, name = visit.branch.rpartition(".")
-            branches.setdefault(owner, {}).setdefault(name, []).append(visit)
-    dropped: set[str] = set()
-    for owner, found in branches.items():
-        sums = {name: _macs_of(inner) for name, inner in found.items()}
-        if len(set(sums.values())) == 1 and len(found) == 2:
-            dropped.add(f"{owner}.else_branch")
-            continue
-        largest = max(sums, key=lambda name: _rank(sums[name]))
-        dropped |= {f"{owner}.{name}" for name in sums if name != largest}
-        if len(set(sums.values())) > 1 or sums[largest] != 0:
-            least = min((*sums.values(), 0) if len(sums) < 2 else sums.values(), key=_rank)
-            said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
-            books.branching.append(UnknownNode(owner, "If", "ai.onnx", said))
-    return [visit for visit in visits if visit.branch not in dropped]
+        for depth in range(len(visit.branch)):
+            levels.setdefault(depth, {}).setdefault(visit.branch[: depth + 1], []).append(visit)
+    dropped: set[tuple[Branch, ...]] = set()
+    told: list[tuple[tuple[Branch, ...], UnknownNode]] = []
+
+    def is_run(branch: tuple[Branch, ...]) -> bool:
+        return all(branch[: depth + 1] not in dropped for depth in range(len(branch)))
+
+    for depth in sorted(levels, reverse=True):
+        owners: dict[tuple[tuple[Branch, ...], object], dict[tuple[Branch, ...], Size]] = {}
+        for branch, inner in levels[depth].items():
+            sums = owners.setdefault((branch[:-1], branch[-1].owner), {})
+            sums[branch] = _macs_of([visit for visit in inner if is_run(visit.branch)])
+        for sums in owners.values():
+            if len(set(sums.values())) == 1 and len(sums) == 2:
+                dropped.update(branch for branch in sums if branch[-1].name == "else_branch")
+                continue
+            largest = max(sums, key=lambda branch, known=sums: _rank(known[branch]))  # type: ignore[misc]
+            dropped.update(branch for branch in sums if branch != largest)
+            if len(set(sums.values())) > 1 or sums[largest] != 0:
+                least = min((*sums.values(), 0) if len(sums) < 2 else sums.values(), key=_rank)
+                said = f"which branch runs depends on the values: {least} to {sums[largest]} multiply-accumulates"
+                told.append((largest[:-1], UnknownNode(largest[-1].told, "If", "ai.onnx", said)))
+    books.branching += [row for around, row in reversed(told) if is_run(around)]
+    return [visit for visit in visits if is_run(visit.branch)]
 
 
 def works_of(visits: Sequence[Visit]) -> Iterable[tuple[Place, Size]]:

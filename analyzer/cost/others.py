@@ -277,6 +277,34 @@ def _classes(step: Step) -> list[Value]:
     return [label, Value(DType.FLOAT, (rows, count))]
 
 
+def _picked_features(step: Step) -> list[Value]:
+    """`ArrayFeatureExtractor`: of the last axis those elements whose places are told."""
+    dims = step.shape(0)
+    count = step.value(1).numel
+    if count is None:
+        raise UnshapedError("ArrayFeatureExtractor of places that nobody can count")
+    return [Value(step.value(0).dtype, (*(dims[:-1] or (1,)), count))]
+
+
+def _encoded(step: Step) -> list[Value]:
+    """`LabelEncoder`, `CategoryMapper`: an element for each that is read, of the type that it is looked up in."""
+    kinds = {"values_floats": DType.FLOAT, "values_strings": DType.STRING, "values_int64s": DType.INT64}
+    told = next((dtype for name, dtype in kinds.items() if name in step.attached), None)
+    if told is None:
+        told = DType.STRING if step.value(0).dtype is DType.INT64 else DType.INT64
+    return [Value(told, step.shape(0))]
+
+
+def _one_hot_of_classes(step: Step) -> list[Value]:
+    """`OneHotEncoder`: a number for each category."""
+    found = next(
+        (step.attached[name] for name in ("cats_int64s", "cats_strings") if name in step.attached), None
+    )
+    if found is None or found.numel is None:
+        raise UnshapedError("OneHotEncoder of categories that nobody can count")
+    return [Value(DType.FLOAT, (*step.shape(0), found.numel))]
+
+
 def _loss(step: Step) -> list[Value]:
     """`SoftmaxCrossEntropyLoss` and `NegativeLogLikelihoodLoss`: a loss for all labels or each."""
     scores = step.value(0)
@@ -296,7 +324,10 @@ OTHERS: dict[str, Rule] = {
     "Optional": _optional,
     "OptionalGetElement": _optional,
     "OptionalHasElement": _optional_has,
-    **dict.fromkeys(("BitCast", "CumProd", "Affine", "Imputer", "Binarizer", "SwiGLU"), _like),
+    **dict.fromkeys(("BitCast", "CumProd", "Affine", "Imputer", "Binarizer", "SwiGLU", "ZipMap"), _like),
+    "ArrayFeatureExtractor": _picked_features,
+    **dict.fromkeys(("LabelEncoder", "CategoryMapper"), _encoded),
+    "OneHotEncoder": _one_hot_of_classes,
     **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow"), _window_of_length),
     "DFT": _dft,
     "STFT": _stft,

@@ -37,6 +37,16 @@ class Axis:
     position: int
 
 
+class Branch(NamedTuple):
+    """One of the graphs of an If of which nobody knows which one runs."""
+
+    owner: tuple[Place, Place | None]
+    """The If, and the call that it counts for."""
+    told: str
+    """What messages call the If."""
+    name: str
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A node at work, with what it makes, and how often."""
@@ -49,8 +59,8 @@ class Visit:
     """The node that it counts for: in the body of a function, the call of it."""
     why: str = ""
     """What of it cannot be known."""
-    branch: str = ""
-    """The If that may not run it; empty outside of one."""
+    branch: tuple[Branch, ...] = ()
+    """The branches of Ifs that it is in, the outermost first: an If may not run it."""
     is_closed: bool = False
     """Whether it has a body, and nobody has looked into it."""
     alike: int | None = None
@@ -305,8 +315,11 @@ class Walk:
             if name not in nested:
                 continue
             inner = dict(scope)
-            branch = where.branch if len(names) == 1 else f"{step.node.name or step.node.outputs[0]}.{name}"
-            yield from self._graph(nested[name], inner, replace(where, branch=branch, is_body=True))
+            branches = where.branch
+            if len(names) > 1:
+                told = step.node.name or step.node.outputs[0]
+                branches = (*branches, Branch((step.node.place, where.place), told, name))
+            yield from self._graph(nested[name], inner, replace(where, branch=branches, is_body=True))
             ends.append([inner.get(own, _LOST) for own in nested[name].outputs])
         made = [
             self._join([end[at] for end in ends if at < len(end)]) if name else NOTHING
@@ -370,7 +383,7 @@ class _Where:
     place: Place | None = None
     depth: int = 0
     is_body: bool = False
-    branch: str = ""
+    branch: tuple[Branch, ...] = ()
 
 
 _DEEPEST, _ROUNDS = 100, 4

@@ -267,7 +267,8 @@ NonZero Compress Unique NonMaxSuppression ScatterND ScatterElements Scatter Tens
 RandomUniformLike RandomNormal RandomUniform Bernoulli ReverseSequence QLinearConcat GatherBlockQuantized ReorderInput
 ReorderOutput If Loop Scan BitCast CenterCropPad Col2Im MaxUnpool Multinomial Optional OptionalGetElement
 OptionalHasElement SplitToSequence SequenceAt SequenceConstruct SequenceEmpty SequenceInsert SequenceErase
-SequenceLength ConcatFromSequence StringConcat StringNormalizer
+SequenceLength ConcatFromSequence StringConcat StringNormalizer ArrayFeatureExtractor LabelEncoder CategoryMapper
+OneHotEncoder ZipMap
 """.split()  # noqa: SIM905 - a list of names, one below the other, would be longer than the rules
 )
 """Operators that only move, make or choose values."""

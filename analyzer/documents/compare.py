@@ -155,7 +155,7 @@ class ValuesCompared(Record, frozen=True, kw_only=True):
     differing: Tensors
     """Tensors whose values are not; they are `changed`."""
     unknown: Tensors
-    """Tensors whose values could not be compared: strings, sparse tensors, what could not be read."""
+    """Tensors whose values could not be compared: what could not be read."""
 
 
 class Followed(Record, frozen=True, kw_only=True):

@@ -254,6 +254,18 @@ class Lake:
         names = set.intersection(*held)
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
 
+    def is_whole(self, shard: str) -> bool:
+        """Whether all tables of a shard begin and end as they were written: a copy may have been cut off."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            for table in TABLES:
+                pq.read_metadata(self.file(table, shard))
+        except (OSError, pa.ArrowException):
+            return False
+        return True
+
     def file(self, table: str, shard: str) -> Path:
         """Where a shard's rows of one table are."""
         return self.path / table / f"{shard}{_SUFFIX}"
@@ -310,7 +322,7 @@ class Lake:
         for table in TABLES:
             hasher.update(hashlib.sha256(contents[table]).digest())
         shard = f"{key}-{hasher.hexdigest()[:16]}"
-        if all(self.file(table, shard).exists() for table in TABLES):
+        if self.is_whole(shard):
             return shard
         for table in reversed(TABLES):  # models last, which stands for all
             partial = self.path / _PARTIAL / f"{table}-{shard}"

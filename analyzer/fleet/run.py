@@ -77,7 +77,8 @@ class Earlier:
     def __init__(self, lake: Lake, tag: str, settings: FleetSettings) -> None:
         self._lake = lake
         self._settings = settings
-        self._shards = [shard for shard in lake.present if shard.startswith(f"{tag}-")]
+        own = (shard for shard in lake.present if shard.startswith(f"{tag}-"))
+        self._shards = [shard for shard in own if lake.is_whole(shard)]
         self._by_key: dict[str, list[str]] = defaultdict(list)
         for shard in self._shards:
             self._by_key[shard.rpartition("-")[0]].append(shard)

@@ -155,7 +155,9 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
         columns = _distinct(column[0] for column in found.description)
         rows = [tuple(map(_plain, row)) for row in found.fetchall()]
     except (duckdb.Error, OSError, RuntimeError, MemoryError) as error:
-        raise UsageError(f"QUERY: {shorten(_first_line(error), 400)}") from error
+        line = _first_line(error)
+        advice = "; run survey again, which reads its models anew" if "Parquet" in line else ""
+        raise UsageError(f"QUERY: {shorten(line, 400)}{advice}") from error
     return Answer(columns, rows)
 
 

@@ -150,7 +150,11 @@ class Payload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoPayload:
-    """The elements are strings, or cannot be had."""
+    """The elements are no array of numbers, or cannot be had."""
+
+    def digest(self) -> bytes | None:
+        """A digest of what is stored, the same for the same content; None where it cannot be had."""
+        return None
 
     def array(self) -> Array | None:
         return None

@@ -16,6 +16,8 @@ CARRIED = -1
 
 _INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
 _CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
+_MOST_HANDS = 8
+"""Identities through which a body hands a state on."""
 NAMED = _INITIALIZERS | _CONSTANTS
 """Carriers whose tensor has a value's name. Of a Constant node it is the tensor that provides the value."""
 
@@ -260,6 +262,52 @@ class Wiring:
         if not past and not (inlined and self.calls):
             return found
         return self._follow(provider, found, past, inlined=inlined)
+
+    def kept_in_body(self, reader: Reader) -> GraphInput | None:
+        """The input of a Loop's or Scan's body that is, in each turn, what its node reads at an input.
+
+        That is a state that the body hands on as it is: TensorFlow's loops hand their weights round. None where the
+        body computes it anew, and for what is no state.
+        """
+        node, slot = reader
+        if node.op_type not in ("Loop", "Scan") or not node.is_standard:
+            return None
+        body = next(iter(self.nested.get(node.place, ())), None)
+        if body is None:
+            return None
+        if node.op_type == "Loop":  # (trip count, condition, states) -> (condition, states, scans)
+            given, result = slot, slot - 1
+            is_state = 2 <= slot < len(body.inputs)
+        else:  # (states, scans) -> (states, scans)
+            given = result = slot
+            is_state = slot < len(body.inputs) - node.integers.get("num_scan_inputs", 0)
+        if not is_state or result >= len(body.outputs):
+            return None
+        name = body.outputs[result]
+        for _ in range(_MOST_HANDS):
+            found = self.look_up(body.path, name)
+            if isinstance(found, GraphInput):
+                return found if found == GraphInput(body.path, body.inputs[given]) else None
+            if not isinstance(found, Node) or found.op_type != "Identity" or not found.inputs:
+                return None
+            name = found.inputs[0]
+        return None
+
+    def kept_outside(self, given: GraphInput) -> Provider | None:
+        """What a Loop or Scan hands round unchanged as this input of its body; None where it is no such state."""
+        body = self.graphs.get(given.path)
+        if body is None or body.parent is None:
+            return None
+        path, position = body.parent
+        holder = self._nodes[path][position]
+        for slot, name in enumerate(holder.inputs):
+            if name and self.kept_in_body(Reader(holder, slot)) == given:
+                return self.find(path, name)
+        return None
+
+    def readers_of_given(self, given: GraphInput) -> list[Reader]:
+        """The nodes that read what a graph is given, in its body and in those within it."""
+        return list(self._readers_at(given.path, given.name))
 
     def computing(self, tensors: Iterable[StoredTensor]) -> dict[Key, Reader | None]:
         """For each tensor the first reader that computes with it, in file order; for one that is only moved, the mover.

@@ -115,7 +115,7 @@ def _is_same(document: CompareDocument) -> bool:
 def _parameters(document: CompareDocument) -> str:
     pair = document.totals.parameters
     followed = document.followed
-    if followed is not None and followed.whole:
+    if followed is not None and followed.whole and not (pair.change and _has_turned(document)):
         counts = f"{format_count(pair.a)} -> {format_count(pair.b)}"
         if followed.cut:
             return f"the same parameters, {format_many(followed.cut, 'tensor')} in part ({counts})"
@@ -127,6 +127,12 @@ def _parameters(document: CompareDocument) -> str:
         return f"same {format_many(pair.a, 'parameter')}{other}"
     share = f" ({format_change(pair.change / pair.a)})" if pair.a else ""
     return f"{format_count(pair.a)} -> {format_many(pair.b, 'parameter')}{share}"
+
+
+def _has_turned(document: CompareDocument) -> bool:
+    """Whether a tensor that both hold is learned on one side alone: nothing reads it on the other."""
+    both = ((pair.a, pair.b) for pair in document.tensors if pair.a is not None and pair.b is not None)
+    return any((a.role == "parameter") != (b.role == "parameter") for a, b in both)
 
 
 def _have_other_values(document: CompareDocument) -> bool:

@@ -16,6 +16,9 @@ def memory_answer(document: CostDocument) -> str:
     if room is None:
         return ""
     there = format_bytes(room.memory)
+    if room.fits is None and room.needed is not None:
+        more = "bodies of If, Loop and Scan may ask for too much more"
+        return f"whether it fits {there} is not known: {format_bytes(room.needed)} are modelled, and {more}"
     if room.fits is None:
         return f"whether it fits {there} is not known"
     if room.fits and room.needed is not None:

@@ -14,11 +14,11 @@ from functools import partial
 from google.protobuf.message import DecodeError, Message
 
 from analyzer.errors import ModelReadError
-from analyzer.model import NOTHING, Carrier, GraphPath, Node, Setting, StoredTensor
+from analyzer.model import NOTHING, Carrier, GraphPath, Node, Payload, Setting, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
 from analyzer.read.book import FUNCTIONS, NAMES, NODE_METADATA, NODES, UNKNOWN, Book, Names, shown, untaken
-from analyzer.read.payload import ListPayload
+from analyzer.read.payload import ListPayload, StringsPayload
 from analyzer.read.protos import AttributeProto, StringStringEntryProto
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, BrokenMessageError, Field, Window, varint
@@ -529,7 +529,10 @@ def _list(
     source: Source, attribute: Attribute, path: GraphPath, carrier: Carrier, name: str, node: int | None
 ) -> StoredTensor:
     dtype, count, nbytes = attribute.listed
-    payload = ListPayload(source, attribute.place.start, attribute.place.end, dtype)
+    start, end = attribute.place.start, attribute.place.end
+    payload: Payload = ListPayload(source, start, end, dtype)
+    if dtype is DType.STRING:
+        payload = StringsPayload(source, ((start, end - start),), is_list=True)
     shape = () if attribute.is_scalar else (count,)
     return StoredTensor(name, path, carrier, dtype, shape, count, nbytes, payload, None, node)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -12,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from google.protobuf.message import DecodeError
 
-from analyzer.model import Payload
+from analyzer.model import NoPayload, Payload
 from analyzer.model.content import SAMPLES, Array, sample, sample_positions
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
@@ -234,6 +235,62 @@ class ListPayload:
     def parts(self) -> Iterator[Array]:
         """The list, in one part."""
         return _flat(self.array())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StringsPayload(NoPayload):
+    """Strings of a tensor or of a list attribute, whose message is parsed again when they are asked for."""
+
+    source: Source
+    ranges: tuple[tuple[int, int], ...]
+    """(offset, length) of the message, in order."""
+    is_list: bool
+    """Whether it is an attribute's, else a tensor's."""
+
+    def digest(self) -> bytes | None:
+        """Of each string's length and bytes."""
+        attribute, tensor = AttributeProto(), TensorProto()
+        try:
+            for offset, length in self.ranges:
+                (attribute if self.is_list else tensor).MergeFromString(self.source.read(offset, length))
+        except DecodeError:
+            return None
+        if not self.is_list:
+            strings = list(tensor.string_data)
+        else:
+            strings = [attribute.s] if attribute.type == attribute.STRING else list(attribute.strings)
+        hasher = hashlib.sha256()
+        for text in strings:
+            hasher.update(len(text).to_bytes(8, "little") + text)
+        return hasher.digest()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparsePayload(NoPayload):
+    """The stored values of a sparse tensor, and the places where they stand."""
+
+    values: Payload
+    indices: Payload
+    shape: tuple[int, ...]
+
+    def digest(self) -> bytes | None:
+        """Of the values and their places, which may be written as positions or as coordinates."""
+        places = self.indices.array()
+        if places is None or (places.size and int(places.min()) < 0):
+            return None
+        try:
+            if places.ndim == 2:
+                places = np.ravel_multi_index(tuple(places.T.astype(np.int64)), self.shape)
+        except (OverflowError, ValueError):
+            return None
+        hasher, count = hashlib.sha256(), 0
+        for part in self.values.parts():
+            hasher.update(part.tobytes())
+            count += part.size
+        if count != places.size:
+            return None
+        hasher.update(places.astype("<i8").tobytes())
+        return hasher.digest()
 
 
 def _flat(array: Array | None) -> Iterator[Array]:

@@ -15,7 +15,7 @@ from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, 
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
-from analyzer.read.payload import Encoding, FilePayload
+from analyzer.read.payload import Encoding, FilePayload, SparsePayload, StringsPayload
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
 from analyzer.text import format_many
 
@@ -349,6 +349,9 @@ def read_tensor(
     else:
         extent, nbytes = None, fields.inline
         payload = _inline(book, fields, dtype, shape)
+        if dtype is DType.STRING and fields.strings:
+            pieces = tuple((place.start, place.end - place.start) for place in places)
+            payload = StringsPayload(book.source, pieces, is_list=False)
         problem = None if numel is None else _mismatch(book, fields, dtype, numel)
         if problem is not None:
             book.unread.append(("payload-mismatch", key, problem))
@@ -389,7 +392,7 @@ def read_sparse(
         shape,
         values.numel,
         nbytes,
-        NoPayload(),
+        SparsePayload(values.payload, indices.payload, shape) if dense is not None else NoPayload(),
         values.extent,
         node,
     )

@@ -132,6 +132,42 @@ def test_a_branch_that_depends_on_values_is_told_as_a_range(tmp_path: Path) -> N
     assert "0 to 48 multiply-accumulates" in report.unknown[0].reason
 
 
+INNER = """If(c) <then_branch = t () => (float[2, 6] a) {{ a = MatMul(x, w) }},
+                  else_branch = e () => (float[2, 6] z) {{ {} }}>"""
+
+
+@pytest.mark.parametrize(
+    ("inner", "macs", "reasons"),
+    [("z = MatMul(x, v)", 72, 0), ("z = Relu(x)", 72, 1), ("p = MatMul(x, w) z = MatMul(p, w)", 144, 2)],
+)
+def test_one_branch_counts_of_an_if_in_a_branch_of_another(
+    inner: str, macs: int, reasons: int, tmp_path: Path
+) -> None:
+    text = f"""
+        g (float[2, 6] x, bool c) => (float[2, 6] y) {{
+            y = If(c) <then_branch = o () => (float[2, 6] k) {{ k = {INNER.format(inner)} }},
+                       else_branch = u () => (float[2, 6] m) {{ m = MatMul(x, w) }}>
+        }}
+    """
+    report = cost(tmp_path, text, {"w": noise(6, 6), "v": noise(6, 6, seed=1)})
+
+    assert report.total.macs == macs
+    assert len(report.unknown) == reasons
+
+
+def test_ifs_of_one_name_are_decided_apart(tmp_path: Path) -> None:
+    text = f"""
+        g (float[2, 6] x, bool c) => (float[2, 6] y, float[2, 6] n) {{
+            [same] y = {INNER.format("z = Relu(x)")}
+            [same] n = {INNER.format("p = MatMul(x, w) z = MatMul(p, w)")}
+        }}
+    """
+    report = cost(tmp_path, text, {"w": noise(6, 6)})
+
+    assert report.total.macs == 72 + 144
+    assert ["0 to 72" in row.reason or "72 to 144" in row.reason for row in report.unknown] == [True, True]
+
+
 def test_a_loop_works_as_often_as_its_number_says(tmp_path: Path) -> None:
     text = """
         g (float[2, 6] x) => (float[2, 6] y) {

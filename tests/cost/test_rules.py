@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -405,3 +406,19 @@ def test_a_quotient_that_stands_in_itself_twice_ends_as_one_that_nobody_knows() 
 
     assert len(text_of(size)) < 20_000
     assert evaluate(size, {"n": 5}) is None
+
+
+def test_operators_that_pick_and_encode_features_move_numbers_and_compute_nothing() -> None:
+    listed = {"values_floats": value(4), "cats_int64s": value(3)}
+    steps = [
+        (step_of("ArrayFeatureExtractor", value(N, 6), numbers(0, 5), domain="ai.onnx.ml"), (N, 2)),
+        (step_of("ArrayFeatureExtractor", value(6), numbers(0, 5, 1), domain="ai.onnx.ml"), (1, 3)),
+        (step_of("LabelEncoder", value(N, 6), domain="ai.onnx.ml"), (N, 6)),
+        (step_of("OneHotEncoder", value(N), domain="ai.onnx.ml"), (N, 3)),
+        (step_of("ZipMap", value(N, 2), domain="ai.onnx.ml"), (N, 2)),
+    ]
+
+    for step, shape in steps:
+        told = replace(step, attached=listed)
+        assert [made.shape for made in made_of(told)] == [shape]
+        assert work(told) == Work()

@@ -109,6 +109,26 @@ def test_a_lake_that_lost_a_table_is_mended_by_the_next_run(zoo: Path, tmp_path:
     assert content(tmp_path / "lake") == before
 
 
+@pytest.mark.parametrize("table", ["models", "groups"])
+@pytest.mark.parametrize("kept", [0, 0.5])
+def test_a_lake_whose_table_was_cut_off_is_mended_by_the_next_run(
+    zoo: Path, tmp_path: Path, table: str, kept: float
+) -> None:
+    (zoo / "pipe.onnx").unlink()
+    survey(zoo, lake=tmp_path / "lake")
+    before = content(tmp_path / "lake")
+    place = next((tmp_path / "lake" / table).iterdir())
+    held = place.read_bytes()
+    place.write_bytes(held[: int(kept * len(held))])
+
+    with pytest.raises(UsageError, match="survey again"):
+        ask_lake(tmp_path / "lake", f"SELECT count(*) FROM {table}")
+    again = survey(zoo, lake=tmp_path / "lake")
+
+    assert again.read > 0
+    assert content(tmp_path / "lake") == before
+
+
 def test_only_what_changed_is_read_again_and_the_lake_is_as_if_made_at_once(
     zoo: Path, tmp_path: Path
 ) -> None:

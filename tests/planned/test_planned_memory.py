@@ -150,6 +150,35 @@ def test_nodes_of_nested_graphs_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.child
+@pytest.mark.parametrize(
+    ("limit", "code", "said"), [("1kB", 1, "FAIL"), ("50kB", 2, "bodies"), ("1MB", 0, "PASS")]
+)
+def test_a_limit_passes_only_what_bodies_cannot_exceed(
+    limit: str, code: int, said: str, tmp_path: Path
+) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[n, 8] x) => (float[n, 8] y) <int64 trip = {5}>
+    {
+        y = Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a) => (bool stay, float[n, 8] d) {
+            stay = Identity(go)
+            b = Sin(a)
+            c = Cos(b)
+            d = Tanh(c)
+        }>
+    }
+    """
+    model = save(tmp_path, text_model(text))
+
+    result = run_here("check", model, "--max-memory", f"n=500: {limit}")
+
+    assert result.returncode == code
+    assert said in result.stdout
+    fits = run_here("cost", model, "--shape", "n=500", "--memory", limit).stdout
+    assert {0: "\nfits", 1: "\nDOES NOT FIT", 2: "\nwhether it fits"}[code] in fits
+
+
+@pytest.mark.child
 def test_a_broken_file_is_refused_and_not_planned(tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"\x08\x01garbage")

@@ -99,7 +99,8 @@ def test_sparse_values_are_counted_and_not_handed_out(dtype, carrier):
 
     alone = tensor_of(values)
     assert (tensor.dtype, tensor.shape, tensor.numel) == (dtype, (4, 5), 3)
-    assert (tensor.nbytes, tensor.payload) == (alone.nbytes + 24, NoPayload())
+    assert tensor.nbytes == alone.nbytes + 24
+    assert isinstance(tensor.payload, NoPayload)  # no array
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT6E2M3, DType.FLOAT6E3M2])

@@ -43,8 +43,9 @@ def find_components(folder: Path | str) -> dict[str, str]:
     """The model files of an artifact, by the names of its components, as paths below its folder.
 
     Those that its `export.json` names; where it names none, or there is none, every .onnx file directly in the folder
-    and in its `onnx` folder, in natural order, under the stems of their names. A file that is there twice is one
-    component, under the first name.
+    and in its `onnx` folder, in natural order, under the stems of their names; where there is none, those in its
+    other folders, as of a diffusers pipeline, under the folders' names. A file that is there twice is one component,
+    under the first name.
 
     Raises:
         UsageError: there is no model file.
@@ -55,6 +56,7 @@ def find_components(folder: Path | str) -> dict[str, str]:
 
     folder = Path(folder)
     listed = (_noted(LocalFile.at(folder / EXPORT_NOTE)) if is_artifact(folder) else []) or _listed(folder)
+    listed = listed or _of_folders(folder)
     if not listed:
         raise UsageError(
             f"{folder}: no {MODEL_SUFFIX} file is in it; name a model, or a folder that holds some"
@@ -104,6 +106,21 @@ def _listed(folder: Path) -> list[tuple[str, str]]:
     for name in inner:
         stem = Path(name).stem
         found.append((f"{_INNER}/{stem}" if stem in stems else stem, f"{_INNER}/{name}"))
+    return [(_utf8(name), file) for name, file in found]
+
+
+def _of_folders(folder: Path) -> list[tuple[str, str]]:
+    """(name, file) of the model files in the folders of a folder: `unet/model.onnx` is `unet`."""
+    try:
+        names = [
+            entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
+        ]
+    except OSError as error:
+        raise ModelReadError(f"{folder}: cannot be read: {error.strerror}") from error
+    found: list[tuple[str, str]] = []
+    for name in sorted(names, key=lambda name: (natural_order(name), name)):
+        held = _listed(folder / name)
+        found += [(name if len(held) == 1 else f"{name}/{stem}", f"{name}/{file}") for stem, file in held]
     return [(_utf8(name), file) for name, file in found]
 
 

@@ -62,6 +62,27 @@ _LEARNED_LEAVES = frozenset(
 those that end in `weight` or `bias`."""
 
 
+_LEARNED_ROOTS = frozenset(
+    {
+        "absolute_pos_embed",
+        "class_embedding",
+        "class_token",
+        "cls_token",
+        "dist_token",
+        "distillation_token",
+        "logit_scale",
+        "mask_token",
+        "masked_spec_embed",
+        "pos_embed",
+        "pos_embedding",
+        "position_embedding",
+        "position_embeddings",
+        "reg_token",
+    }
+)
+"""Names that stand alone, of parameters of the outermost module: no words that an exporter calls a value by."""
+
+
 _RECURRENT = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")
 """How the parameters of a recurrent layer begin, which end in its number."""
 
@@ -221,6 +242,8 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return None
     if context.is_pytorch and is_root_buffer_name(name) and tensor.node is None:
         return Decision(Role.BUFFER, "name:buffer", (name,))
+    if context.is_pytorch and name in _LEARNED_ROOTS and tensor.node is None and tensor.dtype.is_floating:
+        return Decision(Role.PARAMETER, "name:parameter", (name,))
     if not is_dotted(name):
         return None
     if is_buffer_name(name):

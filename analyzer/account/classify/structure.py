@@ -7,7 +7,8 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from analyzer.account.decoding import CODES
@@ -23,7 +24,7 @@ from analyzer.model.operators import (
     kind_of,
     operator_of,
 )
-from analyzer.model.wiring import CARRIED, Reader, Wiring, is_passed
+from analyzer.model.wiring import CARRIED, GraphInput, Reader, Wiring, is_passed
 
 _COMPUTES = frozenset(
     {Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION, Kind.NORMALIZES, Kind.LOOKS_UP}
@@ -41,10 +42,10 @@ _BOOKKEEPING = frozenset({("MatMulNBits", 4)})
 _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2})
 """Types of a quantized table, of which rows are taken before they are dequantized."""
 
-_MOMENTS = frozenset({"ReduceL2", "ReduceMean", "ReduceSumSquare"})
+_MOMENTS = frozenset({"GlobalAveragePool", "ReduceL2", "ReduceMean", "ReduceSumSquare"})
 """Operators that take a mean or a norm, as normalizations do: what follows is scaled and shifted by learned vectors."""
 
-_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Pow", "Reciprocal", "Sqrt", "Sub"})
+_ARITHMETIC = frozenset({"Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"})
 """Operators of which a normalization is written out."""
 
 _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DType.UINT64})
@@ -81,6 +82,19 @@ _MAX_HOPS = 6
 """Operators between a tensor and what it is for; exporters put Transpose, Cast, Reshape and Dequantize there."""
 
 
+_Mover = Node | GraphInput
+"""What hands a value on: a node that moves it, or a loop's body that is given it as a state, and keeps it."""
+
+_COMBINES = frozenset({"Add", "Div", "Mul", "Sub"})
+"""Operators by which a bias is added, or a normalization is scaled and shifted."""
+
+_MOST_COMBINING = 8
+"""Nodes of these that are asked about one tensor of several axes."""
+
+_MOST_BEFORE = 64
+"""Nodes before one that are looked at."""
+
+
 class _Said(NamedTuple):
     """What some readers say of a tensor, each answer that of the first reader that has one."""
 
@@ -90,7 +104,9 @@ class _Said(NamedTuple):
     known: Reader | None = None
     """The first whose operator is defined."""
     affine: Node | None = None
-    """The first that would have it as the bias of a linear operator, or to scale or shift a normalization."""
+    """The first that would have a vector as the bias of a linear operator, or to scale or shift a normalization."""
+    combining: tuple[Node, ...] = ()
+    """The first few that combine it with something, element by element."""
     is_coded: bool = False
     """Whether one of them computes with what codes stand for."""
 
@@ -101,6 +117,7 @@ class _Said(NamedTuple):
             self.constant or other.constant,
             self.known or other.known,
             self.affine or other.affine,
+            (*self.combining, *other.combining)[:_MOST_COMBINING],
             self.is_coded or other.is_coded,
         )
 
@@ -113,8 +130,9 @@ class Structure:
 
     def __init__(self, wiring: Wiring) -> None:
         self.wiring = wiring
-        self._past: dict[tuple[Place, int, tuple[object, ...]], _Said] = {}
+        self._past: dict[tuple[tuple[GraphPath, int | str], int, tuple[object, ...]], _Said] = {}
         self._sources: dict[tuple[Place, int, str], bool] = {}
+        self._before: dict[Place, Sequence[Node]] = {}
 
     def role(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
         """The role that a tensor's readers give it, and the rule; None where they say nothing.
@@ -128,16 +146,16 @@ class Structure:
         """
         readers = self.wiring.readers(origin)
         said = self._ask(readers, tensor)
-        movers = _movers(readers, tensor)
+        movers = self._movers(readers, tensor)
         looked_at = _looked_at(tensor) if movers else ()
         for hops in range(_MAX_HOPS):
             if said.decided is not None:
                 return said.decided
-            for node in movers:
-                said = said.then(self._ask_past(node, hops, tensor, looked_at))
+            for mover in movers:
+                said = said.then(self._ask_past(mover, hops, tensor, looked_at))
         if (
             said.decided or said.constant
-        ):  # one that only takes a bound or a size from it does not make it a constant
+        ):  # who only takes a bound or a size from a weight makes it no constant
             return said.decided or said.constant
         if said.known is None or said.known.slot == CARRIED:
             return None
@@ -147,22 +165,38 @@ class Structure:
             return (Role.CONSTANT, f"structure:{said.known.node.op_type}-operand") if is_index else None
         if tensor.numel <= 1:
             return Role.CONSTANT, "structure:scalar"
-        return None if said.affine is None else (Role.PARAMETER, f"structure:{said.affine.op_type}-vector")
+        node = said.affine
+        if node is None and not _is_vector(tensor):
+            node = next((each for each in said.combining if self._takes_whole(each, tensor)), None)
+        return None if node is None else (Role.PARAMETER, f"structure:{node.op_type}-vector")
 
-    def _ask_past(self, node: Node, hops: int, tensor: StoredTensor, looked_at: tuple[object, ...]) -> _Said:
-        """What the readers say that are so many further movers past a node."""
-        key = (node.place, hops, looked_at)
+    def _ask_past(
+        self, mover: _Mover, hops: int, tensor: StoredTensor, looked_at: tuple[object, ...]
+    ) -> _Said:
+        """What the readers say that are so many further movers past one."""
+        key = (mover.place if isinstance(mover, Node) else (mover.path, mover.name), hops, looked_at)
         said = self._past.get(key)
         if said is None:
-            readers = self.wiring.readers(node)
+            readers = _readers(self.wiring, mover)
             if hops:
                 said = _Said()
-                for mover in _movers(readers, tensor):
-                    said = said.then(self._ask_past(mover, hops - 1, tensor, looked_at))
+                for following in self._movers(readers, tensor):
+                    said = said.then(self._ask_past(following, hops - 1, tensor, looked_at))
             else:
                 said = self._ask(readers, tensor)
             self._past[key] = said
         return said
+
+    def _movers(self, readers: Iterable[Reader], tensor: StoredTensor) -> list[_Mover]:
+        """What hands a tensor on that these read, each once: a node, or a loop's body that keeps it as a state."""
+        found: dict[tuple[GraphPath, int | str], _Mover] = {}
+        for reader in readers:
+            kept = self.wiring.kept_in_body(reader)
+            if kept is not None:
+                found[kept.path, kept.name] = kept
+            elif _moves(reader, tensor):
+                found[reader.node.place] = reader.node
+        return list(found.values())
 
     def _ask(self, readers: Iterable[Reader], tensor: StoredTensor) -> _Said:
         """What readers of a tensor say themselves."""
@@ -171,34 +205,111 @@ class Structure:
         is_vector = _is_vector(tensor)
         said = _Said()
         for reader in readers:
+            if self.wiring.kept_in_body(reader) is not None:
+                continue  # its body reads it
+            node = reader.node
             told = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
             if told is not None and is_state and told[0] is Role.PARAMETER:
                 told = None
             is_constant = told is not None and told[0] is Role.CONSTANT
+            combines = node.op_type in _COMBINES
+            is_affine = combines and is_vector and not said.affine and self._takes_vector(node)
             said = said.then(
                 _Said(
-                    None if is_constant else told,
-                    told if is_constant else None,
-                    reader if reader.node.is_standard else None,
-                    reader.node if is_vector and not said.affine and self._is_affine(reader.node) else None,
-                    _reads_codes(reader),
+                    decided=None if is_constant else told,
+                    constant=told if is_constant else None,
+                    known=reader if node.is_standard else None,
+                    affine=node if is_affine else None,
+                    combining=(node,) if combines else (),
+                    is_coded=_reads_codes(reader),
                 )
             )
             if said.decided is not None:
                 break
         return said
 
-    def _is_affine(self, node: Node) -> bool:
+    def _takes_vector(self, node: Node) -> bool:
         """Whether a vector that a node reads is the bias of a linear operator, or scales or shifts a normalization.
 
         What it is combined with comes from a linear operator, or, where the normalization is written out, from a mean
         or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
         """
-        if node.op_type not in ("Add", "Mul", "Sub", "Div"):
-            return False
         if self._comes_of(node, _MAX_HOPS, "product") or self._comes_of(node, _MAX_HOPS, "integers"):
             return True
+        if node.op_type in ("Add", "Sub") and self._adds_to_scaled(node):
+            return True
+        if node.op_type == "Mul" and _is_slope(self.wiring, node):
+            return True
         return node.op_type in ("Add", "Mul") and self.is_normalized(node)
+
+    def _takes_whole(self, node: Node, tensor: StoredTensor) -> bool:
+        """The same of a tensor of several axes."""
+        return self._is_bias_of_heads(node, tensor) or self._is_written_out(node)
+
+    def _adds_to_scaled(self, node: Node) -> bool:
+        """Whether one operand is a linear operator's result times a stored vector: a BatchNorm written out."""
+        for scaling in self._upstream(node):
+            if scaling.op_type not in ("Mul", "Div") or not scaling.is_standard:
+                continue
+            factors = [find_origin(self.wiring, scaling, slot) for slot in range(len(scaling.inputs))]
+            is_vector = any(factor is not None and _is_vector(factor) for factor in factors)
+            if is_vector and self._comes_of(scaling, _MAX_HOPS, "product"):
+                return True
+        return False
+
+    def _is_bias_of_heads(self, node: Node, tensor: StoredTensor) -> bool:
+        """Whether a tensor of several axes is added to a product with a stored weight, and is as long as its result.
+
+        Keras gives a bias the axes of heads, and keeps two biases of a recurrent layer in rows that a Split takes
+        apart.
+        """
+        if node.op_type != "Add":
+            return False
+        is_cut = all(reader.node.place != node.place for reader in self.wiring.readers(tensor))
+        rows = math.prod(tensor.shape[:-1])
+        for product in filter(_is_product, self._upstream(node)):
+            for slot in range(len(product.inputs)):
+                weight = find_origin(self.wiring, product, slot) or _kept_origin(self.wiring, product, slot)
+                if weight is None or len(weight.shape) < 2:
+                    continue
+                ends = (weight.shape[k:] for k in range(1, len(weight.shape)))
+                if tensor.numel in map(math.prod, ends):
+                    return True
+                if is_cut and rows <= _MOST_GATES and tensor.shape[-1:] == weight.shape[-1:]:
+                    return True
+        return False
+
+    def _is_written_out(self, node: Node) -> bool:
+        """Whether a normalization is written out as x * (g / s) + (b - m * g / s), and a node takes g or b."""
+        for source in self.wiring.producers(node):
+            if not isinstance(source, Node):
+                continue
+            if node.op_type == "Mul" and source.op_type == "Reciprocal":
+                return self.is_normalized(source)
+            if node.op_type == "Add" and source.op_type == "Mul":
+                negated = (each for each in self.wiring.producers(source) if isinstance(each, Node))
+                means = (
+                    each for less in negated if less.op_type == "Neg" for each in self.wiring.producers(less)
+                )
+                if any(isinstance(mean, Node) and _normalizes(mean) for mean in means):
+                    return True
+        return False
+
+    def _upstream(self, node: Node) -> Sequence[Node]:
+        """The first nodes that compute a node's operands, and those before them past what only moves a value."""
+        known = self._before.get(node.place)
+        if known is None:
+            found: dict[Place, Node] = {}
+            layer = [node]
+            for _ in range(_MAX_HOPS):
+                sources = (source for reader in layer for source in self.wiring.producers(reader))
+                new = {s.place: s for s in sources if isinstance(s, Node) and s.place not in found}
+                found.update(new)
+                if len(found) >= _MOST_BEFORE:
+                    break
+                layer = [source for source in new.values() if source.op_type in CARRIES]
+            known = self._before[node.place] = list(found.values())[:_MOST_BEFORE]
+        return known
 
     def is_normalized(self, node: Node, hops: int = _MAX_HOPS) -> bool:
         """Whether an operand of a node has gone through a normalization, a mean or a norm, so many operators back."""
@@ -228,11 +339,6 @@ def _looked_at(tensor: StoredTensor) -> tuple[object, ...]:
     return (tensor.dtype, *bounds, min(len(tensor.shape), 2), _is_vector(tensor))
 
 
-def _movers(readers: Iterable[Reader], tensor: StoredTensor) -> list[Node]:
-    """The nodes among the readers of a tensor that hand it on, each once."""
-    return list({reader.node.place: reader.node for reader in readers if _moves(reader, tensor)}.values())
-
-
 def _is_vector(tensor: StoredTensor) -> bool:
     """Whether it has one axis, others of size 1 left out."""
     return sum(dim != 1 for dim in tensor.shape) == 1
@@ -245,21 +351,29 @@ _MOST_READERS = 1_000
 def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> Iterator[Reader]:
     """The readers of a value, then, past those that only move it, the readers of what they hand on."""
     found: set[tuple[GraphPath, int, int]] = set()
-    layer: list[StoredTensor | Node] = [origin]
+    layer: list[StoredTensor | Node | GraphInput] = [origin]
     for hop in range(_MAX_HOPS + 1):
-        following: list[StoredTensor | Node] = []
+        following: list[StoredTensor | Node | GraphInput] = []
         for source in layer:
-            for reader in wiring.readers(source):
+            for reader in _readers(wiring, source):
                 place = (reader.node.graph_path, reader.node.position, reader.slot)
                 if place in found:
                     continue
                 if hop and len(found) >= _MOST_READERS:
                     return
                 found.add(place)
+                inner = wiring.kept_in_body(reader)
+                if inner is not None:
+                    following.append(inner)
+                    continue
                 yield reader
                 if _moves(reader, tensor):
                     following.append(reader.node)
         layer = following
+
+
+def _readers(wiring: Wiring, source: StoredTensor | _Mover) -> list[Reader]:
+    return wiring.readers_of_given(source) if isinstance(source, GraphInput) else wiring.readers(source)
 
 
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:
@@ -354,6 +468,25 @@ def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
             return found if isinstance(found, StoredTensor) else None
         node, slot = found, 0
     return None
+
+
+_MOST_GATES = 4
+"""Biases of one recurrent layer that are stored in rows: one of the input's product, one of the state's."""
+
+
+def _kept_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
+    """The stored tensor that a loop hands round and a node of its body reads."""
+    given = wiring.find(node.graph_path, node.inputs[slot]) if node.inputs[slot] else None
+    found = wiring.kept_outside(given) if isinstance(given, GraphInput) else None
+    return found if isinstance(found, StoredTensor) else None
+
+
+def _is_slope(wiring: Wiring, node: Node) -> bool:
+    """Whether a node multiplies Relu(-x), as Keras writes the half of a PRelu that has a slope."""
+    halves = (each for each in wiring.producers(node) if isinstance(each, Node) and each.op_type == "Relu")
+    return any(
+        isinstance(each, Node) and each.op_type == "Neg" for half in halves for each in wiring.producers(half)
+    )
 
 
 def _is_product(node: Node) -> bool:

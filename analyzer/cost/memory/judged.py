@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
+from analyzer.cost.memory.bodies import bound_bodies
 from analyzer.cost.sizing import parse_sized
 from analyzer.errors import OnnxLedgerError
 from analyzer.text import format_bytes
@@ -66,6 +67,12 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     exceeded = needed.total - limit.nbytes
     untold = ", ".join(line.line for line in needed.lines if line.value is None)
     has_failed = exceeded > 0
+    if not has_failed and any(line.line == "nested graphs" for line in needed.lines):
+        most = bound_bodies(ledger, answer.axes)
+        if most is None or needed.total + most > limit.nbytes:
+            told = "nobody knows how much" if most is None else f"up to {format_bytes(most)}"
+            why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan ask for {told} more"
+            return _untold(limit, path, why)
     at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
     said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, without what is not modelled: {untold}"
     return Verdict(
