@@ -169,7 +169,11 @@ class Stored:
         if tensor.key in self._copies:
             return self._copied(tensor, self._tensors[self._copies[tensor.key]])
         if line is not None and line.value is not None:
-            return self._evaluated(tensor, line.value, line.stands)
+            try:
+                return self._evaluated(tensor, line.value, line.stands)
+            except UnknownError:
+                if tensor.dtype.is_floating:  # whole numbers, which no weight is in, are what they are
+                    raise
         if line is not None and line.line is Line.FOLDED_BATCHNORM:
             return self._folded_bias(tensor, line.decided_by.partition(":")[2])
         if (
