@@ -23,6 +23,8 @@ REAL: Mapping[str, tuple[int, ...]] = {
     "few": (4, 3),
     "image": (2, 3, 7, 8),
     "weights": (3, 6, 5),
+    "w": (6, 5),
+    "kernel": (4, 3, 3, 3),
 }
 WHOLE: Mapping[str, tuple[int, ...]] = {"at": (3,), "other": (3,), "grid": (4, 3), "ends": (3,)}
 TRUE: Mapping[str, tuple[int, ...]] = {"mask": (4, 6)}
@@ -51,6 +53,7 @@ class Op:
     settings: Mapping[str, Any] = field(default_factory=dict)
     output: int = 0
     opset: int = 20
+    domain: str = ""
 
     def value(self, a: Algebra) -> Any:
         names = tuple("" if each is None else f"x{at}" for at, each in enumerate(self.inputs))
@@ -60,7 +63,7 @@ class Op:
             for key, value in self.settings.items()
             if key not in integers
         }
-        node = Node((), 0, self.op_type, "", "", names, ("y0", "y1"), integers, settings=others)
+        node = Node((), 0, self.op_type, self.domain, "", names, ("y0", "y1"), integers, settings=others)
         values = [each.value(a) if isinstance(each, Op) else filled(each) for each in self.inputs]
         values = [np.asarray(each) if isinstance(each, (int, float, list)) else each for each in values]
         return operate(Operation(a, node, values, None, self.opset))[self.output]
@@ -126,6 +129,27 @@ def ranged(weights: str, *ends: Any, rows: str = "x") -> Op:
 
 def end(at: int, name: str = "ends") -> Op:
     return node("Squeeze", node("Slice", name, ints(at), ints(at + 1), ints(0)), ints(0))
+
+
+SCALES, ZEROS = floats(0.1, 0.2, 0.3, 0.25, 0.15), floats(3, 0, 1, 2, 0)
+CODED = node("Add", node("Div", "w", SCALES), ZEROS)
+"""A weight in codes, as a file's are read: in units of its scales."""
+STEPS = [node("DynamicQuantizeLinear", "x", output=each) for each in range(3)]
+BLOCKS = floats(0.1, 0.2, 0.3, 0.25, 0.15, 0.4, 0.5, 0.35, 0.45, 0.05).reshape(5, 2)
+
+
+def multiplied(scale: Any = SCALES, zeros: Any = ZEROS, steps: Sequence[Any] = STEPS) -> Op:
+    """A product of codes, as onnxruntime's dynamic quantizer writes it."""
+    whole = node("Cast", node("MatMulInteger", steps[0], CODED, steps[2], zeros), to=1)
+    return node("Mul", whole, node("Mul", steps[1], scale))
+
+
+def by_blocks(scale: Any = BLOCKS, zeros: Any = None, **settings: Any) -> Op:
+    """MatMulNBits of a weight whose codes have a scale for each run of three."""
+    units, zero = np.repeat(BLOCKS, 3, 1), floats(8)
+    codes = node("Add", node("Div", node("Transpose", "w"), units), zero)
+    said = {"K": 6, "N": 5, "bits": 4, "block_size": 3, **settings}
+    return Op("MatMulNBits", ["x", codes, scale, zeros], said, domain="com.microsoft")
 
 
 WORDS: list[tuple[Said, Op, list[Op]]] = [
@@ -353,6 +377,72 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         said("adaptive_max_pool2d", "image", [1, 1], output=0),
         node("ReduceMax", "image", ints(2, 3)),
         [node("ReduceMax", "image", ints(1, 3)), node("ReduceMin", "image", ints(2, 3))],
+    ),
+    # codes
+    (
+        said("matmul", "x", "w"),
+        multiplied(),
+        [
+            multiplied(SCALES[::-1]),
+            multiplied(zeros=ZEROS[::-1]),
+            multiplied(SCALES * np.float32(1.01)),
+            multiplied(zeros=ZEROS + np.float32(1)),
+            multiplied(steps=[STEPS[0], STEPS[1], floats(0)]),
+            multiplied(steps=[STEPS[0], floats(1), STEPS[2]]),
+            multiplied(steps=[STEPS[0], STEPS[1], STEPS[1]]),
+            multiplied(steps=[STEPS[0], node("DynamicQuantizeLinear", "y", output=1), STEPS[2]]),
+        ],
+    ),
+    (
+        said("matmul", "x", "w"),
+        node("MatMul", "x", node("DequantizeLinear", CODED, SCALES, ZEROS, axis=1)),
+        [
+            node("MatMul", "x", node("DequantizeLinear", CODED, SCALES[::-1], ZEROS, axis=1)),
+            node("MatMul", "x", node("DequantizeLinear", CODED, SCALES, axis=1)),
+            node("MatMul", "x", node("DequantizeLinear", CODED, floats(0.1), ZEROS, axis=1)),
+            node("MatMul", "x", node("DequantizeLinear", CODED, SCALES, ZEROS, axis=0)),
+            node("MatMul", "x", CODED),
+        ],
+    ),
+    (
+        said("matmul", "x", "w"),
+        by_blocks(),
+        [
+            by_blocks(BLOCKS[::-1].copy()),
+            by_blocks(block_size=2),
+            by_blocks(bits=8),
+            by_blocks(K=5, N=6),
+            by_blocks(zeros=np.full((5, 1), 0x78, np.uint8)),
+        ],
+    ),
+    (said("matmul", "x", "w"), by_blocks(zeros=np.full((5, 1), 0x88, np.uint8)), []),
+    (
+        said("conv2d", "image", "kernel", None, [1, 1], [1, 1]),
+        node(
+            "Mul",
+            node(
+                "ConvInteger",
+                node("DynamicQuantizeLinear", "image"),
+                node("Div", "kernel", floats(0.5)),
+                node("DynamicQuantizeLinear", "image", output=2),
+                pads=[1, 1, 1, 1],
+            ),
+            node("Mul", node("DynamicQuantizeLinear", "image", output=1), floats(0.5)),
+        ),
+        [
+            node(
+                "Mul",
+                node(
+                    "ConvInteger",
+                    node("DynamicQuantizeLinear", "image"),
+                    node("Div", "kernel", floats(0.5)),
+                    node("DynamicQuantizeLinear", "image", output=2),
+                    pads=pads,
+                ),
+                node("Mul", node("DynamicQuantizeLinear", "image", output=1), floats(scale)),
+            )
+            for pads, scale in (([1, 1, 1, 1], 0.25), ([0, 2, 1, 1], 0.5), ([0, 0, 0, 0], 0.5))
+        ],
     ),
     # functions
     (

@@ -275,7 +275,12 @@ def _repeat(a: Algebra, input: Value, repeats: Any) -> Value:
 def tile(a: Algebra, value: Value, times: Sequence[int]) -> Value:
     """A tensor so many times along each axis."""
     a.bound(math.prod(shape_of(value)) * math.prod(times))
-    return a.move(value, lambda each: np.tile(each, times))
+    rank = max(len(shape_of(value)), len(times))
+    found = a.reshape(value, (*(1 for _ in range(rank - len(shape_of(value)))), *shape_of(value)))
+    for axis, many in enumerate(times, rank - len(times)):
+        if many != 1:
+            found = a.take(found, np.tile(np.arange(shape_of(found)[axis]), many), axis)
+    return found
 
 
 @_operator("tile")
@@ -468,6 +473,9 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
     """Rows at places; of places that are not known a function of the place and of all that may stand there."""
     if is_known(index):
         return a.take(table, np.asarray(index), axis)
+    if isinstance(table, Field) and table.units is not None:
+        of, scale, zero = table.units
+        return a.add(a.divide(look_up(a, of, index, axis), scale), zero)
     size = shape_of(table)[axis]
     weights = Field(draw((1, size), "look up", size))
     if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all of its rows

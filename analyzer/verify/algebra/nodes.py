@@ -16,7 +16,7 @@ import numpy as np
 
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
-from analyzer.verify.algebra import calls, layers, places, recurrent, resizing
+from analyzer.verify.algebra import calls, codes, layers, places, recurrent, resizing
 from analyzer.verify.algebra.field import MOST_HALF
 from analyzer.verify.algebra.values import (
     Algebra,
@@ -120,6 +120,9 @@ def operate(operation: Operation) -> Sequence[Value | None]:
     ):
         said = f" with {', '.join(sorted(unread))}" if unread else " with so many inputs"
         raise UnknownError(f"operator {node.op_type}{said}")
+    odd = [name for name in _YES_OR_NO if node.integers.get(name, 0) not in (0, 1)]
+    if odd:
+        raise UnknownError(f"operator {node.op_type} with {odd[0]} {node.integers[odd[0]]}")
     if operation.opset < _OLDEST and node.domain in _PLAIN:
         raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
     try:
@@ -135,6 +138,13 @@ _HARMLESS = frozenset(
     {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
 )
 """Attributes that say nothing of a value, or of its rounding alone."""
+_YES_OR_NO = (
+    *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
+    *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),
+    *("noop_with_empty_axes", "select_last_index", "sorted", "training_mode", "transA", "transB"),
+    *("transBatchA", "transBatchB", "unidirectional", "upper"),
+)
+"""Attributes that are 0 or 1: of any other number nobody says what it means."""
 _AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
 _WINDOWS = frozenset({"kernel_shape", "strides", "pads", "dilations", "auto_pad"})
 _RECURRENT = frozenset({"activations", "clip", "direction", "hidden_size", "layout"})
@@ -160,6 +170,8 @@ READ: dict[str, frozenset[str]] = {
     "CumSum": frozenset({"exclusive", "reverse"}),
     "DepthToSpace": frozenset({"blocksize", "mode"}),
     "Dropout": frozenset({"ratio", "seed"}),
+    "ConvInteger": _WINDOWS | {"group"},
+    "DequantizeLinear": frozenset({"axis", "block_size", "output_dtype"}),
     "Einsum": frozenset({"equation"}),
     "Elu": frozenset({"alpha"}),
     "EyeLike": frozenset({"dtype", "k"}),
@@ -176,6 +188,7 @@ READ: dict[str, frozenset[str]] = {
     "LayerNormalization": frozenset({"axis", "epsilon"}),
     "LeakyRelu": frozenset({"alpha"}),
     "LpNormalization": frozenset({"axis", "p"}),
+    "MatMulNBits": frozenset({"K", "N", "bits", "block_size", "accuracy_level"}),
     "MaxPool": _WINDOWS | {"ceil_mode"},
     "Mod": frozenset({"fmod"}),
     "MultiHeadAttention": frozenset({"num_heads", "scale", "unidirectional", "mask_filter_value"}),
@@ -1106,7 +1119,67 @@ def _resize(o: Operation) -> Value:
     return found
 
 
+# codes, of stored weights and of what is rounded to the range that it has
+
+
+@_plain("DequantizeLinear")
+def _dequantize(o: Operation) -> Value:
+    value = o.at(0)
+    size, axis = o.integer("block_size", 0), o.integer("axis", 1)
+    scale, zero = (codes.spread(o.a, o.maybe(slot), shape_of(value), axis, size) for slot in (1, 2))
+    assert scale is not None
+    return codes.decoded(o.a, value, scale, zero)
+
+
+@_plain("DynamicQuantizeLinear")
+def _dynamic(o: Operation) -> Sequence[Value]:
+    return codes.rounded(o.a, o.at(0))
+
+
+@_plain("MatMulInteger")
+def _matmul_integer(o: Operation) -> Any:
+    one = codes.less(o.a, o.at(0), codes.by_rows(o.a, o.maybe(2)))
+    return o.a.matmul(one, codes.less(o.a, o.at(1), o.maybe(3)))
+
+
+@_plain("ConvInteger")
+def _conv_integer(o: Operation) -> Value:
+    zero = o.maybe(3)
+    kernel = shape_of(o.at(1))[2:]
+    strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
+    if zero is not None:
+        zero = o.a.reshape(zero, (-1, 1, *(1 for _ in kernel)))
+    one, two = codes.less(o.a, o.at(0), o.maybe(2)), codes.less(o.a, o.at(1), zero)
+    return layers.convolve(o.a, one, two, None, strides, pads, dilations, o.integer("group", 1))
+
+
 # onnxruntime's
+
+
+@_fused("MatMulIntegerToFloat")
+def _matmul_to_float(o: Operation) -> Value:
+    one = codes.decoded(o.a, o.at(0), codes.by_rows(o.a, o.at(2)), codes.by_rows(o.a, o.maybe(4)))
+    found = o.a.matmul(one, codes.decoded(o.a, o.at(1), o.at(3), o.maybe(5)))
+    bias = o.maybe(6)
+    return found if bias is None else o.a.add(found, bias)
+
+
+@_fused("DynamicQuantizeMatMul")
+def _dynamic_matmul(o: Operation) -> Value:
+    found = o.a.matmul(o.at(0), codes.decoded(o.a, o.at(1), o.at(2), o.maybe(3)))
+    bias = o.maybe(4)
+    return found if bias is None else o.a.add(found, bias)
+
+
+@_fused("MatMulNBits")
+def _matmul_bits(o: Operation) -> Value:
+    wide = o.integer("K", 0), o.integer("N", 0), o.integer("bits", 4), o.integer("block_size", 0)
+    if o.maybe(4) is not None:
+        raise UnknownError("MatMulNBits whose groups are no runs")
+    weight = codes.unpacked(o.a, o.at(1), o.at(2), o.maybe(3), *wide)
+    found = o.a.matmul(o.at(0), o.a.permute(weight, (1, 0)))
+    bias = o.maybe(5)
+    return found if bias is None else o.a.add(found, bias)
 
 
 @_fused("SkipLayerNormalization")

@@ -58,6 +58,8 @@ class Field:
     """Whether it tells where something stands, so that it is never less than 0."""
     beyond: Field | None = None
     """Of a question: what is asked whether it is so large that its softplus is itself."""
+    units: tuple[Value, Array, Array] | None = None
+    """Of codes that have one scale: what they stand for, the scale, the zero point."""
 
     @property
     def shape(self) -> tuple[int, ...]:
