@@ -79,7 +79,12 @@ class Said:
     output: int | None = None
 
     def value(self, a: Algebra) -> Any:
-        args = [each.value(a) if isinstance(each, Said) else filled(each) for each in self.args]
+        def given(arg: Any) -> Any:
+            if isinstance(arg, list):
+                return [given(each) for each in arg]
+            return arg.value(a) if isinstance(arg, Said) else filled(arg)
+
+        args = [given(each) for each in self.args]
         found = call(a, self.operator, args, {key: filled(each) for key, each in self.kwargs.items()})
         return found if self.output is None else found[self.output]
 
@@ -104,6 +109,15 @@ AT = ints(3, 0, 2)
 SORTED = node("TopK", "x", ints(6), output=1, axis=1, largest=0)
 PLACES = said("topk", "x", 3, 1, output=1)
 FILE_PLACES = node("TopK", "x", ints(3), output=1, axis=1)
+FOUR = ints(0, 1, 2, 3).reshape(4, 1)
+
+
+def joined(rows: Any, columns: Any = FILE_PLACES) -> Op:
+    """Rows and columns as GatherND takes them."""
+    last = (node("Unsqueeze", each, ints(-1)) for each in (np.broadcast_to(rows, (4, 3)), columns))
+    return node("Concat", *last, axis=-1)
+
+
 HALVES = {"mode": "linear", "coordinate_transformation_mode": "half_pixel", "antialias": 0}
 CUBIC = {"mode": "cubic", "coordinate_transformation_mode": "half_pixel", "cubic_coeff_a": -0.75}
 WINDOWS = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1}
@@ -169,8 +183,12 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
     (said("argsort", "x", 1), SORTED, [node("TopK", "x", ints(6), output=1, axis=1, largest=1)]),
     (
         said("topk", "x", 2, -1, True, False, output=0),
-        node("TopK", "x", ints(2), sorted=0),
-        [node("TopK", "x", ints(2), largest=0, sorted=0), node("TopK", "x", ints(3), sorted=0)],
+        node("TopK", "x", ints(2)),
+        [
+            node("TopK", "x", ints(2), largest=0),
+            node("TopK", "x", ints(3)),
+            node("TopK", "x", ints(2), sorted=0),
+        ],
     ),
     (
         said("floor_divide", PLACES, 2),
@@ -274,6 +292,28 @@ WORDS: list[tuple[Said, Op, list[Op]]] = [
         said("index", "x", ["at"]),
         node("GatherND", "x", node("Unsqueeze", "at", ints(1))),
         [node("Gather", "x", "at", axis=1), node("Gather", "x", "other"), node("Gather", "y", "at")],
+    ),
+    (
+        said("index", "x", [FOUR, PLACES]),
+        node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 6, FILE_PLACES)),
+        [
+            node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 5, FILE_PLACES)),
+            node("Gather", node("Reshape", "x", ints(-1)), FILE_PLACES),
+            node("Gather", node("Reshape", "y", ints(-1)), node("Add", FOUR * 6, FILE_PLACES)),
+            node("GatherND", "x", joined(FOUR[::-1].copy())),
+        ],
+    ),
+    (
+        said("index", "x", [FOUR, PLACES]),
+        node("GatherND", "x", joined(FOUR)),
+        [node("GatherND", "x", joined(FOUR * 0)), node("GatherND", "y", joined(FOUR))],
+    ),
+    (
+        said("index", "x", [FOUR, "grid"]),
+        node("GatherND", "x", joined(FOUR, "grid")),
+        [  # what counts from the end, if it is below 0, is not what stands before the row
+            node("Gather", node("Reshape", "x", ints(-1)), node("Add", FOUR * 6, "grid")),
+        ],
     ),
     (
         said("index", "x", [None, "at"]),

@@ -14,6 +14,7 @@ from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.values import (
     PLAIN_BEYOND,
     Algebra,
+    Coded,
     Factored,
     Field,
     UnknownError,
@@ -186,7 +187,7 @@ def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> An
 
 @_operator("type_as")
 def _type_as(a: Algebra, input: Value, other: Value) -> Any:
-    if isinstance(other, (Field, Factored)):
+    if isinstance(other, (Field, Factored, Coded)):
         return a.cast(input, {"real": "f", "whole": "i", "truth": "b"}[other.kind], np.float32)
     return a.cast(input, other.dtype.kind, other.dtype)
 
@@ -473,9 +474,10 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
     """Rows at places; of places that are not known a function of the place and of all that may stand there."""
     if is_known(index):
         return a.take(table, np.asarray(index), axis)
-    if isinstance(table, Field) and table.units is not None:
-        of, scale, zero = table.units
-        return a.add(a.divide(look_up(a, of, index, axis), scale), zero)
+    if isinstance(table, Coded) and table.scale.size == table.zero.size == 1:
+        units = (each.reshape(()) for each in (table.scale, table.zero))
+        scale, zero = units
+        return a.add(a.divide(look_up(a, table.of, index, axis), scale), zero)
     size = shape_of(table)[axis]
     weights = Field(draw((1, size), "look up", size))
     if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all of its rows
@@ -1166,7 +1168,8 @@ def _minimum(a: Algebra, input: Value, other: Value) -> Value:
 def _topk(
     a: Algebra, input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
-    return greatest_few(a, input, k, _axis(input, dim), largest, is_sorted=sorted)
+    """In any order if not sorted: converters sort then too, which is one."""
+    return greatest_few(a, input, k, _axis(input, dim), largest)
 
 
 def greatest_few(

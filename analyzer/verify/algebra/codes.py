@@ -11,7 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.verify.algebra.field import inverse
-from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value, is_known, shape_of
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Coded,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
 
 _CODES = 255
 """Steps of a byte."""
@@ -21,15 +30,30 @@ def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -
     """What codes stand for."""
     if scale is None:
         raise UnknownError("codes without a scale")
+    if isinstance(value, Coded) and _is_by(value.zero, zero) and _is_by(value.scale, scale):
+        return value.of
     return a.multiply(less(a, value, zero), scale)
 
 
 def less(a: Algebra, value: Value, zero: Value | None) -> Value:
     """Codes, counted from their zero point."""
+    if isinstance(value, Coded) and _is_by(value.zero, zero):
+        return a.divide(value.of, value.scale)
     value = a.cast(value, "f", np.float32)
     if zero is None or (is_known(zero) and not np.asarray(zero).any()):
         return value
     return a.subtract(value, a.cast(zero, "f", np.float32))
+
+
+def _is_by(mine: Array, told: Value | None) -> bool:
+    """Whether scales or zero points are those that codes have; without any these are 0."""
+    if told is None:
+        return not mine.any()
+    if not is_known(told):
+        return False
+    array = np.asarray(told, np.float32)
+    one, other = np.broadcast_arrays(mine, array)
+    return array.ndim <= mine.ndim and bool(np.array_equal(one, other))
 
 
 def by_rows(a: Algebra, value: Value | None) -> Value | None:

@@ -614,7 +614,7 @@ def _gather_nd(o: Operation) -> Value:
     if not is_known(o.at(1)):
         if o.integer("batch_dims", 0):
             raise UnknownError("places that depend on weights or on inputs of real numbers")
-        return places.read_rows(o.a, o.at(0), _apart(o.a, o.at(1)), calls.look_up)
+        return places.read_rows(o.a, o.at(0), _apart(o.a, o.at(1), shape_of(o.at(0))), calls.look_up)
     batch, index = o.integer("batch_dims", 0), np.asarray(o.at(1))
 
     def moved(each: Any) -> Any:
@@ -626,12 +626,15 @@ def _gather_nd(o: Operation) -> Value:
     return o.a.move(o.at(0), moved)
 
 
-def _apart(a: Algebra, index: Value) -> list[Value | None]:
+def _apart(a: Algebra, index: Value, sizes: Sequence[int]) -> list[Value | None]:
     """Indices of several axes, which stand along the last one."""
-    last = len(shape_of(index)) - 1
-    parts = [slice(None)] * last
+    parts = [slice(None)] * (len(shape_of(index)) - 1)
     shape = shape_of(index)[:-1]
-    return [a.reshape(a.cut(index, [*parts, slice(at, at + 1)]), shape) for at in range(shape_of(index)[-1])]
+    found: list[Value | None] = []
+    for at, size in zip(range(shape_of(index)[-1]), sizes, strict=False):
+        own = a.reshape(a.cut(index, [*parts, slice(at, at + 1)]), shape)
+        found.append(places.told(own, size))
+    return found
 
 
 @_plain("ScatterElements")
@@ -646,7 +649,9 @@ def _scatter_nd(o: Operation) -> Value:
     rest = shape_of(value)[shape_of(index)[-1] :]
     if shape_of(o.at(2)) != (*shape_of(index)[:-1], *rest):
         raise UnknownError("ScatterND of updates of another shape")
-    return places.put_rows(o.a, value, _apart(o.a, index), o.at(2), o.text("reduction", places.NONE))
+    return places.put_rows(
+        o.a, value, _apart(o.a, index, shape_of(value)), o.at(2), o.text("reduction", places.NONE)
+    )
 
 
 @_plain("Pad")

@@ -235,6 +235,12 @@ class _Block:
         rest = [n for at, n in enumerate(self.sizes) if at not in self.order[: len(self.index)]]
         return (*rest[: self.start], *shape_of(self.index[0]), *rest[self.start :])
 
+    def turned(self, a: Algebra, read: Value) -> Value:
+        """What was read, whose first axes are those of the indices, with these where they stood."""
+        inner = len(shape_of(self.index[0]))
+        after = range(inner + self.start, inner + len(self.rest))
+        return a.permute(read, [*range(inner, inner + self.start), *range(inner), *after])
+
     def marks(self, a: Algebra) -> Value:
         """Of each of the updates, and of each place where indices meet, whether it goes there."""
         found: Value | None = None
@@ -251,6 +257,16 @@ class _Block:
         return found
 
 
+def told(index: Value, size: int) -> Value:
+    """An index that was joined with others which are not known, and is itself, as all its elements are places.
+
+    Of an element that is drawn this is so once in 2^31 for each place.
+    """
+    if not isinstance(index, Field) or index.kind != "whole" or not index.elements.size:
+        return index
+    return index.elements.astype(np.int64) if bool((index.elements < np.uint64(size)).all()) else index
+
+
 def read_rows(
     a: Algebra, value: Value, indices: Sequence[Value | None], look_up: Callable[..., Value]
 ) -> Value:
@@ -265,6 +281,8 @@ def read_rows(
         return look_up(a, value, parts[given[0]], given[0])
     block = _Block.of(a, value, parts)
     count = len(block.index)
+    if all(is_known(each) or getattr(each, "is_place", False) for each in block.index):
+        return _read_flat(a, block, look_up)
     known = [at for at in range(count) if is_known(block.index[at])]
     order = [*known, *(at for at in range(count) if at not in known), *range(count, len(block.sizes))]
     rows = a.dense(a.permute(block.value, order))
@@ -280,14 +298,18 @@ def read_rows(
         a.reshape(flat[each], (-1, *(1 for _ in block.rest))) for each in range(count) if each not in known
     ]
     read = a.function("look up", whole, *places)
-    inner = len(shape_of(block.index[0]))
-    read = a.reshape(read, (*shape_of(block.index[0]), *block.rest))
-    turned = [
-        *range(inner, inner + block.start),
-        *range(inner),
-        *range(inner + block.start, inner + len(block.rest)),
-    ]
-    return a.permute(read, turned)
+    return block.turned(a, a.reshape(read, (*shape_of(block.index[0]), *block.rest)))
+
+
+def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Value:
+    """The same by one index among all places where indices meet, of which none is below 0: so converters write it."""
+    sizes = shape_of(block.value)[: len(block.index)]
+    flat: Value = np.zeros((), np.int64)
+    for size, each in zip(sizes, block.index, strict=True):
+        own = _within(np.asarray(each), size) if is_known(each) else each
+        flat = a.add(a.multiply(flat, np.asarray(size)), own)
+    read = look_up(a, a.reshape(block.value, (-1, *block.rest)), flat, 0)
+    return block.turned(a, read)
 
 
 def one_hot(a: Algebra, index: Value, depth: int, off: Value, on: Value) -> Value:

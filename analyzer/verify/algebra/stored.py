@@ -20,11 +20,12 @@ from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
+    Coded,
+    Factored,
     Field,
     UnknownError,
     Value,
     drawn,
-    is_known,
     number,
     shape_of,
 )
@@ -176,13 +177,10 @@ class Stored:
         if decoder is None or (encoded.bits and readers != {("MatMulNBits", 1)}):
             raise UnknownError(f"{tensor.name}: codes that are read in another way")
         scales, zeros = decoder.units()
-        a = self.weights.a
-        coded = a.divide(found, scales.astype(np.float32))
-        coded = a.add(coded, zeros.astype(np.float32)) if zeros.any() else coded
-        if not encoded.has_one_scale or ("Gather", 0) not in readers or is_known(coded):
-            return coded
-        one, zero = (number(each.reshape(-1)[0]) for each in (scales, zeros))
-        return Field(a.dense(coded).elements, units=(found, one, zero))
+        scale, zero = scales.astype(np.float32), zeros.astype(np.float32)
+        if isinstance(found, (Field, Factored)):
+            return Coded(found, scale, zero)
+        return self.weights.a.add(self.weights.a.divide(found, scale), zero)
 
     @staticmethod
     def _is_strange(line: EntryLine | None) -> bool:

@@ -58,8 +58,6 @@ class Field:
     """Whether it tells where something stands, so that it is never less than 0."""
     beyond: Field | None = None
     """Of a question: what is asked whether it is so large that its softplus is itself."""
-    units: tuple[Value, Array, Array] | None = None
-    """Of codes that have one scale: what they stand for, the scale, the zero point."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,6 +79,23 @@ class Factored:
 
 
 @dataclass(frozen=True, slots=True)
+class Coded:
+    """A weight in codes, which are not written out unless something else reads them than what decodes them."""
+
+    of: Field | Factored
+    """What they stand for."""
+    scale: Array
+    zero: Array
+    """Of shapes that broadcast to its own."""
+    kind: str = "real"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return self.of.shape
+
+
+@dataclass(frozen=True, slots=True)
 class Stretch:
     """The whole numbers from one to another, of which nobody knows how many they are."""
 
@@ -98,7 +113,7 @@ class Rows:
 
 
 Array = npt.NDArray[Any]
-Value = Array | Field | Factored
+Value = Array | Field | Factored | Coded
 Move = Callable[[Any], Any]
 
 
@@ -114,7 +129,7 @@ def number(value: float) -> Array:
 
 def is_known(value: object) -> bool:
     """Whether a value is computed as it would be."""
-    return not isinstance(value, (Field, Factored, Stretch, Rows))
+    return not isinstance(value, (Field, Factored, Coded, Stretch, Rows))
 
 
 def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
@@ -151,6 +166,9 @@ class Algebra:
             return value
         if isinstance(value, Factored):
             return self._dense(value)
+        if isinstance(value, Coded):
+            whole = self.divide(value.of, value.scale)
+            return self.dense(self.add(whole, value.zero) if value.zero.any() else whole)
         return self._entered(np.asarray(value))
 
     def _dense(self, value: Factored) -> Field:
@@ -193,6 +211,7 @@ class Algebra:
 
     def move(self, value: Value, moved: Move) -> Value:
         """What numpy's `moved` makes of the elements, of whatever kind they are; it may not make many more of them."""
+        value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
             return Field(np.ascontiguousarray(moved(value.elements)), value.kind, is_place=value.is_place)
         if isinstance(value, Factored):
@@ -281,7 +300,8 @@ class Algebra:
         if len(values) > 1 and all(isinstance(value, Factored) for value in values):
             return self._concat(values, axis)  # type: ignore[arg-type]
         parts = [self.dense(value) for value in values]
-        return Field(np.concatenate([part.elements for part in parts], axis=axis), parts[0].kind)
+        made = np.concatenate([part.elements for part in parts], axis=axis)
+        return Field(made, parts[0].kind, is_place=all(_is_place(value) for value in values))
 
     def _concat(self, values: Sequence[Factored], axis: int) -> Factored:
         axis %= len(values[0].shape)
@@ -363,7 +383,7 @@ class Algebra:
 
     def _factor(self, value: Value) -> Elements:
         """The elements of a factor."""
-        is_real = not isinstance(value, (Field, Factored)) and value.dtype.kind == "f"
+        is_real = not isinstance(value, (Field, Factored, Coded)) and value.dtype.kind == "f"
         if is_real and np.isinf(np.asarray(value)).any():
             raise UnknownError("an infinite factor")
         return self.dense(value).elements
@@ -583,7 +603,11 @@ class Algebra:
 
     @staticmethod
     def _require_truth(value: Value) -> None:
-        kind = value.kind if isinstance(value, (Field, Factored)) else _KINDS.get(value.dtype.kind, "real")
+        kind = (
+            value.kind
+            if isinstance(value, (Field, Factored, Coded))
+            else _KINDS.get(value.dtype.kind, "real")
+        )
         if kind != "truth":
             raise UnknownError("bits of whole numbers")
 
@@ -621,7 +645,7 @@ class Algebra:
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(value).astype(dtype)
-        dense_kind = value.kind if isinstance(value, (Field, Factored)) else "real"
+        dense_kind = value.kind if isinstance(value, (Field, Factored, Coded)) else "real"
         if kind == "f":
             if dense_kind == "real":
                 return value
@@ -647,6 +671,14 @@ _CHOOSING = frozenset({"max", "min"})
 """Functions of many that give one of these."""
 
 
+def _is_place(value: Value) -> bool:
+    """Whether all are whole numbers, and none below 0."""
+    if isinstance(value, Field):
+        return value.is_place
+    is_whole = is_known(value) and np.asarray(value).dtype.kind in "iu"
+    return is_whole and bool((np.asarray(value) >= 0).all())
+
+
 def _is_all(bound: Value | None, value: float) -> bool:
     return bound is not None and is_known(bound) and bool((np.asarray(bound) == value).all())
 
@@ -655,7 +687,7 @@ def _kind(one: Value, other: Value) -> str:
     """Of what two values are combined to: the widest of theirs."""
     kinds = {
         value.kind
-        if isinstance(value, (Field, Factored))
+        if isinstance(value, (Field, Factored, Coded))
         else _KINDS.get(np.asarray(value).dtype.kind, "real")
         for value in (one, other)
     }
@@ -668,7 +700,7 @@ _KINDS = {"b": "truth", "i": "whole", "u": "whole"}
 def _is_real(value: Value) -> bool:
     kind = (
         value.kind
-        if isinstance(value, (Field, Factored))
+        if isinstance(value, (Field, Factored, Coded))
         else _KINDS.get(np.asarray(value).dtype.kind, "real")
     )
     return kind == "real"
