@@ -202,7 +202,39 @@ CALLS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("max_pool2d", [IMAGE, [3, 3], [2, 2], [1, 1]], {}),
     ("avg_pool2d", [IMAGE, [3, 2], [2, 2], [1, 1], False, False], {}),
     ("adaptive_avg_pool2d", [IMAGE, [3, 2]], {}),
+    ("avg_pool2d", [IMAGE, [3, 3], [2, 2], [1, 1], True, True], {}),
+    ("avg_pool2d", [IMAGE, [3, 3], [2, 3], [1, 1], True, False], {}),
+    ("avg_pool2d", [IMAGE, [3, 3], [1, 1], 0, False, True, 4], {}),
     ("upsample_nearest2d", [IMAGE, [14, 12]], {}),
+    ("upsample_bilinear2d", [IMAGE, [9, 5], False], {}),
+    ("upsample_bilinear2d", [IMAGE, [9, 5], True], {}),
+    ("upsample_bilinear2d", [IMAGE, None, False, [1.7, 0.6]], {}),
+    ("upsample_bicubic2d", [IMAGE, [9, 20], False], {}),
+    ("upsample_bicubic2d", [IMAGE, [1, 20], True], {}),
+    ("softplus", [X, 2.0, 1.0], {}),
+    ("softplus", [X, 0.5], {}),
+    ("log_sigmoid", [X], {}),
+    ("selu", [X], {}),
+    ("softshrink", [X, 0.3], {}),
+    ("hardshrink", [X, 0.3], {}),
+    ("threshold", [X, 0.1, 0.2], {}),
+    ("log2", [np.abs(X) + 1], {}),
+    ("exp2", [X], {}),
+    ("special_erfc", [X], {}),
+    ("atan2", [X, Y], {}),
+    ("cosine_similarity", [X, Y, 1], {}),
+    *((name, [X], {}) for name in ("sinh", "cosh", "asinh")),
+    ("acos", [Y], {}),
+    ("argsort", [Y, 1, True], {}),
+    ("unfold", [X, 2, 3, 2], {}),
+    ("scatter", [X, 1, np.array([[[3, 0, 1, 2, 3, 0]]] * 2), Y], {}),
+    ("scatter_add", [X, 1, np.array([[[3, 0, 1, 2, 3, 0], [3, 0, 0, 2, 3, 1]]] * 2), Y], {}),
+    ("scatter_reduce", [X, 1, np.array([[[3, 0, 1, 2, 3, 0]] * 3] * 2), Y, "amax"], {}),
+    ("scatter_reduce", [X, 1, np.array([[[3, 0, 1, 2, 3, 0]] * 3] * 2), Y, "prod"], {}),
+    ("index_add", [X, 1, np.array([3, 0, 0]), Y[:, :3]], {"alpha": 2}),
+    ("index_copy", [X, 1, np.array([3, 0]), Y[:, :2]], {}),
+    ("index_fill", [X, 1, np.array([3, 0]), 7.0], {}),
+    ("one_hot", [np.array([[1, 0], [3, 2]]), 4], {}),
     ("pad", [X, [1, 2, 0, 1]], {"value": 3.0}),
     ("pad", [X, [-1, 2]], {}),
     ("tril", [X], {}),
@@ -287,6 +319,43 @@ NODES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("Expand", [X[:, :1], np.array([3, 1, 1, 1])], {}),
     ("Trilu", [X, np.array(1)], {"upper": 0}),
     ("CumSum", [X, np.array(1)], {}),
+    ("CumSum", [X, np.array(1)], {"reverse": 1}),
+    ("CumSum", [X, np.array(2)], {"exclusive": 1}),
+    ("CumSum", [X, np.array(2)], {"exclusive": 1, "reverse": 1}),
+    ("ScatterElements", [X, np.array([[[3, 0, -3, 2, 3, 0]]] * 2), Y[:, :1]], {"axis": 1}),
+    *(
+        (
+            "ScatterElements",
+            [X, np.array([[[3, 0, 1, 2, 3, 0], [3, 0, 0, 2, 3, 1]]] * 2), Y[:, :2]],
+            {"axis": 1, "reduction": reduction},
+        )
+        for reduction in ("add", "mul", "max", "min")
+    ),
+    ("ScatterND", [X, np.array([[0, 3], [1, -2]]), Y[0, :2]], {}),
+    ("ScatterND", [X, np.array([[0, 3], [0, 3]]), Y[0, :2]], {"reduction": "add"}),
+    *(
+        (
+            "Resize",
+            [IMAGE, np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([2, 4, 9, 12])],
+            {"mode": mode, "coordinate_transformation_mode": way},
+        )
+        for mode in ("linear", "cubic")
+        for way in ("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel")
+    ),
+    *(
+        (
+            "Resize",
+            [IMAGE, np.zeros(0, np.float32), np.zeros(0, np.float32), np.array([2, 4, 9, 12])],
+            {"mode": "nearest", "coordinate_transformation_mode": way, "nearest_mode": near},
+        )
+        for way in ("half_pixel", "asymmetric")
+        for near in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+    ),
+    (
+        "AveragePool",
+        [IMAGE],
+        {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1, 1, 1, 1], "ceil_mode": 1},
+    ),
     ("OneHot", [np.array([1, -1, 0]), np.array(4), np.array([0.5, 2.0])], {"axis": 0}),
     ("ReduceMean", [X, np.array([1])], {"keepdims": 0}),
     ("ReduceL2", [X, np.array([-1])], {}),

@@ -212,6 +212,21 @@ class Decoder:
             return None
         return cls(encoded, None if codes is None else codes.reshape(-1), scales, second, zeros, groups)
 
+    def units(self) -> tuple[Reals, Reals]:
+        """Scales and zero points of all numbers, of shapes that broadcast to theirs."""
+        encoded = self.encoded
+        if not encoded.is_blocked and encoded.grid:  # one for all, or for each channel
+            count = math.prod(encoded.grid)
+            scales = _numbers(self.scales, encoded.scale.dtype)
+            if self.second is not None and encoded.second_scale is not None:
+                scales = scales * _numbers(self.second, encoded.second_scale.dtype)
+            zeros = np.broadcast_to(self._zeros_at(np.arange(count)), (count,))
+            return scales.reshape(encoded.grid), zeros.reshape(encoded.grid)
+        rows, columns = np.arange(encoded.rows)[:, None], np.arange(encoded.width)[None, :]
+        whole = encoded.rows, encoded.width
+        wide = [np.broadcast_to(found, whole) for found in self._scales_at(rows, columns)]
+        return wide[0].reshape(encoded.shape), wide[1].reshape(encoded.shape)
+
     def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
         """The numbers at row-major positions, and the step of each."""
         width = max(self.encoded.width, 1)

@@ -256,4 +256,6 @@ class _Account:
         for said, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):
             if found:
                 yield f"not proven: {said}: {', '.join(sorted(found)[:_MOST_TOLD])}"
+        if self.before.has_codes:
+            yield "not proven: what weights lose by being rounded to codes"
         yield ("not proven: rounding, overflow, division by zero, rows of attention that are masked whole")

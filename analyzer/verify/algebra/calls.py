@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from analyzer.model.dtypes import DType
-from analyzer.verify.algebra import layers, recurrent
+from analyzer.verify.algebra import layers, places, recurrent, resizing
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.values import (
     PLAIN_BEYOND,
     Algebra,
+    Coded,
     Factored,
     Field,
     UnknownError,
@@ -186,7 +187,7 @@ def _to(a: Algebra, input: Value, *args: Any, dtype: Any = None, **_: Any) -> An
 
 @_operator("type_as")
 def _type_as(a: Algebra, input: Value, other: Value) -> Any:
-    if isinstance(other, (Field, Factored)):
+    if isinstance(other, (Field, Factored, Coded)):
         return a.cast(input, {"real": "f", "whole": "i", "truth": "b"}[other.kind], np.float32)
     return a.cast(input, other.dtype.kind, other.dtype)
 
@@ -275,7 +276,12 @@ def _repeat(a: Algebra, input: Value, repeats: Any) -> Value:
 def tile(a: Algebra, value: Value, times: Sequence[int]) -> Value:
     """A tensor so many times along each axis."""
     a.bound(math.prod(shape_of(value)) * math.prod(times))
-    return a.move(value, lambda each: np.tile(each, times))
+    rank = max(len(shape_of(value)), len(times))
+    found = a.reshape(value, (*(1 for _ in range(rank - len(shape_of(value)))), *shape_of(value)))
+    for axis, many in enumerate(times, rank - len(times)):
+        if many != 1:
+            found = a.take(found, np.tile(np.arange(shape_of(found)[axis]), many), axis)
+    return found
 
 
 @_operator("tile")
@@ -328,16 +334,8 @@ def _select(a: Algebra, input: Value, dim: int, index: int) -> Value:
 def _put(a: Algebra, input: Value, src: Value, place: Callable[[Any], Any]) -> Value:
     """A tensor with another in a part of it."""
     shape = shape_of(input)
-    target = np.arange(math.prod(shape)).reshape(shape)
-    at = place(target)
-    source = a.expand(src, at.shape)
-    if is_known(input) and is_known(source):
-        found = np.array(input)
-        found.reshape(-1)[at] = np.asarray(source)
-        return found
-    whole = a.dense(input).elements.copy()
-    whole.reshape(-1)[at] = a.dense(source).elements
-    return Field(whole)
+    at = place(np.arange(math.prod(shape)).reshape(shape))
+    return places.put(a, input, at, a.expand(src, at.shape), places.NONE)
 
 
 @_operator("select_scatter")
@@ -455,7 +453,7 @@ def _pad(a: Algebra, input: Value, pad: Any, mode: str = "constant", value: Any 
 @_operator("index")
 def _index(a: Algebra, input: Value, indices: Sequence[Any]) -> Value:
     if not all(each is None or is_known(each) for each in indices):
-        raise UnknownError("places that depend on weights or on inputs of real numbers")
+        return places.read_rows(a, input, indices, look_up)
     parts: tuple[Any, ...] = tuple(slice(None) if each is None else np.asarray(each) for each in indices)
     if len(parts) == 1 and parts[0].dtype.kind != "b":
         return a.take(input, parts[0], 0)
@@ -464,9 +462,7 @@ def _index(a: Algebra, input: Value, indices: Sequence[Any]) -> Value:
 
 @_operator("index_select")
 def _index_select(a: Algebra, input: Value, dim: int, index: Value) -> Value:
-    if not is_known(index):
-        raise UnknownError("places that depend on weights or on inputs of real numbers")
-    return a.take(input, np.asarray(index), _axis(input, dim))
+    return look_up(a, input, index, _axis(input, dim))
 
 
 @_operator("embedding")
@@ -478,6 +474,10 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
     """Rows at places; of places that are not known a function of the place and of all that may stand there."""
     if is_known(index):
         return a.take(table, np.asarray(index), axis)
+    if isinstance(table, Coded) and table.scale.size == table.zero.size == 1:
+        units = (each.reshape(()) for each in (table.scale, table.zero))
+        scale, zero = units
+        return a.add(a.divide(look_up(a, table.of, index, axis), scale), zero)
     size = shape_of(table)[axis]
     weights = Field(draw((1, size), "look up", size))
     if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all of its rows
@@ -506,13 +506,115 @@ def gather_elements(a: Algebra, value: Value, axis: int, index: Value) -> Value:
     if is_known(index):
         places = np.asarray(index)
         return a.pick(value, places, axis)
-    whole = a.ordered("gather", value, axis, 1)
-    return a.function("gather", whole, index)
+    whole = a.ordered("look up", value, axis, 1)
+    return a.function("look up", whole, index)
 
 
-@_operator("scatter", "scatter_add", "index_put", "_index_put_impl_", "masked_scatter", "index_add")
-def _scatter(a: Algebra, input: Value, *args: Any, **kwargs: Any) -> Value:
-    raise UnknownError("a scatter")
+_REDUCE = {
+    "sum": places.ADD,
+    "add": places.ADD,
+    "prod": places.MULTIPLY,
+    "multiply": places.MULTIPLY,
+    "amax": places.LARGEST,
+    "amin": places.LEAST,
+}
+
+
+@_operator("scatter", "scatter_")
+def _scatter(
+    a: Algebra,
+    input: Value,
+    dim: int,
+    index: Value,
+    src: Any = None,
+    *,
+    value: Any = None,
+    reduce: str | None = None,
+) -> Value:
+    given = _array(src if value is None else value)
+    if isinstance(src, (bool, int, float)) or value is not None:
+        given = a.expand(_of_type(input, given), shape_of(index))
+    reduction = places.NONE if reduce is None else _REDUCE[reduce]
+    return places.put_elements(a, input, dim, index, given, reduction)
+
+
+@_operator("scatter_add", "scatter_add_")
+def _scatter_add(a: Algebra, input: Value, dim: int, index: Value, src: Value) -> Value:
+    return places.put_elements(a, input, dim, index, src, places.ADD)
+
+
+@_operator("scatter_reduce", "scatter_reduce_")
+def _scatter_reduce(
+    a: Algebra, input: Value, dim: int, index: Value, src: Value, reduce: str, include_self: bool = True
+) -> Value:
+    if not include_self or reduce not in _REDUCE:
+        raise UnknownError(f"a scatter by {reduce}{'' if include_self else ' without what stood there'}")
+    return places.put_elements(a, input, dim, index, src, _REDUCE[reduce])
+
+
+@_operator("index_add", "index_add_")
+def _index_add(a: Algebra, input: Value, dim: int, index: Value, source: Value, alpha: Any = 1) -> Value:
+    before = [None] * _axis(input, dim)
+    return places.put_rows(a, input, [*before, index], _scaled(a, source, alpha), places.ADD)
+
+
+@_operator("index_copy", "index_copy_")
+def _index_copy(a: Algebra, input: Value, dim: int, index: Value, source: Value) -> Value:
+    return places.put_rows(a, input, [*[None] * _axis(input, dim), index], source)
+
+
+@_operator("index_fill", "index_fill_")
+def _index_fill(a: Algebra, input: Value, dim: int, index: Value, value: Any) -> Value:
+    given = _of_type(input, _array(value))
+    return places.put_rows(a, input, [*[None] * _axis(input, dim), index], given)
+
+
+@_operator("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+def _index_put(
+    a: Algebra,
+    input: Value,
+    indices: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> Value:
+    mask = indices[0]
+    if len(indices) == 1 and mask is not None and getattr(mask, "kind", "") == "truth":
+        if accumulate or math.prod(shape_of(values)) != 1:
+            raise UnknownError("numbers that are put where what is not known holds")
+        given = a.reshape(values, ())
+        wide = a.reshape(mask, (*shape_of(mask), *(1 for _ in shape_of(input)[len(shape_of(mask)) :])))
+        return a.where(wide, given, input)
+    return places.put_rows(a, input, indices, values, places.ADD if accumulate else places.NONE)
+
+
+def _of_type(like: Value, value: Any) -> Value:
+    """A number as a tensor of the type of another; of one that is not known in single precision, or whole."""
+    if is_known(like):
+        return np.asarray(value).astype(np.asarray(like).dtype)
+    return number(value) if getattr(like, "kind", "") == "real" else np.asarray(value)
+
+
+@_operator("grouped_mm_fallback", "_grouped_mm")
+def _grouped_mm(a: Algebra, input: Value, weight: Value, offs: Value) -> Value:
+    return places.grouped_product(a, input, weight, offs)
+
+
+@_operator("one_hot")
+def _one_hot(a: Algebra, input: Value, num_classes: int = -1) -> Value:
+    if num_classes < 0:
+        raise UnknownError("one-hot rows of so many classes as there are")
+    return places.one_hot(a, input, num_classes, np.asarray(0), np.asarray(1))
+
+
+@_operator("unfold")
+def _unfold(a: Algebra, input: Value, dimension: int, size: int, step: int) -> Value:
+    axis = _axis(input, dimension)
+    starts = np.arange(0, shape_of(input)[axis] - size + 1, step)
+    wide = a.take(input, (starts[:, None] + np.arange(size)).reshape(-1), axis)
+    shape = shape_of(input)
+    apart = a.reshape(wide, (*shape[:axis], starts.size, size, *shape[axis + 1 :]))
+    return a.move(apart, lambda each: np.moveaxis(each, axis + 1, -1))
 
 
 # what makes
@@ -524,7 +626,7 @@ def _filled(a: Algebra, size: Any, value: Any, dtype: DType | None) -> Value:
     return np.full(_sizes(size), value, usual if dtype is None else _kind(dtype)[1])
 
 
-@_operator("zeros", "new_zeros")
+@_operator("zeros", "new_zeros", "empty", "new_empty")
 def _zeros(a: Algebra, *args: Any, dtype: Any = None, size: Any = None, **_: Any) -> Value:
     return _filled(a, args[-1] if size is None else size, 0.0, dtype)
 
@@ -554,11 +656,17 @@ def _new_full(a: Algebra, input: Value, size: Any, fill_value: Any, dtype: Any =
 
 @_operator("full_like")
 def _full_like(a: Algebra, input: Value, fill_value: Any, dtype: Any = None, **_: Any) -> Value:
-    own = np.asarray(input).dtype if is_known(input) else np.dtype(np.float32)
+    kinds = {"whole": np.int64, "truth": np.bool_}
+    own = np.asarray(input).dtype if is_known(input) else kinds.get(getattr(input, "kind", ""), np.float32)
     return np.full(shape_of(input), fill_value, own if dtype is None else _kind(dtype)[1])
 
 
-@_operator("zeros_like")
+@_operator("fill", "fill_")
+def _fill(a: Algebra, input: Value, value: Any) -> Value:
+    return a.expand(_of_type(input, value) if _plain(value) else value, shape_of(input))
+
+
+@_operator("zeros_like", "empty_like")
 def _zeros_like(a: Algebra, input: Value, dtype: Any = None, **_: Any) -> Any:
     return _full_like(a, input, 0, dtype)
 
@@ -644,7 +752,19 @@ def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -
         if rounding_mode == "floor":
             return np.floor_divide(one, two)
         return np.trunc(np.divide(one, two)).astype(np.asarray(one).dtype)
+    if getattr(one, "is_place", False):
+        return whole_quotient(a, one, two)
     return a.function("floor" if rounding_mode == "floor" else "truncate", a.divide(one, two))
+
+
+def whole_quotient(a: Algebra, one: Value, two: Value) -> Any:
+    """Of a place by a number above 0, where rounding down is rounding to 0."""
+    is_place = isinstance(one, Field) and one.is_place
+    if not (
+        is_place and is_known(two) and np.asarray(two).dtype.kind in "iu" and (np.asarray(two) > 0).all()
+    ):
+        raise UnknownError("a quotient of whole numbers")
+    return a.function("quotient of places", one, two)
 
 
 @_operator("floor_divide")
@@ -708,6 +828,7 @@ for _name in (
     "floor",
     "ceil",
     "round",
+    *("asin", "acos", "sinh", "cosh", "asinh", "acosh", "atanh"),
 ):
     _elementwise(_name, _name)
 for _name, _said in (
@@ -758,19 +879,79 @@ def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = PLAIN_BE
 
 @_operator("logsigmoid", "log_sigmoid")
 def _log_sigmoid(a: Algebra, input: Value) -> Any:
-    return a.negate(a.function("softplus", a.negate(input)))
+    return a.function("log", a.function("sigmoid", input))
 
 
 @_operator("elu", "elu_")
 def _elu(a: Algebra, input: Value, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Value:
-    return a.function("elu", input, settings=(float(alpha), float(scale), float(input_scale)))
+    return layers.elu(a, input, alpha, scale, number(input_scale))
 
 
 @_operator("celu", "celu_")
 def _celu(a: Algebra, input: Value, alpha: Any = 1.0) -> Value:
-    if not alpha:
-        raise UnknownError("celu divides by alpha 0")
-    return a.function("elu", input, settings=(float(alpha), 1.0, 1.0 / float(alpha)))
+    if alpha <= 0:
+        raise UnknownError("celu divides by an alpha that is not above 0")
+    return layers.elu(a, input, alpha, 1, a.invert(number(alpha)))
+
+
+@_operator("selu", "selu_")
+def _selu(a: Algebra, input: Value) -> Value:
+    return layers.elu(a, input, layers.SELU[0], layers.SELU[1], number(1))
+
+
+@_operator("softshrink")
+def _softshrink(a: Algebra, input: Value, lambd: Any = 0.5) -> Value:
+    less = a.subtract(input, a.multiply(a.function("sign", input), number(lambd)))
+    beyond = a.compare("greater", a.function("abs", input), number(lambd))
+    return a.where(beyond, less, a.multiply(input, number(0)))
+
+
+@_operator("hardshrink")
+def _hardshrink(a: Algebra, input: Value, lambd: Any = 0.5) -> Value:
+    return a.where(a.compare("less_equal", a.function("abs", input), number(lambd)), number(0), input)
+
+
+@_operator("threshold", "threshold_")
+def _threshold(a: Algebra, input: Value, threshold: Any, value: Any) -> Value:
+    return a.where(a.compare("less_equal", input, number(threshold)), number(value), input)
+
+
+@_operator("log2")
+def _log2(a: Algebra, input: Value) -> Value:
+    return a.divide(a.function("log", input), a.function("log", number(2)))
+
+
+@_operator("log10")
+def _log10(a: Algebra, input: Value) -> Value:
+    return a.divide(a.function("log", input), a.function("log", number(10)))
+
+
+@_operator("exp2", "special_exp2")
+def _exp2(a: Algebra, input: Value) -> Value:
+    return a.raise_to(number(2), input)
+
+
+@_operator("atan2", "arctan2")
+def _atan2(a: Algebra, input: Value, other: Value) -> Value:
+    """As converters write it: the angle of the quotient, turned by half a round where the other is below 0."""
+    angle, zero, half = a.function("atan", a.divide(input, other)), number(0), number(math.pi)
+    turned = a.where(a.compare("greater", input, zero), a.add(angle, half), a.subtract(angle, half))
+    found = a.where(a.compare("less", other, zero), turned, angle)
+    return a.where(a.function("isnan", found), zero, found)
+
+
+@_operator("cosine_similarity")
+def _cosine_similarity(a: Algebra, x1: Value, x2: Value, dim: int = 1, eps: float = 1e-8) -> Any:
+    sides = []
+    for each in (x1, x2):
+        length = a.function("sqrt", a.sum(a.multiply(each, each), [_axis(each, dim)], keeps=True))
+        sides.append(a.divide(each, a.clamp(length, number(eps), None)))
+    return a.sum(a.multiply(*sides), [_axis(x1, dim)], keeps=False)
+
+
+@_operator("special_erfc", "erfc")
+def _erfc(a: Algebra, input: Value) -> Value:
+    return a.subtract(number(1), a.function("erf", input))
 
 
 @_operator("leaky_relu", "leaky_relu_")
@@ -987,21 +1168,39 @@ def _minimum(a: Algebra, input: Value, other: Value) -> Value:
 def _topk(
     a: Algebra, input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
+    """In any order if not sorted: converters sort then too, which is one."""
     return greatest_few(a, input, k, _axis(input, dim), largest)
 
 
-def greatest_few(a: Algebra, value: Value, count: int, axis: int, largest: bool) -> list[Value]:
-    """The greatest, or least, and where they stand."""
+def greatest_few(
+    a: Algebra, value: Value, count: int, axis: int, largest: bool, *, is_sorted: bool = True
+) -> list[Value]:
+    """The greatest, or least, and where they stand; in an order that nobody says, or from the first on."""
     if is_known(value):
         array = np.asarray(value)
         order = np.argsort(-array if largest else array, axis=axis, kind="stable")
         places = np.take(order, np.arange(count), axis=axis)
         return [np.take_along_axis(array, places, axis=axis), places]
-    word = "greatest" if largest else "least"
+    word = ("greatest" if largest else "least", "" if is_sorted else "in any order")
     return [a.ordered(name, value, axis, count, word) for name in ("topk", "topk-places")]
 
 
-@_operator("sort", "argsort", "nonzero", "unique2", "bincount", "multinomial")
+@_operator("sort")
+def _sort(
+    a: Algebra, input: Value, dim: Any = -1, descending: bool = False, *, stable: bool | None = None
+) -> list[Value]:
+    axis = _axis(input, dim)
+    return greatest_few(a, input, shape_of(input)[axis], axis, descending)
+
+
+@_operator("argsort")
+def _argsort(
+    a: Algebra, input: Value, dim: Any = -1, descending: bool = False, *, stable: bool | None = None
+) -> Any:
+    return _sort(a, input, dim, descending)[1]
+
+
+@_operator("nonzero", "unique2", "bincount", "multinomial")
 def _sorted(a: Algebra, input: Value, *_: Any, **__: Any) -> Value:
     raise UnknownError("an order of values")
 
@@ -1370,12 +1569,22 @@ def _avg_pool(
     divisor_override: Any = None,
 ) -> Value:
     rank = len(shape_of(input)) - 2
-    if ceil_mode or divisor_override is not None:
-        raise UnknownError("an average over windows that are not whole")
     kernel = _spatial(kernel_size, rank)
     jumps = _spatial(stride, rank) if stride else kernel
-    pads = [(each, each) for each in _spatial(padding, rank)]
-    return layers.average_pool(a, input, kernel, jumps, pads, counts_pads=count_include_pad)
+    counted = [(each, each) for each in _spatial(padding, rank)]
+    pads = _enough(input, kernel, jumps, _spatial(padding, rank), ceil_mode)
+    return layers.average_pool(
+        *(a, input, kernel, jumps, pads),
+        counts_pads=count_include_pad,
+        counted=counted,
+        divisor=divisor_override,
+    )
+
+
+@_operator("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
+def _adaptive_max(a: Algebra, input: Value, output_size: Any) -> list[Value | None]:
+    """Where the largest stand has no word."""
+    return [layers.adaptive_max_pool(a, input, output_size), None]
 
 
 @_operator("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "_adaptive_avg_pool2d")
@@ -1396,6 +1605,32 @@ def _nearest(
         index = np.minimum(np.floor(np.arange(many) * by).astype(np.int64), size - 1)
         found = a.take(found, index, 2 + at)
     return found
+
+
+def _interpolating(names: Sequence[str], mode: str) -> None:
+    def compute(
+        a: Algebra, input: Value, output_size: Any, align_corners: bool, scale_factors: Any = None, *more: Any
+    ) -> Value:
+        rank = len(shape_of(input)) - 2
+        told: list[Any] = scale_factors if isinstance(scale_factors, list) else [scale_factors, *more]
+        scales: list[Any] = [None] * rank if all(each is None for each in told) else told
+        found = input
+        for at in range(rank):
+            size = shape_of(input)[2 + at]
+            scale = scales[at]
+            many = int(output_size[at]) if output_size else math.floor(size * float(scale))
+            way = resizing.Way(mode, "align_corners" if align_corners else "half_pixel")
+            found = resizing.resize(
+                a, found, 2 + at, many, many / size if scale is None else float(scale), way
+            )
+        return found
+
+    for name in names:
+        OPERATORS[name] = compute
+
+
+_interpolating(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), "linear")
+_interpolating(("upsample_bicubic2d",), "cubic")
 
 
 # truth
@@ -1445,16 +1680,16 @@ def _not(a: Algebra, input: Value) -> Any:
 
 
 @_operator("all", "_is_all_true")
-def _all(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def _all(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False) -> Any:
     if not is_known(input):
-        raise UnknownError("whether all of what is not known holds")
+        return a.gathered("min", a.cast(input, "b", np.bool_), _axes(input, dim), keeps=keepdim)
     return np.asarray(np.all(np.asarray(input), axis=tuple(_axes(input, dim)), keepdims=keepdim))
 
 
 @_operator("any")
-def _any(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False) -> Value:
+def _any(a: Algebra, input: Value, dim: Any = None, keepdim: bool = False) -> Any:
     if not is_known(input):
-        raise UnknownError("whether any of what is not known holds")
+        return a.gathered("max", a.cast(input, "b", np.bool_), _axes(input, dim), keeps=keepdim)
     return np.asarray(np.any(np.asarray(input), axis=tuple(_axes(input, dim)), keepdims=keepdim))
 
 

@@ -101,8 +101,13 @@ def _change(
     state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
 ) -> tuple[Change, State]:
     difference = _describe(state, node, origin)
-    is_sure = reals.differ(state, node, origin, put) or (
-        origin is not None and difference.kind == "attribute" and _has_other_number(state, node, origin.call)
+    is_sure = not state.has_codes and (
+        reals.differ(state, node, origin, put)
+        or (
+            origin is not None
+            and difference.kind == "attribute"
+            and _has_other_number(state, node, origin.call)
+        )
     )
     return Change(node, origin, Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED, difference), after
 

@@ -49,6 +49,19 @@ def gelu(a: Algebra, value: Value, approximate: str) -> Value:
     return a.multiply(a.multiply(value, _HALF), a.add(bent, number(1)))
 
 
+SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+"""Klambauer et al. 2017: alpha and scale."""
+
+
+def elu(a: Algebra, value: Value, alpha: Any, scale: Any, inner: Value) -> Value:
+    """Clevert et al. 2016: scale (max(x, 0) + alpha min(exp(inner x) - 1, 0))."""
+    if is_known(inner) and not (np.asarray(inner) > 0).all():
+        raise UnknownError("an elu by what is not above 0")
+    below = a.function("expm1 below 0", a.multiply(value, inner))
+    found = a.add(a.function("relu", value), a.multiply(below, number(alpha)))
+    return found if scale == 1 else a.multiply(found, number(scale))
+
+
 def silu(a: Algebra, value: Value) -> Value:
     """X * sigmoid(x)."""
     return a.multiply(value, a.function("sigmoid", value))
@@ -306,11 +319,11 @@ def max_pool(
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
         many = windows(array.shape[2:], kernel, stride, dilation)
         return np.max([_shifted(array, at, many, stride, dilation) for at in _places(kernel)], axis=0)
-    elements = mixed(a.dense(value).elements, key_of("max-pool", "each")) % _P
+    elements = mixed(a.dense(value).elements, key_of("max", "each")) % _P
     padded = a.dense(_padded(a, Field(elements), pads)).elements
     count = windows(padded.shape[2:], kernel, stride, dilation)
     sums = sum(_shifted(padded, at, count, stride, dilation) for at in _places(kernel)) % _P
-    return Field(mixed(np.asarray(sums), key_of("max-pool")) % _P)
+    return Field(mixed(np.asarray(sums), key_of("max")) % _P)
 
 
 def average_pool(
@@ -321,18 +334,47 @@ def average_pool(
     pads: Sequence[tuple[int, int]],
     *,
     counts_pads: bool,
+    counted: Sequence[tuple[int, int]] | None = None,
+    divisor: int | None = None,
 ) -> Value:
-    """The mean of each window."""
+    """The mean of each window.
+
+    Args:
+        a: what it is computed in.
+        value: (batch, channels, ...).
+        kernel: sizes of a window.
+        stride: from one window to the next.
+        pads: on both sides.
+        counts_pads: whether what pads is counted.
+        counted: of the pads, those that may be counted; the others only make windows whole.
+        divisor: what is divided by in place of a count.
+    """
     one = [1] * len(kernel)
     ring = _Ring(is_known(value))
     padded = ring.of(a, _padded(a, value, pads))
     count = windows(padded.shape[2:], kernel, stride, one)
     sums = ring.made(ring.less(sum(_shifted(padded, at, count, stride, one) for at in _places(kernel))))
-    if counts_pads or not any(any(pair) for pair in pads):
+    counted = pads if counted is None else counted
+    if divisor is not None:
+        return a.divide(sums, number(divisor))
+    if (counts_pads and list(counted) == list(pads)) or not any(any(pair) for pair in pads):
         return a.divide(sums, number(math.prod(kernel)))
-    inside = np.pad(np.ones(shape_of(value)[2:], np.uint64), list(pads))
+    inside = np.ones(shape_of(value)[2:], np.uint64)
+    inside = np.pad(inside, list(counted), constant_values=int(counts_pads))
+    more = [(pad[0] - own[0], pad[1] - own[1]) for pad, own in zip(pads, counted, strict=True)]
+    inside = np.pad(inside, more)
     many = np.asarray(sum(_shifted(inside, at, count, stride, one) for at in _places(kernel)))
     return a.divide(sums, many.astype(np.float32))
+
+
+def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
+    """The largest of each of so many windows, of which each has as many."""
+    shape = shape_of(value)[-len(sizes) :]
+    if any(size % int(many) for size, many in zip(shape, sizes, strict=True)):
+        raise UnknownError("the largest of windows of several sizes")
+    kernel = [size // int(many) for size, many in zip(shape, sizes, strict=True)]
+    made: Value = max_pool(a, value, kernel, kernel, [(0, 0)] * len(kernel), [1] * len(kernel))
+    return made
 
 
 def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None]) -> Value:

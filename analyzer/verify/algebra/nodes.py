@@ -16,9 +16,19 @@ import numpy as np
 
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
-from analyzer.verify.algebra import calls, layers, recurrent
+from analyzer.verify.algebra import calls, codes, layers, places, recurrent, resizing
 from analyzer.verify.algebra.field import MOST_HALF
-from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, is_known, number, shape_of
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Rows,
+    Stretch,
+    UnknownError,
+    Value,
+    is_known,
+    number,
+    shape_of,
+)
 
 _PLAIN = ("", "ai.onnx")
 _FUSED = "com.microsoft"
@@ -110,6 +120,9 @@ def operate(operation: Operation) -> Sequence[Value | None]:
     ):
         said = f" with {', '.join(sorted(unread))}" if unread else " with so many inputs"
         raise UnknownError(f"operator {node.op_type}{said}")
+    odd = [name for name in _YES_OR_NO if node.integers.get(name, 0) not in (0, 1)]
+    if odd:
+        raise UnknownError(f"operator {node.op_type} with {odd[0]} {node.integers[odd[0]]}")
     if operation.opset < _OLDEST and node.domain in _PLAIN:
         raise UnknownError(f"operator {node.op_type} of operator set {operation.opset}")
     try:
@@ -125,6 +138,13 @@ _HARMLESS = frozenset(
     {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
 )
 """Attributes that say nothing of a value, or of its rounding alone."""
+_YES_OR_NO = (
+    *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
+    *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),
+    *("noop_with_empty_axes", "select_last_index", "sorted", "training_mode", "transA", "transB"),
+    *("transBatchA", "transBatchB", "unidirectional", "upper"),
+)
+"""Attributes that are 0 or 1: of any other number nobody says what it means."""
 _AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
 _WINDOWS = frozenset({"kernel_shape", "strides", "pads", "dilations", "auto_pad"})
 _RECURRENT = frozenset({"activations", "clip", "direction", "hidden_size", "layout"})
@@ -150,6 +170,8 @@ READ: dict[str, frozenset[str]] = {
     "CumSum": frozenset({"exclusive", "reverse"}),
     "DepthToSpace": frozenset({"blocksize", "mode"}),
     "Dropout": frozenset({"ratio", "seed"}),
+    "ConvInteger": _WINDOWS | {"group"},
+    "DequantizeLinear": frozenset({"axis", "block_size", "output_dtype"}),
     "Einsum": frozenset({"equation"}),
     "Elu": frozenset({"alpha"}),
     "EyeLike": frozenset({"dtype", "k"}),
@@ -166,6 +188,7 @@ READ: dict[str, frozenset[str]] = {
     "LayerNormalization": frozenset({"axis", "epsilon"}),
     "LeakyRelu": frozenset({"alpha"}),
     "LpNormalization": frozenset({"axis", "p"}),
+    "MatMulNBits": frozenset({"K", "N", "bits", "block_size", "accuracy_level"}),
     "MaxPool": _WINDOWS | {"ceil_mode"},
     "Mod": frozenset({"fmod"}),
     "MultiHeadAttention": frozenset({"num_heads", "scale", "unidirectional", "mask_filter_value"}),
@@ -175,8 +198,15 @@ READ: dict[str, frozenset[str]] = {
     "RMSNormalization": frozenset({"axis", "epsilon"}),
     "RNN": _RECURRENT,
     "Reshape": frozenset({"allowzero", "shape"}),
-    "Resize": frozenset({"mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a"}),
+    "Resize": frozenset(
+        {
+            *("mode", "coordinate_transformation_mode", "nearest_mode", "cubic_coeff_a", "antialias", "axes"),
+            *("exclude_outside", "extrapolation_value", "keep_aspect_ratio_policy"),
+        }
+    ),
     "RotaryEmbedding": frozenset({"interleaved", "num_heads", "rotary_embedding_dim", "scale"}),
+    "ScatterElements": frozenset({"axis", "reduction"}),
+    "ScatterND": frozenset({"reduction"}),
     "Selu": frozenset({"alpha", "gamma"}),
     "Shape": frozenset({"start", "end"}),
     "SimplifiedLayerNormalization": frozenset({"axis", "epsilon"}),
@@ -240,12 +270,18 @@ for _name, _said in {
     "Softplus": "softplus",
     "Softsign": "softsign",
     "Atan": "atan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
     "Neg": "neg",
     "Reciprocal": "reciprocal",
     "Add": "add",
     "Sub": "sub",
     "Mul": "mul",
-    "MatMul": "matmul",
     "Mish": "mish",
     "PRelu": "",
     "Identity": "clone",
@@ -310,7 +346,7 @@ def _div(o: Operation) -> Any:
         a, b = np.asarray(one), np.asarray(two)
         return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(a.dtype)
     if not (is_real(one) or is_real(two)):
-        raise UnknownError("a quotient of whole numbers")
+        return calls.whole_quotient(o.a, one, two)
     return o.a.divide(one, two)
 
 
@@ -358,21 +394,21 @@ def _leaky(o: Operation) -> Value:
 
 @_plain("Elu")
 def _elu(o: Operation) -> Value:
-    return o.a.function("elu", o.at(0), settings=(o.real("alpha", 1.0), 1.0, 1.0))
+    return layers.elu(o.a, o.at(0), o.real("alpha", 1.0), 1, number(1))
 
 
 @_plain("Celu")
 def _celu(o: Operation) -> Value:
     alpha = o.real("alpha", 1.0)
-    if not alpha:
-        raise UnknownError("Celu divides by alpha 0")
-    return o.a.function("elu", o.at(0), settings=(alpha, 1.0, 1.0 / alpha))
+    if alpha <= 0:
+        raise UnknownError("Celu divides by an alpha that is not above 0")
+    return layers.elu(o.a, o.at(0), alpha, 1, o.a.invert(number(alpha)))
 
 
 @_plain("Selu")
 def _selu(o: Operation) -> Value:
-    alpha, gamma = o.real("alpha", 1.67326319217681884765625), o.real("gamma", 1.05070102214813232421875)
-    return o.a.function("elu", o.at(0), settings=(alpha, gamma, 1.0))
+    alpha, gamma = o.real("alpha", layers.SELU[0]), o.real("gamma", layers.SELU[1])
+    return layers.elu(o.a, o.at(0), alpha, gamma, number(1))
 
 
 @_plain("HardSigmoid")
@@ -507,8 +543,22 @@ def _tile(o: Operation) -> Value:
     return calls.tile(o.a, o.at(0), o.numbers(1))
 
 
+@_plain("MatMul")
+def _matmul(o: Operation) -> Any:
+    rows: Any = o.at(0)
+    if isinstance(rows, Rows):
+        if len(shape_of(rows.of)) != 2 or len(shape_of(o.at(1))) != 2:
+            raise UnknownError("a product of so many rows as nobody knows")
+        return Rows(o.a.matmul(rows.of, o.at(1)), rows.stretch)
+    return o.a.matmul(rows, o.at(1))
+
+
 @_plain("Concat")
 def _concat(o: Operation) -> Value:
+    given: Sequence[Any] = o.values
+    rows = [each for each in given if isinstance(each, Rows)]
+    if rows and len(rows) == len(o.values) and not o.integer("axis", 0):
+        return places.joined(o.a, rows)
     return o.a.concat([o.at(slot) for slot in range(len(o.values))], o.integer("axis", 0))
 
 
@@ -545,7 +595,12 @@ def _slice(o: Operation) -> Value:
 
 
 @_plain("Gather")
-def _gather(o: Operation) -> Value:
+def _gather(o: Operation) -> Any:
+    index: Any = o.at(1)
+    if isinstance(index, Stretch):
+        if o.integer("axis", 0) % len(shape_of(o.at(0))):
+            raise UnknownError("so many columns as nobody knows")
+        return Rows(o.at(0), index)
     return calls.look_up(o.a, o.at(0), o.at(1), o.integer("axis", 0) % len(shape_of(o.at(0))))
 
 
@@ -557,7 +612,9 @@ def _gather_elements(o: Operation) -> Value:
 @_plain("GatherND")
 def _gather_nd(o: Operation) -> Value:
     if not is_known(o.at(1)):
-        raise UnknownError("places that depend on weights or on inputs of real numbers")
+        if o.integer("batch_dims", 0):
+            raise UnknownError("places that depend on weights or on inputs of real numbers")
+        return places.read_rows(o.a, o.at(0), _apart(o.a, o.at(1), shape_of(o.at(0))), calls.look_up)
     batch, index = o.integer("batch_dims", 0), np.asarray(o.at(1))
 
     def moved(each: Any) -> Any:
@@ -567,6 +624,34 @@ def _gather_nd(o: Operation) -> Value:
         return each[(*before, *np.moveaxis(index, -1, 0))]
 
     return o.a.move(o.at(0), moved)
+
+
+def _apart(a: Algebra, index: Value, sizes: Sequence[int]) -> list[Value | None]:
+    """Indices of several axes, which stand along the last one."""
+    parts = [slice(None)] * (len(shape_of(index)) - 1)
+    shape = shape_of(index)[:-1]
+    found: list[Value | None] = []
+    for at, size in zip(range(shape_of(index)[-1]), sizes, strict=False):
+        own = a.reshape(a.cut(index, [*parts, slice(at, at + 1)]), shape)
+        found.append(places.told(own, size))
+    return found
+
+
+@_plain("ScatterElements")
+def _scatter_elements(o: Operation) -> Value:
+    reduction = o.text("reduction", places.NONE)
+    return places.put_elements(o.a, o.at(0), o.integer("axis", 0), o.at(1), o.at(2), reduction)
+
+
+@_plain("ScatterND")
+def _scatter_nd(o: Operation) -> Value:
+    value, index = o.at(0), o.at(1)
+    rest = shape_of(value)[shape_of(index)[-1] :]
+    if shape_of(o.at(2)) != (*shape_of(index)[:-1], *rest):
+        raise UnknownError("ScatterND of updates of another shape")
+    return places.put_rows(
+        o.a, value, _apart(o.a, index, shape_of(value)), o.at(2), o.text("reduction", places.NONE)
+    )
 
 
 @_plain("Pad")
@@ -591,7 +676,13 @@ def _trilu(o: Operation) -> Any:
 
 
 @_plain("Range")
-def _range(o: Operation) -> Value:
+def _range(o: Operation) -> Any:
+    if not is_known(o.at(0)) or not is_known(o.at(1)):
+        step = o.at(2)
+        ends = [each for each in (o.at(0), o.at(1)) if is_real(each)]
+        if ends or not (is_known(step) and (np.asarray(step) == 1).all()):
+            raise UnknownError("a range by numbers that depend on weights or on inputs")
+        return Stretch(o.at(0), o.at(1))
     start, limit, delta = (np.asarray(o.at(slot)) for slot in range(3))
     if not all(is_known(o.at(slot)) for slot in range(3)):
         raise UnknownError("a range by numbers that depend on weights or on inputs")
@@ -621,9 +712,11 @@ def _eye_like(o: Operation) -> Value:
 
 @_plain("OneHot")
 def _one_hot(o: Operation) -> Any:
-    if not is_known(o.at(0)):
-        raise UnknownError("one-hot rows of what is not known")
     depth = o.numbers(1)[0]
+    if not is_known(o.at(0)):
+        ends = [o.a.reshape(o.a.cut(o.at(2), [slice(at, at + 1)]), ()) for at in range(2)]
+        rows = places.one_hot(o.a, o.at(0), depth, *ends)
+        return o.a.move(rows, lambda each: np.moveaxis(each, -1, o.integer("axis", -1)))
     off, on = np.asarray(o.at(2)).reshape(-1)
     index = np.asarray(o.at(0))
     if ((index < -depth) | (index >= depth)).any():
@@ -644,9 +737,12 @@ def _non_zero(o: Operation) -> Value:
 @_plain("CumSum")
 def _cumsum(o: Operation) -> Value:
     axis = o.numbers(1)[0] % len(shape_of(o.at(0)))
-    if o.integer("exclusive", 0) or o.integer("reverse", 0):
-        raise UnknownError("a running sum from behind")
-    return calls.running_sum(o.a, o.at(0), axis)
+    value = o.at(0)
+    backwards = bool(o.integer("reverse", 0))
+    given = o.a.move(value, lambda each: np.flip(each, axis)) if backwards else value
+    found = calls.running_sum(o.a, given, axis)
+    found = o.a.subtract(found, given) if o.integer("exclusive", 0) else found
+    return o.a.move(found, lambda each: np.flip(each, axis)) if backwards else found
 
 
 # reductions
@@ -665,7 +761,7 @@ def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Va
             if name not in _IDLE:
                 raise UnknownError(f"{name} over no axes")
             return value
-        if name != "ReduceSum" and not is_real(value) and not (is_known(value) and name in _ORDERS):
+        if name != "ReduceSum" and not is_real(value) and name not in _ORDERS:
             raise UnknownError(f"{name} of whole numbers")
         return made(o, value, o.axes(1, value), bool(o.integer("keepdims", 1)))
 
@@ -699,7 +795,9 @@ def _arg(o: Operation) -> Any:
 @_plain("TopK")
 def _topk(o: Operation) -> list[Value]:
     axis = o.integer("axis", -1) % len(shape_of(o.at(0)))
-    return calls.greatest_few(o.a, o.at(0), o.numbers(1)[0], axis, bool(o.integer("largest", 1)))
+    is_sorted = bool(o.integer("sorted", 1))
+    largest = bool(o.integer("largest", 1))
+    return calls.greatest_few(o.a, o.at(0), o.numbers(1)[0], axis, largest, is_sorted=is_sorted)
 
 
 # products
@@ -971,10 +1069,13 @@ def _max_pool(o: Operation) -> Any:
 def _average_pool(o: Operation) -> Value:
     kernel = o.many("kernel_shape")
     strides, pads, _ = _window(o, kernel, shape_of(o.at(0))[2:])
+    counted = pads
     if o.integer("ceil_mode", 0):
-        raise UnknownError("an average over windows that are not whole")
+        if any(first != last for first, last in pads):
+            raise UnknownError("AveragePool over windows that are not whole")
+        pads = calls._enough(o.at(0), kernel, strides, [pair[0] for pair in pads], True)
     counts = bool(o.integer("count_include_pad", 0))
-    return layers.average_pool(o.a, o.at(0), kernel, strides, pads, counts_pads=counts)
+    return layers.average_pool(o.a, o.at(0), kernel, strides, pads, counts_pads=counts, counted=counted)
 
 
 @_plain("GlobalAveragePool")
@@ -989,33 +1090,99 @@ def _global_max(o: Operation) -> Any:
 
 @_plain("Resize")
 def _resize(o: Operation) -> Value:
-    if o.text("mode", "nearest") != "nearest":
-        raise UnknownError("Resize that interpolates")
-    said = (
-        o.text("coordinate_transformation_mode", "half_pixel"),
-        o.text("nearest_mode", "round_prefer_floor"),
-    )
-    if said != ("asymmetric", "floor"):
-        raise UnknownError("Resize to the nearest in another way than PyTorch's")
     if o.maybe(1) is not None and 0 not in shape_of(o.at(1)):
         raise UnknownError("Resize of a region")
+    if o.integer("antialias", 0) or o.text("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise UnknownError("Resize that smooths, or keeps the shape")
+    mode = o.text("mode", "nearest")
+    way = resizing.Way(
+        mode,
+        o.text("coordinate_transformation_mode", "half_pixel"),
+        o.text("nearest_mode", "round_prefer_floor") if mode == "nearest" else "",
+        o.real("cubic_coeff_a", -0.75) if mode == "cubic" else 0.0,
+    )
+    if mode == "cubic" and o.integer("exclude_outside", 0):
+        raise UnknownError("Resize that leaves out what is outside")
     shape = shape_of(o.at(0))
+    axes = [axis % len(shape) for axis in o.many("axes")] or list(range(len(shape)))
     has_scales = o.maybe(2) is not None and math.prod(shape_of(o.at(2))) > 0
-    scales = np.asarray(o.at(2)).astype(float) if has_scales else None
+    if has_scales and not is_known(o.at(2)):
+        raise UnknownError("Resize by numbers that depend on weights or on inputs")
+    scales = [float(each) for each in np.asarray(o.at(2))] if has_scales else None
     sizes = (
-        o.numbers(3) if scales is None else [math.floor(n * s) for n, s in zip(shape, scales, strict=True)]
+        o.numbers(3)
+        if scales is None
+        else [math.floor(shape[n] * s) for n, s in zip(axes, scales, strict=True)]
     )
     found = o.at(0)
-    for axis, many in enumerate(sizes):
-        if many == shape[axis]:
-            continue
-        by = shape[axis] / many if scales is None else 1 / float(scales[axis])
-        index = np.minimum(np.floor(np.arange(many) * by).astype(np.int64), shape[axis] - 1)
-        found = o.a.take(found, index, axis)
+    for place, (axis, many) in enumerate(zip(axes, sizes, strict=True)):
+        scale = many / shape[axis] if scales is None else scales[place]
+        if many != shape[axis] or scale != 1:
+            found = resizing.resize(o.a, found, axis, many, scale, way)
     return found
 
 
+# codes, of stored weights and of what is rounded to the range that it has
+
+
+@_plain("DequantizeLinear")
+def _dequantize(o: Operation) -> Value:
+    value = o.at(0)
+    size, axis = o.integer("block_size", 0), o.integer("axis", 1)
+    scale, zero = (codes.spread(o.a, o.maybe(slot), shape_of(value), axis, size) for slot in (1, 2))
+    assert scale is not None
+    return codes.decoded(o.a, value, scale, zero)
+
+
+@_plain("DynamicQuantizeLinear")
+def _dynamic(o: Operation) -> Sequence[Value]:
+    return codes.rounded(o.a, o.at(0))
+
+
+@_plain("MatMulInteger")
+def _matmul_integer(o: Operation) -> Any:
+    one = codes.less(o.a, o.at(0), codes.by_rows(o.a, o.maybe(2)))
+    return o.a.matmul(one, codes.less(o.a, o.at(1), o.maybe(3)))
+
+
+@_plain("ConvInteger")
+def _conv_integer(o: Operation) -> Value:
+    zero = o.maybe(3)
+    kernel = shape_of(o.at(1))[2:]
+    strides, pads, dilations = _window(o, kernel, shape_of(o.at(0))[2:])
+    if zero is not None:
+        zero = o.a.reshape(zero, (-1, 1, *(1 for _ in kernel)))
+    one, two = codes.less(o.a, o.at(0), o.maybe(2)), codes.less(o.a, o.at(1), zero)
+    return layers.convolve(o.a, one, two, None, strides, pads, dilations, o.integer("group", 1))
+
+
 # onnxruntime's
+
+
+@_fused("MatMulIntegerToFloat")
+def _matmul_to_float(o: Operation) -> Value:
+    one = codes.decoded(o.a, o.at(0), codes.by_rows(o.a, o.at(2)), codes.by_rows(o.a, o.maybe(4)))
+    found = o.a.matmul(one, codes.decoded(o.a, o.at(1), o.at(3), o.maybe(5)))
+    bias = o.maybe(6)
+    return found if bias is None else o.a.add(found, bias)
+
+
+@_fused("DynamicQuantizeMatMul")
+def _dynamic_matmul(o: Operation) -> Value:
+    found = o.a.matmul(o.at(0), codes.decoded(o.a, o.at(1), o.at(2), o.maybe(3)))
+    bias = o.maybe(4)
+    return found if bias is None else o.a.add(found, bias)
+
+
+@_fused("MatMulNBits")
+def _matmul_bits(o: Operation) -> Value:
+    wide = o.integer("K", 0), o.integer("N", 0), o.integer("bits", 4), o.integer("block_size", 0)
+    if o.maybe(4) is not None:
+        raise UnknownError("MatMulNBits whose groups are no runs")
+    weight = codes.unpacked(o.a, o.at(1), o.at(2), o.maybe(3), *wide)
+    found = o.a.matmul(o.at(0), o.a.permute(weight, (1, 0)))
+    bias = o.maybe(5)
+    return found if bias is None else o.a.add(found, bias)
 
 
 @_fused("SkipLayerNormalization")

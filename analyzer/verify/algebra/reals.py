@@ -23,6 +23,7 @@ from analyzer.verify.algebra.stored import Stored, Weights, told_buffers
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
+    Coded,
     Factored,
     Field,
     UnknownError,
@@ -64,6 +65,8 @@ def real_of(value: Value) -> Array:
             whole = whole + made
     elif isinstance(value, Field):
         whole = _reals(value.elements)
+    elif isinstance(value, Coded):
+        raise UnknownError("codes")
     else:
         return value
     if len(shape) < 2:

@@ -13,14 +13,16 @@ from analyzer.errors import UsageError
 from analyzer.manifest import Call, Calls, Given, Manifest
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.model.dtypes import DType
-from analyzer.reconciliation import Reconciliation
+from analyzer.reconciliation import Line, Reconciliation
 from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
 from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
-from analyzer.verify.algebra.values import Field, UnknownError, Value, shape_of
+from analyzer.verify.algebra.values import Array, Field, UnknownError, Value, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
+CODED = (Line.QUANTIZED, Line.BLOCK_QUANTIZED)
+"""Lines of weights that are stored as codes."""
 Place = tuple[int, int]
 """A node by its position, and one of its outputs."""
 
@@ -189,13 +191,13 @@ def _resized(
 
 
 def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> dict[str, Value]:
-    """The program's inputs by the names of the graph: by name, and else in order.
+    """The program's inputs by the names of the graph: by name, and else in order; a file may leave some out.
 
     Raises:
         UsageError: the graph takes others.
     """
     names = [given.name for given in calls.inputs]
-    if len(names) != len(graph.inputs):
+    if len(names) != len(graph.inputs) and not set(graph.inputs) <= set(names):
         raise UsageError(
             f"{path}: takes {format_many(len(graph.inputs), 'input')}, and PyTorch's program {len(names)}"
         )
@@ -271,6 +273,11 @@ class State:
             self.strange[node.position] = strange
             self.parts[node.position] = [key for key in keys if key is not None]
         return value
+
+    @cached_property
+    def has_codes(self) -> bool:
+        """Whether weights are stored as codes: what is computed of these is in other units than PyTorch's."""
+        return any(line.line in CODED for line in self.result.parameters)
 
     # outputs
 
@@ -413,11 +420,21 @@ def deeds_of(step: Step) -> Iterator[object]:
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
     for slot, arg in enumerate(step.args):
         if isinstance(arg, np.ndarray):
-            sized = tuple(size for size in arg.shape if size != 1)
+            least = arg if step.name == "take" else _unexpanded(arg)
+            sized = tuple(size for size in least.shape if size != 1)
             place = slot if step.name == "where" else None
-            yield step.name, place, arg.dtype.kind, sized, arg.astype(np.float64).tobytes()
+            yield step.name, place, arg.dtype.kind, sized, least.astype(np.float64).tobytes()
         elif isinstance(arg, list) and arg and isinstance(arg[0], slice):
             yield step.name, tuple(part.indices(size) for part, size in zip(arg, sizes, strict=False))
+
+
+def _unexpanded(array: Array) -> Array:
+    """A tensor without the axes along which it only repeats itself, unless it does along all."""
+    found = array
+    for axis, size in enumerate(array.shape):
+        if size > 1 and bool((found == found.take([0], axis)).all()):
+            found = found.take([0], axis)
+    return array if found.size == 1 else found
 
 
 def _has_halves(result: Reconciliation) -> bool:

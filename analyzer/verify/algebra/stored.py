@@ -18,7 +18,18 @@ from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra import layers
-from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, drawn, number, shape_of
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Coded,
+    Factored,
+    Field,
+    UnknownError,
+    Value,
+    drawn,
+    number,
+    shape_of,
+)
 
 _MOST = 1 << 22
 """Elements of a constant that is read."""
@@ -32,6 +43,8 @@ _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
     "softplus(w)": lambda a, w: a.function("softplus", w),
 }
 """What rules of functions make of a weight."""
+_SIGNED = {DType.INT4: 8, DType.INT2: 2}
+"""Types of less than a byte, and the half of their range."""
 _FOLDED = "batchnorm "
 """How rules of normalizations that were folded begin."""
 _NORMED = "weightnorm "
@@ -148,16 +161,37 @@ class Stored:
         """
         if tensor.key not in self._made:
             try:
-                self._made[tensor.key] = self._find(tensor)
+                self._made[tensor.key] = self._in_codes(tensor, self._find(tensor))
             except (ValueError, IndexError) as error:
                 raise UnknownError(f"{tensor.name}: held in a form that is not known") from error
         return self._made[tensor.key]
+
+    def _in_codes(self, tensor: StoredTensor, found: Value) -> Value:
+        """A parameter in the units that its codes have, as they are read: divided by the scale, past the zero point."""
+        line = self._lines.get(tensor.key)
+        stands = self._pieces.get(tensor.key) or (line is not None and line.parameter is not None)
+        encoded = self._restorer.encoding(tensor)
+        if encoded is None or not stands or self._is_strange(line):
+            return found
+        readers = {(reader.node.op_type, reader.slot) for reader in self.result.ledger.wiring.readers(tensor)}
+        decoder = None if encoded.levels or encoded.group_index is not None else encoded.open()
+        if decoder is None or (encoded.bits and readers != {("MatMulNBits", 1)}):
+            raise UnknownError(f"{tensor.name}: codes that are read in another way")
+        scales, zeros = decoder.units()
+        scale, zero = scales.astype(np.float32), zeros.astype(np.float32)
+        if isinstance(found, (Field, Factored)):
+            return Coded(found, scale, zero)
+        return self.weights.a.add(self.weights.a.divide(found, scale), zero)
+
+    @staticmethod
+    def _is_strange(line: EntryLine | None) -> bool:
+        return line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED
 
     def _find(self, tensor: StoredTensor) -> Value:
         line = self._lines.get(tensor.key)
         if line is not None and line.line is Line.NOT_COMPARED:
             raise UnknownError(f"{tensor.name}: its values were not compared")
-        if line is not None and line.line in UNBALANCED and line.line is not Line.MISPLACED:
+        if line is not None and self._is_strange(line):
             if line.line is not Line.DIFFERING and not self._stands_for_another(tensor):
                 raise UnknownError(f"{tensor.name}: nobody knows what it is")
             return self._strange(tensor.name, tensor.shape)
@@ -168,9 +202,15 @@ class Stored:
             except UnknownError as error:
                 return self._by_elements(tensor, [name for name, _ in pieces], error)
         if tensor.key in self._copies:
+            if self._restorer.encoding(tensor) is not None:
+                raise UnknownError(f"{tensor.name}: codes of a copy")
             return self._copied(tensor, self._tensors[self._copies[tensor.key]])
         if line is not None and line.value is not None:
-            return self._evaluated(tensor, line.value, line.stands)
+            try:
+                return self._evaluated(tensor, line.value, line.stands)
+            except UnknownError:
+                if tensor.dtype.is_floating:  # whole numbers, which no weight is in, are what they are
+                    raise
         if line is not None and line.line is Line.FOLDED_BATCHNORM:
             return self._folded_bias(tensor, line.decided_by.partition(":")[2])
         if (
@@ -193,6 +233,9 @@ class Stored:
             raise UnknownError(f"{tensor.name}: not read")
         if tensor.dtype.is_floating and tensor.numel > 1 and self._may_be_drawn(array):
             raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
+        if tensor.dtype in _SIGNED:  # they are handed out as they lie in a byte
+            half = _SIGNED[tensor.dtype]
+            return (array.astype(np.int64) + half) % (2 * half) - half
         return array.astype(np.float32) if tensor.dtype is DType.FLOAT16 else array
 
     def _may_be_drawn(self, array: Array) -> bool:
@@ -261,7 +304,7 @@ class Stored:
         if shape_of(found) == tensor.shape:
             return found
         array = tensor.payload.array() if tensor.numel <= _MOST else None
-        if array is None or tensor.numel > 1:
+        if array is None or (tensor.numel > 1 and tensor.dtype.is_floating):
             raise UnknownError(f"{tensor.name}: in another form than {name}")
         return array
 

@@ -54,6 +54,10 @@ class Field:
     """Whether it is a softmax, which is no number only where a mask leaves nothing."""
     guarded: Field | None = None
     """Of a question: the softmax of which is asked whether it is no number."""
+    is_place: bool = False
+    """Whether it tells where something stands, so that it is never less than 0."""
+    beyond: Field | None = None
+    """Of a question: what is asked whether it is so large that its softplus is itself."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,8 +78,42 @@ class Factored:
         return tuple(vector.size for vector in self.terms[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A weight in codes, which are not written out unless something else reads them than what decodes them."""
+
+    of: Field | Factored
+    """What they stand for."""
+    scale: Array
+    zero: Array
+    """Of shapes that broadcast to its own."""
+    kind: str = "real"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the tensor."""
+        return self.of.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The whole numbers from one to another, of which nobody knows how many they are."""
+
+    first: Value
+    last: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a value, those of a stretch."""
+
+    of: Value
+    """All of them, as they would be."""
+    stretch: Stretch
+
+
 Array = npt.NDArray[Any]
-Value = Array | Field | Factored
+Value = Array | Field | Factored | Coded
 Move = Callable[[Any], Any]
 
 
@@ -91,7 +129,7 @@ def number(value: float) -> Array:
 
 def is_known(value: object) -> bool:
     """Whether a value is computed as it would be."""
-    return not isinstance(value, (Field, Factored))
+    return not isinstance(value, (Field, Factored, Coded, Stretch, Rows))
 
 
 def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
@@ -128,6 +166,9 @@ class Algebra:
             return value
         if isinstance(value, Factored):
             return self._dense(value)
+        if isinstance(value, Coded):
+            whole = self.divide(value.of, value.scale)
+            return self.dense(self.add(whole, value.zero) if value.zero.any() else whole)
         return self._entered(np.asarray(value))
 
     def _dense(self, value: Factored) -> Field:
@@ -170,8 +211,9 @@ class Algebra:
 
     def move(self, value: Value, moved: Move) -> Value:
         """What numpy's `moved` makes of the elements, of whatever kind they are; it may not make many more of them."""
+        value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
-            return Field(np.ascontiguousarray(moved(value.elements)), value.kind)
+            return Field(np.ascontiguousarray(moved(value.elements)), value.kind, is_place=value.is_place)
         if isinstance(value, Factored):
             return Field(np.ascontiguousarray(moved(self._dense(value).elements)), value.kind)
         return np.asarray(moved(np.asarray(value)))
@@ -258,7 +300,8 @@ class Algebra:
         if len(values) > 1 and all(isinstance(value, Factored) for value in values):
             return self._concat(values, axis)  # type: ignore[arg-type]
         parts = [self.dense(value) for value in values]
-        return Field(np.concatenate([part.elements for part in parts], axis=axis), parts[0].kind)
+        made = np.concatenate([part.elements for part in parts], axis=axis)
+        return Field(made, parts[0].kind, is_place=all(_is_place(value) for value in values))
 
     def _concat(self, values: Sequence[Factored], axis: int) -> Factored:
         axis %= len(values[0].shape)
@@ -340,7 +383,7 @@ class Algebra:
 
     def _factor(self, value: Value) -> Elements:
         """The elements of a factor."""
-        is_real = not isinstance(value, (Field, Factored)) and value.dtype.kind == "f"
+        is_real = not isinstance(value, (Field, Factored, Coded)) and value.dtype.kind == "f"
         if is_real and np.isinf(np.asarray(value)).any():
             raise UnknownError("an infinite factor")
         return self.dense(value).elements
@@ -445,7 +488,7 @@ class Algebra:
         kind = "truth" if name in _TRUTHS else "whole" if name in _WHOLE else "real"
         first = values[0]
         guarded = first if name == "isnan" and isinstance(first, Field) and first.is_share else None
-        return Field(found % _P, kind, guarded=guarded)
+        return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole")
 
     def symmetric(self, name: str, one: Value, other: Value) -> Value:
         """The same of a function whose operands may be exchanged."""
@@ -455,7 +498,7 @@ class Algebra:
         """A function of all along some axes, in whatever order: the largest, the least."""
         elements = mixed(self.dense(value).elements, key_of(name, "each")) % _P
         sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
-        return Field(mixed(sums, key_of(name)) % _P)
+        return Field(mixed(sums, key_of(name)) % _P, self.dense(value).kind if name in _CHOOSING else "real")
 
     def ordered(self, name: str, value: Value, axis: int, count: int, settings: object = ()) -> Value:
         """A function of all along an axis, with so many results: a sort, the greatest few, a running sum of logs."""
@@ -465,7 +508,7 @@ class Algebra:
         slots = draw((count,), name, "results", settings)
         made = mixed(rows[..., None] * np.uint64(3) + slots, key_of(name, settings)) % _P
         kind = "whole" if name in _WHOLE else "real"
-        return Field(np.ascontiguousarray(np.moveaxis(made, -1, axis)), kind)
+        return Field(np.ascontiguousarray(np.moveaxis(made, -1, axis)), kind, is_place=kind == "whole")
 
     # choices
 
@@ -497,28 +540,25 @@ class Algebra:
         return Field((yes * a + no * b) % _P, _kind(one, other))
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
-        if not all(
-            isinstance(each, Field) and each.shape == shape_of(one) for each in (condition, one, other)
+        """Whether a choice is a softplus by any factor: w * c where w is large, and softplus(w) * c elsewhere."""
+        wide = condition.beyond if isinstance(condition, Field) else None
+        if wide is None or not all(
+            isinstance(each, Field) and each.shape == wide.shape for each in (one, other)
         ):
             return False
-        given, said, bent = (self.dense(each).elements.reshape(-1) for each in (one, condition, other))
+        given, plain, bent = (self.dense(each).elements.reshape(-1) for each in (wide, one, other))
         for end in (1, given.size):  # of nearly all choices the first element tells
-            part = Field(given[:end])
-            made = (
-                Algebra.function(self, "softplus", part),
-                Algebra.function(self, "less", number(PLAIN_BEYOND), part),
-            )
-            if not all(
-                np.array_equal(self.dense(mine).elements, theirs[:end])
-                for mine, theirs in zip(made, (bent, said), strict=True)
-            ):
+            made = self.dense(Algebra.function(self, "softplus", Field(given[:end]))).elements
+            if not np.array_equal(made * plain[:end] % _P, bent[:end] * given[:end] % _P):
                 return False
-        return bool(given.size)
+        return bool(given.size and given.all())
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
         """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
         if is_known(one) and is_known(other):
             return np.asarray(getattr(np, name)(*_like(one, other)))
+        if name == "equal" and {_kind(one, one), _kind(other, other)} == {"truth"}:
+            return self.invert_truth(self.combine("xor", one, other))
         if name == "equal":
             return self.function("equal", self.multiply(*(self.subtract(one, other),) * 2))
         if name == "not_equal":
@@ -526,8 +566,17 @@ class Algebra:
         if name in ("greater", "greater_equal"):
             one, other = other, one
         if name in ("less_equal", "greater_equal"):
-            return self.invert_truth(self.function("less", other, one))
-        return self.function("less", one, other)
+            return self.invert_truth(self._less(other, one))
+        return self._less(one, other)
+
+    def _less(self, one: Value, other: Value) -> Any:
+        if isinstance(one, Field) and one.is_place and is_known(other) and (np.asarray(other) <= 0).all():
+            return np.zeros(np.broadcast_shapes(one.shape, shape_of(other)), bool)
+        found = self.function("less", one, other)
+        if not (isinstance(found, Field) and isinstance(other, Field) and is_known(one)):
+            return found
+        is_large = np.asarray(one).size == 1 and bool((np.asarray(one) >= PLAIN_BEYOND).all())
+        return Field(found.elements, found.kind, beyond=other) if is_large else found
 
     def invert_truth(self, value: Value) -> Any:
         """`not`."""
@@ -554,7 +603,11 @@ class Algebra:
 
     @staticmethod
     def _require_truth(value: Value) -> None:
-        kind = value.kind if isinstance(value, (Field, Factored)) else _KINDS.get(value.dtype.kind, "real")
+        kind = (
+            value.kind
+            if isinstance(value, (Field, Factored, Coded))
+            else _KINDS.get(value.dtype.kind, "real")
+        )
         if kind != "truth":
             raise UnknownError("bits of whole numbers")
 
@@ -592,7 +645,7 @@ class Algebra:
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(value).astype(dtype)
-        dense_kind = value.kind if isinstance(value, (Field, Factored)) else "real"
+        dense_kind = value.kind if isinstance(value, (Field, Factored, Coded)) else "real"
         if kind == "f":
             if dense_kind == "real":
                 return value
@@ -611,8 +664,19 @@ class Algebra:
 
 _KEEPING = frozenset({"abs", "sign", "relu"})
 """Functions of which whole numbers stay whole."""
-_TRUTHS = frozenset({"less", "equal", "isnan", "isinf"})
-_WHOLE = frozenset({"argmax", "argmin", "topk-places", "sort-places"})
+_TRUTHS = frozenset({"less", "equal", "isnan", "isinf", "is at"})
+_WHOLE = frozenset({"argmax", "argmin", "topk-places", "quotient of places"})
+"""Functions that tell a place: whole numbers, none below 0."""
+_CHOOSING = frozenset({"max", "min"})
+"""Functions of many that give one of these."""
+
+
+def _is_place(value: Value) -> bool:
+    """Whether all are whole numbers, and none below 0."""
+    if isinstance(value, Field):
+        return value.is_place
+    is_whole = is_known(value) and np.asarray(value).dtype.kind in "iu"
+    return is_whole and bool((np.asarray(value) >= 0).all())
 
 
 def _is_all(bound: Value | None, value: float) -> bool:
@@ -623,7 +687,7 @@ def _kind(one: Value, other: Value) -> str:
     """Of what two values are combined to: the widest of theirs."""
     kinds = {
         value.kind
-        if isinstance(value, (Field, Factored))
+        if isinstance(value, (Field, Factored, Coded))
         else _KINDS.get(np.asarray(value).dtype.kind, "real")
         for value in (one, other)
     }
@@ -636,7 +700,7 @@ _KINDS = {"b": "truth", "i": "whole", "u": "whole"}
 def _is_real(value: Value) -> bool:
     kind = (
         value.kind
-        if isinstance(value, (Field, Factored))
+        if isinstance(value, (Field, Factored, Coded))
         else _KINDS.get(np.asarray(value).dtype.kind, "real")
     )
     return kind == "real"
@@ -693,7 +757,14 @@ _REAL: Mapping[str, Callable[..., Any]] = {
     "softplus": lambda x: np.logaddexp(0, x),
     "softsign": lambda x: x / (1 + np.abs(x)),
     "leaky relu": lambda x, slope: np.where(x >= 0, x, x * slope),
-    "elu": lambda x, alpha, scale, inner: scale * np.where(x > 0, x, alpha * np.expm1(inner * x)),
+    "expm1 below 0": lambda x: np.expm1(np.minimum(x, 0)),
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "remainder": np.remainder,
     "atan": np.arctan,
     "isnan": np.isnan,

@@ -1,0 +1,121 @@
+"""Codes -> the numbers that they stand for: (code - zero point) x scale, before anything is rounded.
+
+What a file rounds to the range that it has, as `DynamicQuantizeLinear` does, fits it. Whether numbers fit a range that
+was stored, only a run can tell: `QuantizeLinear` has no word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analyzer.verify.algebra.field import inverse
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Coded,
+    Field,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
+
+_CODES = 255
+"""Steps of a byte."""
+
+
+def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -> Value:
+    """What codes stand for."""
+    if scale is None:
+        raise UnknownError("codes without a scale")
+    if isinstance(value, Coded) and _is_by(value.zero, zero) and _is_by(value.scale, scale):
+        return value.of
+    return a.multiply(less(a, value, zero), scale)
+
+
+def less(a: Algebra, value: Value, zero: Value | None) -> Value:
+    """Codes, counted from their zero point."""
+    if isinstance(value, Coded) and _is_by(value.zero, zero):
+        return a.divide(value.of, value.scale)
+    value = a.cast(value, "f", np.float32)
+    if zero is None or (is_known(zero) and not np.asarray(zero).any()):
+        return value
+    return a.subtract(value, a.cast(zero, "f", np.float32))
+
+
+def _is_by(mine: Array, told: Value | None) -> bool:
+    """Whether scales or zero points are those that codes have; without any these are 0."""
+    if told is None:
+        return not mine.any()
+    if not is_known(told):
+        return False
+    array = np.asarray(told, np.float32)
+    one, other = np.broadcast_arrays(mine, array)
+    return array.ndim <= mine.ndim and bool(np.array_equal(one, other))
+
+
+def by_rows(a: Algebra, value: Value | None) -> Value | None:
+    """One number for all, or one for each row."""
+    if value is None or len(shape_of(value)) != 1 or shape_of(value) == (1,):
+        return value
+    return a.reshape(value, (-1, 1))
+
+
+def spread(a: Algebra, value: Value | None, shape: Sequence[int], axis: int, block: int) -> Value | None:
+    """A scale or zero point of all, of each channel along an axis, or of each block along it, as it meets the codes."""
+    if value is None or not shape_of(value) or shape_of(value) == (1,):
+        return value if value is None else a.reshape(value, ())
+    axis %= len(shape)
+    if len(shape_of(value)) == 1 and not block:
+        return a.reshape(value, [-1 if at == axis else 1 for at in range(len(shape))])
+    if not block or len(shape_of(value)) != len(shape):
+        raise UnknownError("scales of another shape")
+    places = np.arange(shape[axis]) // block
+    return a.take(value, places, axis)
+
+
+def rounded(a: Algebra, value: Value) -> list[Value]:
+    """What numbers are in steps of their own range, the step, and where 0 is (DynamicQuantizeLinear)."""
+    axes = range(len(shape_of(value)))
+    if is_known(value):
+        array = np.asarray(value, np.float32)
+        low, high = min(float(array.min(initial=0)), 0.0), max(float(array.max(initial=0)), 0.0)
+        step = np.float32((high - low) / _CODES or 1.0)
+        zero = np.float32(-low / step)
+        return [array / step + zero, np.asarray(step), np.asarray(zero)]
+    scale = a.dense(a.gathered("step of codes", value, axes, keeps=False))
+    zero_at = a.gathered("zero of codes", value, axes, keeps=False)
+    steps = a.multiply(
+        value, Field(inverse(scale.elements))
+    )  # no quotient of the program's: its range is not 0
+    return [a.add(steps, zero_at), scale, zero_at]
+
+
+def unpacked(
+    a: Algebra,
+    value: Value,
+    scale: Value,
+    zero: Value | None,
+    inputs: int,
+    outputs: int,
+    bits: int,
+    block: int,
+) -> Value:
+    """The weight of MatMulNBits, (outputs, inputs): its codes, a scale for each block, packed zero points or others."""
+    if block < 1 or bits not in (2, 4, 8) or shape_of(value) != (outputs, inputs):
+        raise UnknownError("MatMulNBits of codes of another shape")
+    count = -(-inputs // block)
+    zeros: Value = np.float32(1 << (bits - 1)) * np.ones((outputs, count), np.float32)
+    if zero is not None and is_known(zero) and np.asarray(zero).dtype == np.uint8:
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        packed = np.asarray(zero).reshape(outputs, -1)
+        parts = (packed[:, :, None] >> shifts) & np.uint8((1 << bits) - 1)
+        zeros = parts.reshape(outputs, -1)[:, :count]
+    elif zero is not None:
+        zeros = a.reshape(zero, (outputs, count))
+    wide = [
+        spread(a, each, (outputs, inputs), 1, block) for each in (a.reshape(scale, (outputs, count)), zeros)
+    ]
+    return decoded(a, value, *wide)

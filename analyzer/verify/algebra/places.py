@@ -1,0 +1,367 @@
+"""What reads and writes at places: scatters, lookups by several indices, rows by group, sorts.
+
+Places that are known are computed. At others a sum that is scattered is what it is by definition: at each place the sum
+of what has that index. What is put there, not added, is a function of its own by the reduction's name, of what stood
+there and of all that is put: where two have one index, neither PyTorch nor ONNX says which stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analyzer.verify.algebra.values import (
+    Algebra,
+    Array,
+    Field,
+    Rows,
+    Stretch,
+    UnknownError,
+    Value,
+    is_known,
+    shape_of,
+)
+
+NONE, ADD, MULTIPLY, LARGEST, LEAST = "none", "add", "mul", "max", "min"
+"""What a scatter does with what stands at a place, by ONNX's names."""
+REDUCTIONS = (NONE, ADD, MULTIPLY, LARGEST, LEAST)
+
+
+def put_elements(
+    a: Algebra, value: Value, axis: int, index: Value, updates: Value, reduction: str = NONE
+) -> Value:
+    """Each of the updates at its index along one axis, and at its own place along the others."""
+    shape, sizes = shape_of(value), shape_of(index)
+    if not shape:
+        raise UnknownError("a scatter into a number")
+    axis %= len(shape)
+    if len(sizes) != len(shape) or any(
+        few > many for at, (few, many) in enumerate(zip(sizes, shape, strict=True)) if at != axis
+    ):
+        raise UnknownError("a scatter beyond what it is put into")
+    updates = a.cut(updates, [slice(0, size) for size in sizes]) if shape_of(updates) != sizes else updates
+    if shape_of(updates) != sizes:
+        raise UnknownError("a scatter of fewer numbers than places")
+    if is_known(index):
+        places = _within(np.asarray(index), shape[axis])
+        grid = list(np.indices(sizes))
+        grid[axis] = places
+        return put(a, value, np.ravel_multi_index(grid, shape), updates, reduction)
+    rest = [at for at in range(len(shape)) if at != axis]
+    order = [*rest, axis]
+    own = a.permute(
+        a.cut(value, [slice(0, n) if at != axis else slice(None) for at, n in enumerate(sizes)]), order
+    )
+    marks = _marks(a, a.permute(index, order), shape[axis])  # (..., updates, places)
+    made = _meet(a, own, marks, a.permute(updates, order), reduction)
+    back = a.permute(made, [order.index(at) for at in range(len(shape))])
+    if all(sizes[at] == shape[at] for at in rest):
+        return back
+    inside = np.arange(math.prod(shape)).reshape(shape)
+    inside = inside[tuple(slice(0, n) if at != axis else slice(None) for at, n in enumerate(sizes))]
+    return put(a, value, inside, back, NONE)
+
+
+def put_rows(
+    a: Algebra, value: Value, indices: Sequence[Value | None], updates: Value, reduction: str = NONE
+) -> Value:
+    """The updates where several indices meet, one for each axis; of an axis without one all of it."""
+    shape = shape_of(value)
+    parts = _parts(indices, len(shape))
+    if all(each is None or is_known(each) for each in parts):
+        target = np.arange(math.prod(shape)).reshape(shape)
+        at = target[tuple(slice(None) if each is None else np.asarray(each) for each in parts)]
+        return put(a, value, at, a.expand(updates, at.shape), reduction)
+    block = _Block.of(a, value, parts)
+    given = a.expand(updates, block.shape_read)
+    rank = len(block.sizes)
+    start, count = block.start, len(shape_of(block.index[0]))
+    order = [
+        *range(start, start + count),
+        *(at for at in range(rank - len(block.index) + count) if not start <= at < start + count),
+    ]
+    rows = a.reshape(a.permute(given, order), (block.many, *block.rest))
+    marks = block.marks(a)  # (updates, places)
+    wide = a.reshape(marks, (*shape_of(marks)[:1], *(1 for _ in block.rest), shape_of(marks)[1]))
+    last = [*range(1, 1 + len(block.rest)), 0]
+    own = a.permute(a.reshape(block.value, (-1, *block.rest)), last)
+    turned = [*range(1, 1 + len(block.rest)), 0, 1 + len(block.rest)]
+    made = _meet(a, own, a.permute(wide, turned), a.permute(rows, last), reduction)
+    whole = a.permute(made, [len(block.rest), *range(len(block.rest))])
+    whole = a.reshape(whole, shape_of(block.value))
+    return a.permute(whole, list(np.argsort(block.order)))
+
+
+def put(a: Algebra, value: Value, at: Array, updates: Value, reduction: str) -> Value:
+    """The updates at known places among all elements."""
+    flat = at.reshape(-1)
+    unique, turns = np.unique(flat), _turns(flat)
+    if reduction not in REDUCTIONS:
+        raise UnknownError(f"a scatter with {reduction}")
+    if reduction == NONE and unique.size < flat.size:
+        raise UnknownError("a scatter that puts two numbers at one place")
+    shape = shape_of(value)
+    updates = a.reshape(updates, (-1,))
+    found = a.reshape(value, (-1,))
+    for turn in range(int(turns.max(initial=-1)) + 1):
+        here = np.flatnonzero(turns == turn)
+        places = flat[here]
+        new = a.take(updates, here, 0)
+        old = a.take(found, places, 0)
+        if reduction != NONE:
+            made: dict[str, Callable[[Value, Value], Value]] = {
+                ADD: a.add,
+                MULTIPLY: a.multiply,
+                LARGEST: a.greatest,
+                LEAST: a.least,
+            }
+            new = made[reduction](old, new)
+        found = _laid(a, found, places, new)
+    return a.reshape(found, shape)
+
+
+def _laid(a: Algebra, value: Value, places: Array, new: Value) -> Value:
+    if is_known(value) and is_known(new):
+        array = np.array(value)
+        array[places] = np.asarray(new)
+        return array
+    whole = a.dense(value)
+    elements = whole.elements.copy()
+    elements[places] = a.dense(new).elements
+    kinds = {whole.kind, a.dense(new).kind}
+    return Field(elements, next(kind for kind in ("real", "whole", "truth") if kind in kinds))
+
+
+def _turns(flat: Array) -> Array:
+    """Of each place, how often it was there before."""
+    order = np.argsort(flat, kind="stable")
+    ordered = flat[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if flat.size else np.zeros(0, np.int64)
+    many = np.diff(np.r_[starts, flat.size])
+    found = np.zeros(flat.size, np.int64)
+    found[order] = np.arange(flat.size) - np.repeat(starts, many)
+    return found
+
+
+def _within(index: Array, size: int) -> Array:
+    if index.size and (int(index.min()) < -size or int(index.max()) >= size):
+        raise UnknownError("a place that is not there")
+    return np.where(index < 0, index + size, index)
+
+
+def _marks(a: Algebra, index: Value, size: int) -> Any:
+    """Of each index, and of each place, whether the one is the other; one below 0 may count from the end."""
+    shape = shape_of(index)
+    a.bound(math.prod(shape) * size)
+    wide = a.reshape(index, (*shape, 1))
+    if is_known(index):
+        return _within(np.asarray(wide), size) == np.arange(size)
+    if isinstance(index, Field) and index.is_place:
+        return a.compare("equal", wide, np.arange(size))
+    return a.function("is at", np.arange(size), wide, settings=(size,))
+
+
+def _meet(a: Algebra, own: Value, marks: Value, updates: Value, reduction: str) -> Value:
+    """What stands at places along the last axis, of updates along the last axis, by marks along both."""
+    given = a.dense(updates)
+    wide = a.reshape(given, (*shape_of(given), 1))
+    axis = len(shape_of(wide)) - 2
+    a.bound(math.prod(np.broadcast_shapes(shape_of(marks), shape_of(wide))))
+    if reduction == ADD:
+        return a.add(own, a.sum(a.multiply(marks, wide), (axis,), keeps=False))
+    if reduction not in REDUCTIONS:
+        raise UnknownError(f"a scatter with {reduction}")
+    told = Field(a.dense(a.function("put each", wide)).elements)
+    sums = a.sum(a.multiply(marks, told), (axis,), keeps=False)
+    found = a.function(f"put {reduction}", own, sums)
+    kind = own.kind if isinstance(own, Field) else a.dense(own).kind
+    return Field(a.dense(found).elements, "real" if "real" in (kind, given.kind) else kind)
+
+
+# reading
+
+
+def _parts(indices: Sequence[Value | None], rank: int) -> list[Value | None]:
+    found: list[Value | None] = []
+    for each in indices:
+        if each is not None and is_known(each) and np.asarray(each).dtype.kind == "b":
+            found += list(np.nonzero(np.asarray(each)))
+        elif each is not None and getattr(each, "kind", "whole") != "whole":
+            raise UnknownError("places that truth values or real numbers pick")
+        else:
+            found.append(each)
+    if len(found) > rank:
+        raise UnknownError("more indices than axes")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A value with the axes that have an index first, and the indices as they meet."""
+
+    value: Value
+    index: tuple[Value, ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+    start: int
+
+    @staticmethod
+    def of(a: Algebra, value: Value, parts: Sequence[Value | None]) -> _Block:
+        shape = shape_of(value)
+        first = [at for at, each in enumerate(parts) if each is not None]
+        if first != list(range(first[0], first[-1] + 1)):
+            raise UnknownError("indices with an axis between them")
+        given = [each for each in parts if each is not None]
+        meet = np.broadcast_shapes(*(shape_of(each) for each in given))
+        index = tuple(a.expand(each, meet) for each in given)
+        order = (*first, *(at for at in range(len(shape)) if at not in first))
+        return _Block(a.permute(value, order), index, shape, order, first[0])
+
+    @property
+    def many(self) -> int:
+        return math.prod(shape_of(self.index[0]))
+
+    @property
+    def rest(self) -> tuple[int, ...]:
+        return shape_of(self.value)[len(self.index) :]
+
+    @property
+    def shape_read(self) -> tuple[int, ...]:
+        """What is read has."""
+        rest = [n for at, n in enumerate(self.sizes) if at not in self.order[: len(self.index)]]
+        return (*rest[: self.start], *shape_of(self.index[0]), *rest[self.start :])
+
+    def turned(self, a: Algebra, read: Value) -> Value:
+        """What was read, whose first axes are those of the indices, with these where they stood."""
+        inner = len(shape_of(self.index[0]))
+        after = range(inner + self.start, inner + len(self.rest))
+        return a.permute(read, [*range(inner, inner + self.start), *range(inner), *after])
+
+    def marks(self, a: Algebra) -> Value:
+        """Of each of the updates, and of each place where indices meet, whether it goes there."""
+        found: Value | None = None
+        for size, each in zip(shape_of(self.value), self.index, strict=False):
+            own = _marks(a, a.reshape(each, (-1,)), size)
+            if found is None:
+                found = own
+                continue
+            before = shape_of(found)
+            a.bound(before[0] * before[1] * size)
+            found = a.combine("and", a.reshape(found, (*before, 1)), a.reshape(own, (before[0], 1, size)))
+            found = a.reshape(found, (before[0], before[1] * size))
+        assert found is not None
+        return found
+
+
+def told(index: Value, size: int) -> Value:
+    """An index that was joined with others which are not known, and is itself, as all its elements are places.
+
+    Of an element that is drawn this is so once in 2^31 for each place.
+    """
+    if not isinstance(index, Field) or index.kind != "whole" or not index.elements.size:
+        return index
+    return index.elements.astype(np.int64) if bool((index.elements < np.uint64(size)).all()) else index
+
+
+def read_rows(
+    a: Algebra, value: Value, indices: Sequence[Value | None], look_up: Callable[..., Value]
+) -> Value:
+    """What stands where several indices meet; `look_up` reads by one."""
+    parts = _parts(indices, len(shape_of(value)))
+    unknown = [at for at, each in enumerate(parts) if each is not None and not is_known(each)]
+    if not unknown:
+        array = tuple(slice(None) if each is None else np.asarray(each) for each in parts)
+        return a.move(value, lambda each: each[array])
+    given = [at for at, each in enumerate(parts) if each is not None]
+    if len(given) == 1:
+        return look_up(a, value, parts[given[0]], given[0])
+    block = _Block.of(a, value, parts)
+    count = len(block.index)
+    if all(is_known(each) or getattr(each, "is_place", False) for each in block.index):
+        return _read_flat(a, block, look_up)
+    known = [at for at in range(count) if is_known(block.index[at])]
+    order = [*known, *(at for at in range(count) if at not in known), *range(count, len(block.sizes))]
+    rows = a.dense(a.permute(block.value, order))
+    flat = [a.reshape(each, (-1,)) for each in block.index]
+    if known:
+        at = tuple(_within(np.asarray(flat[each]), shape_of(block.value)[each]) for each in known)
+        rows = a.dense(a.move(rows, lambda each: each[at]))  # (many, unknown axes, rest)
+    else:
+        rows = a.dense(a.reshape(rows, (1, *shape_of(rows))))
+    apart = a.reshape(rows, (shape_of(rows)[0], -1, *block.rest))
+    whole = a.reshape(a.ordered("look up", apart, 1, 1), (shape_of(rows)[0], *block.rest))
+    places = [
+        a.reshape(flat[each], (-1, *(1 for _ in block.rest))) for each in range(count) if each not in known
+    ]
+    read = a.function("look up", whole, *places)
+    return block.turned(a, a.reshape(read, (*shape_of(block.index[0]), *block.rest)))
+
+
+def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Value:
+    """The same by one index among all places where indices meet, of which none is below 0: so converters write it."""
+    sizes = shape_of(block.value)[: len(block.index)]
+    flat: Value = np.zeros((), np.int64)
+    for size, each in zip(sizes, block.index, strict=True):
+        own = _within(np.asarray(each), size) if is_known(each) else each
+        flat = a.add(a.multiply(flat, np.asarray(size)), own)
+    read = look_up(a, a.reshape(block.value, (-1, *block.rest)), flat, 0)
+    return block.turned(a, read)
+
+
+def one_hot(a: Algebra, index: Value, depth: int, off: Value, on: Value) -> Value:
+    """Along a new last axis: `on` at the index, `off` elsewhere."""
+    return a.where(_marks(a, index, depth), on, off)
+
+
+# groups
+
+
+def joined(a: Algebra, parts: Sequence[Rows]) -> Value:
+    """Rows of one stretch after another, from the first row to the last.
+
+    Raises:
+        UnknownError: one does not begin where the last one ends.
+    """
+    before: Value = np.zeros((), np.int64)
+    found: Value | None = None
+    size = shape_of(parts[0].of)[0]
+    rank = len(shape_of(parts[0].of))
+    rows = np.arange(size).reshape(-1, *(1 for _ in range(rank - 1)))
+    for part in parts:
+        first = a.reshape(part.stretch.first, ())
+        if shape_of(part.of)[0] != size or not a.same(a.dense(first), a.dense(before)):
+            raise UnknownError("rows of groups that do not follow one another")
+        last = a.reshape(part.stretch.last, ())
+        own = a.multiply(part.of, _between(a, rows, before, last))
+        found = own if found is None else a.add(found, own)
+        before = last
+    assert found is not None
+    return found
+
+
+def _between(a: Algebra, rows: Array, first: Value, last: Value) -> Value:
+    """1 of rows from one on, and before another."""
+    below, before = (a.cast(a.compare("less", rows, each), "f", np.float32) for each in (last, first))
+    return a.subtract(below, before)
+
+
+def grouped_product(a: Algebra, value: Value, weights: Value, ends: Value) -> Value:
+    """Rows by the matrix of their group, which ends before a row (torch.nn.functional.grouped_mm)."""
+    if len(shape_of(value)) != 2 or len(shape_of(weights)) != 3 or len(shape_of(ends)) != 1:
+        raise UnknownError("groups along other axes than rows")
+    groups = shape_of(weights)[0]
+    if shape_of(ends) != (groups,):
+        raise UnknownError("ends of more or fewer groups than matrices")
+    parts, before = [], np.zeros((), np.int64)  # type: tuple[list[Rows], Value]
+    for at in range(groups):
+        matrix = a.reshape(
+            a.cut(weights, [slice(at, at + 1), slice(None), slice(None)]), shape_of(weights)[1:]
+        )
+        last = a.reshape(a.cut(ends, [slice(at, at + 1)]), ())
+        parts.append(Rows(a.matmul(value, matrix), Stretch(before, last)))
+        before = last
+    return joined(a, parts)

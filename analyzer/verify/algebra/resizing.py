@@ -1,0 +1,94 @@
+"""Interpolation along one axis: what each element of the result is made of, by ONNX's names (Resize, opset 19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, shape_of
+
+_CUBIC = -0.75
+"""Of Keys' kernel, as PyTorch has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How it is interpolated."""
+
+    mode: str
+    """`nearest`, `linear` or `cubic`."""
+    coordinates: str
+    """Where an element of the result stands among those that are given."""
+    nearest: str = ""
+    """How it is rounded to one of them."""
+    cubic: float = _CUBIC
+    """Of Keys' kernel."""
+
+
+def resize(a: Algebra, value: Value, axis: int, many: int, scale: float, way: Way) -> Value:
+    """So many elements along an axis, which is scaled by this.
+
+    Raises:
+        UnknownError: it is interpolated in another way.
+    """
+    size = shape_of(value)[axis]
+    places = _coordinates(size, many, scale, way.coordinates)
+    if way.mode == "nearest":
+        return a.take(value, _nearest(places, size, way.nearest), axis)
+    shares = _shares(places, size, way)  # (many, size)
+    order = [at for at in range(len(shape_of(value))) if at != axis] + [axis]
+    made = a.matmul(a.permute(value, order), a.dense(shares.T) if hasattr(value, "kind") else shares.T)
+    return a.permute(made, list(np.argsort(order)))
+
+
+def _coordinates(size: int, many: int, scale: float, said: str) -> Array:
+    at = np.arange(many, dtype=np.float64)
+    if said == "half_pixel" or (said == "pytorch_half_pixel" and many > 1):
+        return (at + 0.5) / scale - 0.5
+    if said == "pytorch_half_pixel":
+        return at * 0
+    if said == "asymmetric":
+        return at / scale
+    if said == "align_corners":
+        return at * (size - 1) / (many - 1) if many > 1 else at * 0
+    raise UnknownError(f"Resize with {said}")
+
+
+def _nearest(places: Array, size: int, said: str) -> Array:
+    ways: dict[str, Callable[[Array], Any]] = {
+        "floor": np.floor,
+        "ceil": np.ceil,
+        "round_prefer_floor": lambda each: np.ceil(each - 0.5),
+        "round_prefer_ceil": lambda each: np.floor(each + 0.5),
+    }
+    if said not in ways:
+        raise UnknownError(f"Resize to the nearest by {said}")
+    found: Array = np.clip(ways[said](places), 0, size - 1).astype(np.int64)
+    return found
+
+
+def _shares(places: Array, size: int, way: Way) -> Array:
+    """Of each element of the result, the share of each that is given; beyond the ends the last one counts."""
+    first = np.floor(places)
+    rest = places - first
+    if way.mode == "linear":
+        parts = {0: 1 - rest, 1: rest}
+    elif way.mode == "cubic":
+        parts = {step: _keys(np.abs(rest - step), way.cubic) for step in (-1, 0, 1, 2)}
+    else:
+        raise UnknownError(f"Resize by {way.mode}")
+    found = np.zeros((places.size, size))
+    rows = np.arange(places.size)
+    for step, share in parts.items():
+        np.add.at(found, (rows, np.clip(first + step, 0, size - 1).astype(np.int64)), share)
+    return found.astype(np.float32)
+
+
+def _keys(far: Array, alpha: float) -> Array:
+    """Keys 1981."""
+    near = ((alpha + 2) * far - (alpha + 3)) * far * far + 1
+    outer = ((alpha * far - 5 * alpha) * far + 8 * alpha) * far - 4 * alpha
+    return np.where(far <= 1, near, np.where(far < 2, outer, 0.0))
