@@ -34,7 +34,7 @@ from analyzer.model.tables import count_free, counts_one_axis
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
-from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 
 # values that were computed in advance
@@ -259,10 +259,11 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """What each element may be off; nothing of whole numbers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    if entry.tensor.dtype in _HALF_STEP and value.dtype not in _HALF_STEP:
-        tolerance = 1.1 * _HALF_STEP[entry.tensor.dtype]  # computed in full, and rounded once
+    dtype = _halved(books, entry, value) if value.parameters else entry.tensor.dtype
+    if dtype in _HALF_STEP and value.dtype not in _HALF_STEP and not value.parameters:
+        tolerance = 1.1 * _HALF_STEP[dtype]  # computed in full, and rounded once
     else:
-        stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
+        stored = _TOLERANCE.get(dtype, _TOLERANCE[DType.FLOAT])
         tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
     finite = expected[np.isfinite(expected) & (expected > _MASKED)]
     scale = float(np.abs(finite).max(initial=0.0))
@@ -272,6 +273,22 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
         if _WAVES.search(value.expression):
             return np.full(expected.shape, max(tolerance, _TURNED) * scale)
         return tolerance * np.abs(expected) + 2 * _ROUNDING * scale
+
+
+def _halved(books: Books, entry: Entry, value: Traced) -> DType:
+    """The type in which what a value is computed of was rounded: the file's, where it has no parameter in full.
+
+    A model that was made half precision before it was exported computes of rounded parameters, and may do so in full.
+    """
+    if entry.tensor.dtype is not DType.FLOAT or value.dtype is not DType.FLOAT:
+        return entry.tensor.dtype
+    types = {
+        books.entry(key).tensor.dtype
+        for settled in books.parameters.values()
+        for key in settled.entries
+        if books.contents.encoding(books.entry(key)) is None
+    }
+    return next(iter(types)) if len(types) == 1 and types <= _HALF_STEP.keys() else entry.tensor.dtype
 
 
 def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
@@ -287,7 +304,7 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
     samples = None if content is None else _decode(value, content.samples)
     if samples is None:
         return None
-    for layout in books.contents.layouts(entry, value.shape, is_computed=True):
+    for layout in _layouts_of(books, entry, value):
         look = books.contents.look(entry, layout)
         if look is None:
             continue
@@ -303,6 +320,17 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
             evidence = "content"
         return _Match(entry, value, layout.chain, evidence, error, layout)
     return None
+
+
+def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayout]:
+    """The orders of axes in which an entry may hold a value, those where forward joins neighbours first the last."""
+    yield from books.contents.layouts(entry, value.shape, is_computed=True)
+    stored = books.contents.shape(entry)
+    if not 1 < len(stored) < len(value.shape) or books.contents.mode != "full":
+        return
+    for joined in dict.fromkeys(itertools.permutations(stored)):
+        if joined != stored and joins(value.shape, joined):
+            yield from books.contents.layouts(entry, joined, is_computed=True)
 
 
 def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
@@ -593,6 +621,7 @@ def _cut_off(
     """The stored values that stand between a parameter and all that reads it; None where a way passes none."""
     found: list[_Match] = []
     seen: set[str] = set()
+    equal = {_numbers_of(matches[0].value): matches for matches in stored.values() if matches}
     pending = list(made.get(name, ()))
     while pending:
         value = pending.pop()
@@ -601,11 +630,18 @@ def _cut_off(
         seen.add(value.name)
         if value.name in stored:
             found.extend(stored[value.name])
+        elif value.content is not None and _numbers_of(value) in equal:
+            found.extend(equal[_numbers_of(value)])  # forward computes it twice, and the file has it once
         elif value.is_read:
             return None
         else:
             pending.extend(made.get(value.name, ()))
     return found
+
+
+def _numbers_of(value: Traced) -> tuple[object, ...]:
+    """What tells equal values: those that are computed of the same parameters, and have the same numbers."""
+    return value.parameters, value.dtype, value.numel, None if value.content is None else value.content.digest
 
 
 def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]) -> None:
