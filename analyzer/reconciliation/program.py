@@ -29,8 +29,10 @@ from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
+from analyzer.model.liveness import Live
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import count_free, counts_one_axis
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
@@ -819,11 +821,32 @@ def settle_opaque(books: Books) -> None:
             if not value.parameters and not value.dtype.is_floating
         },
     )
-    for key in found.tensors:
+    for key in (*found.tensors, *_not_neutral(books, ledger.live)):
         books.entries[key] = replace(
             books.entries[key], line=Line.OPAQUE, decided_by="structure:computes", learned=0
         )
     books.made = dict(found.made)
+
+
+def _not_neutral(books: Books, live: Live) -> Iterator[Key]:
+    """What an exporter gives a normalization that has no gain or no bias of its own, and is not ones, or zeros."""
+    for entry in books.ledger.entries:
+        key = entry.tensor.key
+        line = books.entries.get(key)
+        if line is None or line.line is not Line.ADDED or key not in live.tensors:
+            continue
+        neutral = {number for reader in books.readers(entry) if (number := _neutral(reader)) is not None}
+        array = books.contents.array(entry) if neutral and books.contents.mode != "none" else None
+        if array is not None and array.dtype.kind == "f" and not all((array == n).all() for n in neutral):
+            yield key
+
+
+def _neutral(reader: Reader) -> float | None:
+    """The number that changes nothing at an input of a normalization; None of what is no gain or bias of one."""
+    known = operator_of(reader.node)
+    if known is None or known.kind is not Kind.NORMALIZES:
+        return None
+    return {Slot.LEARNED: 1.0, Slot.BIAS: 0.0}.get(known.slot(reader.slot))
 
 
 def _find_explained(books: Books) -> set[Key]:
