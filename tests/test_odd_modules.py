@@ -56,6 +56,17 @@ class Merged(nn.Module):
 def merged():
     return made(Merged(), torch.randn(3, 8))
 
+class Spline(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("grid", torch.linspace(-1, 1, 5).repeat(6, 1))
+        self.knots, self.scale = nn.Parameter(torch.ones(6, 6, 5)), nn.Parameter(torch.ones(6, 6, 1))
+    def forward(self, x):
+        bumps = torch.exp(-(x[..., None] - self.grid) ** 2)
+        return nn.functional.linear(bumps.flatten(-2), (self.knots * self.scale).flatten(1))
+def splines():
+    return made(nn.Sequential(Spline(), Spline(), Spline()), torch.randn(3, 6))
+
 class Halved(nn.Module):
     def __init__(self):
         super().__init__()
@@ -87,6 +98,18 @@ def test_an_honest_export_balances(folder: Path, name: str) -> None:
 
     assert run(folder, "export", f"odd:{name}", "-o", target) == 0
     assert run(folder, "reconcile", target / "model.onnx") == 0
+
+
+def test_buffers_of_equal_numbers_that_an_exporter_merged_are_no_other_program(folder: Path) -> None:
+    target = folder / "merged_tables"
+
+    assert run(folder, "export", "odd:splines", "-o", target) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        against = run_here("reconcile", target / "model.onnx", "--against", "odd:splines")
+
+    assert against.returncode == 0
+    assert "computes-otherwise" not in against.stdout
 
 
 def test_inputs_of_other_names_are_forwards_in_order(folder: Path) -> None:

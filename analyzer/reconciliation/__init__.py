@@ -60,7 +60,13 @@ from analyzer.reconciliation.placement import settle_misplaced, settle_told, set
 from analyzer.reconciliation.pointwise import match_folded_pointwise
 from analyzer.reconciliation.program import match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables
-from analyzer.reconciliation.tables import match_added_rows, match_rotary, match_rows, settle_untuned
+from analyzer.reconciliation.tables import (
+    match_added_rows,
+    match_repeated_copies,
+    match_rotary,
+    match_rows,
+    settle_untuned,
+)
 from analyzer.reconciliation.verdict import close_books, keep_wiring, wiring_of
 
 if TYPE_CHECKING:
@@ -108,6 +114,7 @@ RULES: tuple[Callable[[Books], None], ...] = (
     match_copies,
     match_packed_copies,
     match_split_copies,
+    match_repeated_copies,
     match_deduplicated,
     match_rotary,
     match_evaluated,

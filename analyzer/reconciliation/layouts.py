@@ -168,6 +168,15 @@ def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[
     return all(part[-1] - part[0] == len(part) - 1 for part in parts)
 
 
+def joins(shape: tuple[int, ...], joined: tuple[int, ...]) -> bool:
+    """Whether a shape is another's with neighbouring axes joined to one.
+
+    >>> joins((10, 10, 5), (10, 50)), joins((10, 10, 5), (50, 10))
+    (True, False)
+    """
+    return _groups(list(shape), list(joined)) is not None
+
+
 def _groups(sizes: list[int], wanted: list[int]) -> list[int] | None:
     """Where to cut sizes so that the products of the parts are those wanted; None where that cannot be."""
     cuts, product = [0], 1

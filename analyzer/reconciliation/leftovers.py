@@ -399,7 +399,13 @@ def settle_entries(books: Books) -> None:
 def _is_noted_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
-    return is_noted and is_matrix and books.is_multiplied(entry)
+    return is_noted and is_matrix and books.is_multiplied(entry) and not _is_one_number(books, entry)
+
+
+def _is_one_number(books: Books, entry: Entry) -> bool:
+    """Whether all elements are the same, as those of a first state that a quantizer keeps."""
+    array = books.contents.array(entry) if books.contents.mode != "none" else None
+    return array is not None and bool(array.size) and bool((array == array.reshape(-1)[0]).all())
 
 
 def settle_not_compared(books: Books) -> None:

@@ -18,10 +18,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from analyzer.account.ledger import Entry, natural_order
-from analyzer.manifest import Parameter, split_name
-from analyzer.model import Node, Place
+from analyzer.manifest import Call, Parameter, split_name
+from analyzer.model import Node, Place, StoredTensor
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books
@@ -64,6 +65,13 @@ def settle_misplaced(books: Books) -> None:
         expected = _expected(books, each)
         if expected is not None:
             wrong[each.parameter.name] = f"provenance:read-as {expected}"
+    several = list(_read_by_several(books))
+    for each in several:
+        expected = _expected(books, each)
+        if expected is not None:
+            wrong.setdefault(each.parameter.name, f"provenance:read-as {expected}")
+    for name, reason in _read_too_little(books):
+        wrong.setdefault(name, reason)
     for name in _out_of_pattern(books, read, depths, around):
         wrong.setdefault(name, "structure:read-as-another")
     for name in _out_of_order(books, read, depths):
@@ -73,10 +81,9 @@ def settle_misplaced(books: Books) -> None:
         if rule is not None:
             line = books.entries[each.entry.tensor.key]
             books.entries[line.key] = replace(line, line=Line.MISPLACED, decided_by=rule)
-    for each in held:
-        rule = wrong.get(each.parameter.name)
-        if rule is not None:
-            settled = books.parameters[each.parameter.name]
+    for name in dict.fromkeys(each.parameter.name for each in (*held, *several)):
+        if name in wrong:
+            rule, settled = wrong[name], books.parameters[name]
             chain = (*settled.chain, Line.MISPLACED)
             books.parameters[settled.name] = replace(
                 settled, line=Line.MISPLACED, chain=chain, decided_by=rule
@@ -100,6 +107,17 @@ def settle_told(books: Books, names: Iterable[str]) -> None:
 
 def _read_alone(books: Books) -> Iterator[_Read]:
     """Parameters that stand alone in one tensor, which one node computes with, past what moves or decodes it."""
+    yield from (reads[0] for reads in _reads_of(books) if len(reads) == 1)
+
+
+def _read_by_several(books: Books) -> Iterator[_Read]:
+    """Parameters that several nodes compute with, once for each: one of them may be another module's."""
+    for reads in _reads_of(books):
+        yield from reads if len(reads) > 1 else ()
+
+
+def _reads_of(books: Books) -> Iterator[list[_Read]]:
+    """What computes with each parameter that stands alone in one tensor, past what moves or decodes it."""
     held: dict[object, int] = defaultdict(int)
     for line in books.parameters.values():
         for key in set(line.entries):
@@ -112,8 +130,7 @@ def _read_alone(books: Books) -> Iterator[_Read]:
             continue
         entry = books.entry(line.entries[0])
         readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
-        if len(readers) == 1:
-            yield _Read(parameter, entry, readers[0])
+        yield [_Read(parameter, entry, reader) for reader in readers]
 
 
 def _read_values(books: Books) -> Iterator[_Read]:
@@ -188,7 +205,9 @@ def _in_module(books: Books, each: _Read) -> tuple[Parameter, str, str] | None:
 def _expected(books: Books, each: _Read) -> str | None:
     """The parameter that the reading module has at that input, if it is another one of this shape."""
     known = _in_module(books, each)
-    if known is None or known[0].name == each.parameter.name:
+    if known is None:
+        return _beside_weight(books, each)
+    if known[0].name == each.parameter.name:
         return None
     found, module, leaf = known
     own = {name for home, name in map(split_name, each.parameter.names) if home == module}
@@ -201,6 +220,78 @@ def _expected(books: Books, each: _Read) -> str | None:
     if _is_equal(books, each.parameter, found):
         return None
     return found.name
+
+
+def _beside_weight(books: Books, each: _Read) -> str | None:
+    """The bias that goes with the weight that the reading node takes, as in a cell that has several of both.
+
+    None where it is the one that is read, or there is none of this shape.
+    """
+    node, slot = each.reader
+    known = operator_of(node)
+    if (
+        known is None
+        or known.kind not in (Kind.PRODUCT, Kind.CONVOLUTION)
+        or known.slot(slot) is not Slot.BIAS
+    ):
+        return None
+    stored = (books.ledger.wiring.find(node.graph_path, name) for name in node.inputs if name)
+    lines = (books.entries.get(each.key) for each in stored if isinstance(each, StoredTensor))
+    names = {line.parameter for line in lines if line is not None and line.parameter is not None}
+    homes = {split_name(name)[0] for name in each.parameter.names}
+    for weight in sorted(names - set(each.parameter.names)):
+        home, leaf = split_name(weight)
+        found = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
+        if home not in homes or "weight" not in leaf or not isinstance(found, Parameter):
+            continue
+        if found.shape == each.parameter.shape:
+            is_same = found is each.parameter or _is_equal(books, each.parameter, found)
+            return None if is_same else found.name
+    return None
+
+
+def _bias_of(leaf: str) -> str:
+    """What PyTorch calls the bias that goes with a weight.
+
+    >>> _bias_of("weight_hh_l0")
+    'bias_hh_l0'
+    """
+    return leaf.replace("weight", "bias", 1)
+
+
+def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
+    """Biases that the file reads in fewer places than PyTorch's program, whose weight is read in as many.
+
+    What forward applies several times, as a cell at each step, may have lost its bias at one of them.
+    """
+    if len(books.manifest.calls) != 1:
+        return
+    theirs = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
+    mine = {reads[0].parameter.name: len(reads) for reads in _reads_of(books) if reads}
+    for weight in books.manifest.parameters:
+        home, leaf = split_name(weight.name)
+        bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
+        if (
+            "weight" not in leaf
+            or not isinstance(bias, Parameter)
+            or not {weight.name, bias.name} <= mine.keys()
+        ):
+            continue
+        wanted = sum(theirs[name] for name in bias.names)
+        is_whole = mine[weight.name] == sum(theirs[name] for name in weight.names)
+        if is_whole and mine[bias.name] < wanted:
+            yield bias.name, f"program:read in {mine[bias.name]} of {wanted} places"
+
+
+def _tensors_of(call: Call) -> Iterator[str]:
+    """The parameters and buffers that a call reads, each as often as it does."""
+    pending: list[Any] = [*call.args, *call.kwargs.values()]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, list):
+            pending.extend(found)
+        elif isinstance(found, dict) and "tensor" in found:
+            yield found["tensor"]
 
 
 _LEAVES = frozenset({"bias", "weight"})

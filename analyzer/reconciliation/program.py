@@ -29,12 +29,14 @@ from analyzer.manifest import Parameter, Program, Traced
 from analyzer.model import GraphPath, Key, Node, is_runtime_domain
 from analyzer.model.content import Array, decode_values, digest, run_starts, run_sums, sample_positions
 from analyzer.model.dtypes import HALF_STEPS, DType
-from analyzer.model.operators import DECODES, MOVES, Kind, operator_of
+from analyzer.model.liveness import Live
+from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import count_free, counts_one_axis
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
-from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 
 # values that were computed in advance
@@ -258,10 +260,11 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
     """What each element may be off; nothing of whole numbers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
-    if entry.tensor.dtype in HALF_STEPS and value.dtype not in HALF_STEPS:
-        tolerance = 1.1 * HALF_STEPS[entry.tensor.dtype]  # computed in full, and rounded once
+    dtype = _halved(books, entry, value) if value.parameters else entry.tensor.dtype
+    if dtype in HALF_STEPS and value.dtype not in HALF_STEPS and not value.parameters:
+        tolerance = 1.1 * HALF_STEPS[dtype]  # computed in full, and rounded once
     else:
-        stored = _TOLERANCE.get(entry.tensor.dtype, _TOLERANCE[DType.FLOAT])
+        stored = _TOLERANCE.get(dtype, _TOLERANCE[DType.FLOAT])
         tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
     finite = expected[np.isfinite(expected) & (expected > _MASKED)]
     scale = float(np.abs(finite).max(initial=0.0))
@@ -271,6 +274,22 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
         if _WAVES.search(value.expression):
             return np.full(expected.shape, max(tolerance, _TURNED) * scale)
         return tolerance * np.abs(expected) + 2 * _ROUNDING * scale
+
+
+def _halved(books: Books, entry: Entry, value: Traced) -> DType:
+    """The type in which what a value is computed of was rounded: the file's, where it has no parameter in full.
+
+    A model that was made half precision before it was exported computes of rounded parameters, and may do so in full.
+    """
+    if entry.tensor.dtype is not DType.FLOAT or value.dtype is not DType.FLOAT:
+        return entry.tensor.dtype
+    types = {
+        books.entry(key).tensor.dtype
+        for settled in books.parameters.values()
+        for key in settled.entries
+        if books.contents.encoding(books.entry(key)) is None
+    }
+    return next(iter(types)) if len(types) == 1 and types <= HALF_STEPS.keys() else entry.tensor.dtype
 
 
 def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
@@ -286,7 +305,7 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
     samples = None if content is None else _decode(value, content.samples)
     if samples is None:
         return None
-    for layout in books.contents.layouts(entry, value.shape, is_computed=True):
+    for layout in _layouts_of(books, entry, value):
         look = books.contents.look(entry, layout)
         if look is None:
             continue
@@ -302,6 +321,17 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
             evidence = "content"
         return _Match(entry, value, layout.chain, evidence, error, layout)
     return None
+
+
+def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayout]:
+    """The orders of axes in which an entry may hold a value, those where forward joins neighbours first the last."""
+    yield from books.contents.layouts(entry, value.shape, is_computed=True)
+    stored = books.contents.shape(entry)
+    if not 1 < len(stored) < len(value.shape) or books.contents.mode != "full":
+        return
+    for joined in dict.fromkeys(itertools.permutations(stored)):
+        if joined != stored and joins(value.shape, joined):
+            yield from books.contents.layouts(entry, joined, is_computed=True)
 
 
 def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
@@ -598,6 +628,7 @@ def _cut_off(
     """The stored values that stand between a parameter and all that reads it; None where a way passes none."""
     found: list[_Match] = []
     seen: set[str] = set()
+    equal = {_numbers_of(matches[0].value): matches for matches in stored.values() if matches}
     pending = list(made.get(name, ()))
     while pending:
         value = pending.pop()
@@ -606,11 +637,18 @@ def _cut_off(
         seen.add(value.name)
         if value.name in stored:
             found.extend(stored[value.name])
+        elif value.content is not None and _numbers_of(value) in equal:
+            found.extend(equal[_numbers_of(value)])  # forward computes it twice, and the file has it once
         elif value.is_read:
             return None
         else:
             pending.extend(made.get(value.name, ()))
     return found
+
+
+def _numbers_of(value: Traced) -> tuple[object, ...]:
+    """What tells equal values: those that are computed of the same parameters, and have the same numbers."""
+    return value.parameters, value.dtype, value.numel, None if value.content is None else value.content.digest
 
 
 def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]) -> None:
@@ -788,11 +826,32 @@ def settle_opaque(books: Books) -> None:
             if not value.parameters and not value.dtype.is_floating
         },
     )
-    for key in found.tensors:
+    for key in (*found.tensors, *_not_neutral(books, ledger.live)):
         books.entries[key] = replace(
             books.entries[key], line=Line.OPAQUE, decided_by="structure:computes", learned=0
         )
     books.made = dict(found.made)
+
+
+def _not_neutral(books: Books, live: Live) -> Iterator[Key]:
+    """What an exporter gives a normalization that has no gain or no bias of its own, and is not ones, or zeros."""
+    for entry in books.ledger.entries:
+        key = entry.tensor.key
+        line = books.entries.get(key)
+        if line is None or line.line is not Line.ADDED or key not in live.tensors:
+            continue
+        neutral = {number for reader in books.readers(entry) if (number := _neutral(reader)) is not None}
+        array = books.contents.array(entry) if neutral and books.contents.mode != "none" else None
+        if array is not None and array.dtype.kind == "f" and not all((array == n).all() for n in neutral):
+            yield key
+
+
+def _neutral(reader: Reader) -> float | None:
+    """The number that changes nothing at an input of a normalization; None of what is no gain or bias of one."""
+    known = operator_of(reader.node)
+    if known is None or known.kind is not Kind.NORMALIZES:
+        return None
+    return {Slot.LEARNED: 1.0, Slot.BIAS: 0.0}.get(known.slot(reader.slot))
 
 
 def _find_explained(books: Books) -> set[Key]:

@@ -17,7 +17,7 @@ Rotary embeddings: cos(p f) and sin(p f) for positions p and frequencies f, time
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,8 +31,8 @@ from analyzer.model.content import Array, cast_digest, digest, rounded, row_dige
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.waves import are_frequencies
-from analyzer.reconciliation.books import Books, Holding
-from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded
+from analyzer.reconciliation.books import Books, Holding, is_inside
+from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
 
@@ -145,49 +145,77 @@ def _match_repeated(books: Books) -> None:
 
     What is noted to be made of a vector that stands elsewhere whole is that once more: an unrolled loop's first bias.
     """
+    free: dict[int, set[str]] = defaultdict(set)
+    for parameter in books.manifest.parameters:
+        if parameter.shape and parameter.name not in books.parameters:
+            free[parameter.shape[-1]].add(parameter.name)
+    told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
+    for entry, row, like in _repeated(books, books.open_entries()):
+        name, width = told.get(entry.tensor.key), len(row)
+        wanted = like.keys() & ({name, *entry.sources} | (free[width] if name is None else set()))
+        ordered = (each for each in like.values() if each.name in wanted) if wanted else ()
+        vector = next((v for v in ordered if _is_row(books, v, row, entry.tensor.dtype)), None)
+        if vector is not None and vector.name in books.parameters:
+            books.settle(entry, Line.COPIED, "content:repeated", vector.name)
+        elif vector is not None:
+            _settle_rows(books, entry, vector, _Rows(Line.BROADCAST, 1), True)
+            free[width].discard(vector.name)
+
+
+def match_repeated_copies(books: Books) -> None:
+    """Explain what repeats a whole vector that stands elsewhere too, where the vector's own module adds it.
+
+    A tool that computes a loop's first step in advance, of a state of zeros, leaves the bias for each example.
+    """
+    for entry, row, like in _repeated(books, books.free_entries()):
+        if books.is_multiplied(entry):
+            continue
+        modules = books.reader_modules(entry)
+        for vector in like.values():
+            settled = books.parameters.get(vector.name)
+            homes = {module_of(name) for name in vector.names}
+            is_near = not modules or any(is_inside(one, home) for one in modules for home in homes)
+            is_held = settled is not None and bool(settled.entries)
+            if is_held and is_near and _is_row(books, vector, row, entry.tensor.dtype):
+                books.copy(vector, entry, "content:repeated")
+                break
+
+
+def _repeated(
+    books: Books, entries: Iterable[Entry]
+) -> Iterator[tuple[Entry, Array, Mapping[str, Parameter]]]:
+    """Entries whose rows are all the same, one of them, and the vectors of PyTorch's of its length, by name."""
     if books.contents.mode == "none":
         return
     vectors: dict[int, dict[str, Parameter]] = defaultdict(dict)
-    free: dict[int, set[str]] = defaultdict(set)
     for parameter in books.manifest.parameters:
         if parameter.shape and parameter.shape[-1] == parameter.numel >= _LEAST_WIDTH:
             vectors[parameter.numel][parameter.name] = parameter
-            if parameter.name not in books.parameters:
-                free[parameter.numel].add(parameter.name)
-    if not vectors:
-        return
-    told = {suspect.entry.tensor.key: suspect.tensor.name for suspect in books.suspects}
-    entries = [*(suspect.entry for suspect in books.suspects), *books.free_entries()]
-    for entry in entries:
+    for entry in list(entries) if vectors else ():
         shape = entry.tensor.shape
         like = vectors.get(shape[-1], {}) if shape and books.contents.encoding(entry) is None else {}
         if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
             continue  # rounded to whole numbers, any small vector is zeros
-        name = told.get(entry.tensor.key)
-        named = like.keys() & {name, *entry.sources}
-        others = free[shape[-1]] if name is None else set()
-        is_asked = bool(named or others) and entry.tensor.numel <= _MOST_PAIRS
-        array = books.contents.array(entry) if is_asked else None
+        array = books.contents.array(entry) if entry.tensor.numel <= _MOST_PAIRS else None
         rows = None if array is None else array.reshape(-1, shape[-1])
-        if rows is None or not bool((rows == rows[:1]).all()):
-            continue
-        candidates = (
-            each
-            for each in like.values()
-            if (each.name in named or each.name in others) and not books.contents.originals.is_constant(each)
-        )
-        vector = next((v for v in candidates if _is_row(books, v, rows[0], entry.tensor.dtype)), None)
-        if vector is not None and vector.name in books.parameters:
-            books.settle(entry, Line.COPIED, "content:repeated", vector.name)
-        elif vector is not None:
-            _settle_rows(books, entry, vector, _Rows(Line.BROADCAST, 1), True)
-            free[shape[-1]].discard(vector.name)
+        if rows is not None and bool((rows == rows[:1]).all()):
+            yield entry, rows[0], like
 
 
 def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
-    """Whether a row has all numbers of a vector, as they are or rounded to the row's type."""
+    """Whether a row has all numbers of a vector, as they are or rounded to the row's type, or to a narrower one."""
+    if books.contents.originals.is_constant(vector):
+        return False  # which any row of the same number would be
+    if _is_rounded_row(books, vector, row, dtype):
+        return True
+    narrower = (each for each in (DType.FLOAT16, DType.BFLOAT16) if each.bits < dtype.bits)
+    narrowed = ((narrow(row, each), each) for each in narrower)
+    return any(found is not None and _is_rounded_row(books, vector, found, each) for found, each in narrowed)
+
+
+def _is_rounded_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
     originals = books.contents.originals
     values = originals.values(vector)
     if values is not None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from analyzer.account.ledger import Severity
 from analyzer.errors import OnnxLedgerError
+from analyzer.manifest import Content, Manifest
+from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_filled, sample
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
 from analyzer.verify.algebra.account import QUOTIENTS, account_program
@@ -84,7 +86,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     free = result
     if lines:
         free = reconcile_ledger(result.ledger, result.manifest, result.content, weights=weights, places=False)
-    found = _account(free, Path(result.ledger.model.path).name)
+    manifest = _with_told_buffers(free.manifest, weights)
+    found = _account(replace(free, manifest=manifest), Path(result.ledger.model.path).name)
     if found is None:
         return result
     told = tuple(each for each in free.findings if each.id != "wiring-differs")
@@ -103,6 +106,23 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
         )
         told = tuple(each for each in free.findings if each.id != "wiring-differs")
     return replace(free, computes="differs", findings=(*told, remark))
+
+
+def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
+    """A manifest with the numbers of its buffers, where those are at hand and it lacks them, as one made of a class."""
+    if weights is None:
+        return manifest
+    buffers, values = [], dict(manifest.values)
+    for buffer in manifest.buffers:
+        array = weights.array(buffer.name) if buffer.content is None else None
+        if array is not None and array.shape == buffer.shape and array.dtype == buffer.dtype.to_numpy():
+            text = encode_values(sample(array, manifest.salt))
+            content = Content(digest(array), None, is_constant_filled(array), text)
+            buffer = replace(buffer, content=content)
+            if array.size <= SAMPLES:
+                values[buffer.name] = encode_values(array)
+        buffers.append(buffer)
+    return replace(manifest, buffers=tuple(buffers), values=values)
 
 
 def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:

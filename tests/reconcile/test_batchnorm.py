@@ -512,3 +512,24 @@ def test_a_scalar_of_other_values_beside_a_fold_is_differing(tmp_path):
 
     assert lines_of(result)["conv.weight"] == "folded-batchnorm"
     assert lines_of(result)["scale"] == "differing"
+
+
+def test_a_weight_of_one_number_for_each_channel_is_not_taken_for_the_bias(tmp_path):
+    """A bias that another node adds, as behind `ConvInteger`, is looked for anywhere."""
+    weight = np.ascontiguousarray(WEIGHT[:, :1, :1, :1])
+    scale = VECTORS["bn.weight"] / np.sqrt(VECTORS["bn.running_var"] + EPS)
+    proto = text_model(
+        """g (float[1,2,4,4] x) => (float[1,2,4,4] y) {
+            h = Conv <group = 2> (x, val_1) b = Reshape(val_2, shape) y = Add(h, b)
+        }""",
+        {
+            "val_1": (weight * scale[:, None, None, None]).astype("f4"),
+            "val_2": fold()["bias"],
+            "shape": np.array([1, -1, 1, 1]),
+        },
+    )
+
+    result = reconcile(tmp_path, proto, known(weight=weight))
+
+    assert bridge_of(result)["folded-batchnorm"] == (3, 6, -2, -2)
+    assert result.balanced

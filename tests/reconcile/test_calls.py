@@ -126,3 +126,20 @@ def test_a_matrix_of_nobodys_that_is_multiplied_by_is_unexplained(nodes, tmp_pat
 
     assert not result.balanced
     assert bridge_of(result)["unexplained"][:2] == (1, 64)
+
+
+def test_a_first_state_of_zeros_that_is_multiplied_is_no_weight_of_nobodys(tmp_path):
+    w, state = noise(8, 8), np.zeros((8, 8), "f4")
+    text = """g (float[8,8] x) => (float[8,8] y) {
+        q = QuantizeLinear(val_7, scale, zero) s = DequantizeLinear(q, scale, zero)
+        a = MatMul(x, w) b = MatMul(s, w) y = Add(a, b)
+    }"""
+    codes = {"scale": np.array(0.5, "f4"), "zero": np.array(0, np.uint8)}
+    manifest = manifest_of(*parameters_of({"w": w}))
+
+    def ask(stored):
+        proto = text_model(text, {"w": w, "val_7": stored, **codes})
+        return reconcile(tmp_path, dynamo_like(proto, folded={"val_7": ["val_3"]}), manifest, "full")
+
+    assert ask(state).balanced
+    assert not ask(noise(8, 8, seed=1)).balanced

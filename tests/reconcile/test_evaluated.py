@@ -155,6 +155,45 @@ def test_axes_may_stand_in_another_order(tmp_path: Path) -> None:
     assert tensors_of(reconcile(tmp_path, proto, manifest)) == {"val_4": "evaluated"}
 
 
+def test_neighbouring_axes_may_be_joined_before_the_rest_is_turned(tmp_path: Path) -> None:
+    made = noise(6, 6, 5, seed=2) * 2
+    body = "g (float[1,30] x) => (float[1,6] y) { y = MatMul(x, val_4) }"
+    value = computed(made, "w * 2", "w", uses=(("", "linear"),))
+    manifest = with_program(manifest_of(parameter("w", made / 2)), value, through=("w",))
+    turned = np.ascontiguousarray(made.reshape(6, 30).T)
+    otherwise = np.ascontiguousarray(made.transpose(1, 2, 0).reshape(30, 6)[::-1])
+
+    assert reconcile(tmp_path, text_model(body, {"val_4": turned}), manifest).balanced
+    assert not reconcile(tmp_path, text_model(body, {"val_4": otherwise}), manifest).balanced
+
+
+def test_what_forward_computes_twice_may_be_stored_once(tmp_path: Path) -> None:
+    twice = "g (float[8] x) => (float[8] y) { a = Mul(x, val_4) y = Mul(a, val_4) }"
+    first = computed(np.exp(MIX), "exp(mix)", "mix")
+    again = replace(first, name="%exp(mix)_1")
+    other = replace(computed(np.exp(MIX) / 2, "exp(mix) / 2", "mix"), name="%other")
+    proto, manifest = text_model(twice, {"val_4": np.exp(MIX)}), manifest_of(parameter("mix", MIX))
+
+    both = with_program(manifest, first, again, through=("mix",))
+    apart = with_program(manifest, first, other, through=("mix",))
+
+    assert lines_of(reconcile(tmp_path, proto, both)) == {"mix": "evaluated"}
+    assert lines_of(reconcile(tmp_path, proto, apart)) == {"mix": "missing"}
+
+
+def test_what_was_computed_in_half_precision_errs_by_some_of_its_steps(tmp_path: Path) -> None:
+    mix, half = MIX, np.float16
+    value = computed((mix * mix + 1) / 3, "(mix * mix + 1) / 3", "mix")
+    inside = (mix.astype(half) * mix.astype(half) + half(1)) / half(3)
+    body = "g (float16[8] x) => (float16[8] y) { y = Mul(x, val_4) }"
+    manifest = with_program(manifest_of(parameter("mix", mix)), value, through=("mix",))
+    changed = inside.copy()
+    changed[3] *= half(1.02)
+
+    assert reconcile(tmp_path, text_model(body, {"val_4": inside}), manifest).balanced
+    assert not reconcile(tmp_path, text_model(body, {"val_4": changed}), manifest).balanced
+
+
 def test_exp_of_a_weight_in_its_place_is_another_model_unless_the_program_has_it(tmp_path: Path) -> None:
     weight = noise(8, 8, seed=3)
     body = 'g (float[1,8] x) => (float[1,8] y) { y = MatMul(x, "onnx::MatMul_3") }'

@@ -663,3 +663,19 @@ def test_zeros_that_a_branch_gives_on_are_no_parameter(tmp_path: Path, row: Arra
     assert result.balanced is balanced
     if balanced:
         assert bridge_of(result) == {"identical": (1, 12, 0, 0), "added": (1, 3, 0, 3)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "bias", "balanced"), [(1, 0, True), (0, 0, False), (2, 0, False), (1, 1, False)]
+)
+def test_a_norm_without_a_gain_of_its_own_has_ones_and_zeros(
+    tmp_path: Path, gain: float, bias: float, balanced: bool
+) -> None:
+    made = {"val_7": np.full(3, gain, "f4"), "val_8": np.full(3, bias, "f4")}
+    proto = text_model(
+        'g (float[2,2] x) => (float[2,3] y) { h = MatMul(x, "fc.weight") y = LayerNormalization(h, val_7, val_8) }',
+        {"fc.weight": FC, **made},
+    )
+    proto = dynamo_like(proto, folded={"val_7": ["val_1"], "val_8": ["val_2"]})
+
+    assert reconcile(tmp_path, proto, manifest_of(parameter("fc.weight", FC))).balanced is balanced

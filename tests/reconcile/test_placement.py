@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,11 @@ from models import (
     quantized,
     reconcile,
     text_model,
+    with_scopes,
 )
 from onnx import ModelProto
 
-from analyzer.manifest import BatchNorm
+from analyzer.manifest import BatchNorm, Call, Calls
 from analyzer.reconciliation import Reconciliation
 
 MODULES = {"a": "LayerNorm", "b": "LayerNorm"}
@@ -355,6 +357,80 @@ def run(
 
 def misplaced(result: Reconciliation) -> set[str]:
     return {name for name, line in lines_of(result).items() if line == "misplaced"}
+
+
+# read by several nodes
+
+
+STEPS = 3
+CELL = {
+    "cell.weight_ih": noise(WIDTH, WIDTH, seed=1),
+    "cell.weight_hh": noise(WIDTH, WIDTH, seed=2),
+    "cell.bias_ih": noise(WIDTH, seed=3),
+    "cell.bias_hh": noise(WIDTH, seed=4),
+}
+
+
+def unrolled(folder: Path, biases: dict[int, tuple[str, str]], *, has_calls: bool = True) -> list[str]:
+    """What is misplaced in a cell of three steps, at some of which it has other biases, or none."""
+    nodes = ["h0 = Relu(x)"]
+    for step in range(STEPS):
+        first, second = biases.get(step, ("cell.bias_ih", "cell.bias_hh"))
+        one, two = (f', "{name}"' if name else "" for name in (first, second))
+        nodes.append(
+            f"""a{step} = Gemm <transB = 1> (x, "cell.weight_ih"{one})
+            b{step} = Gemm <transB = 1> (h{step}, "cell.weight_hh"{two})
+            c{step} = Add(a{step}, b{step}) h{step + 1} = Tanh(c{step})"""
+        )
+    shape = f"float[4,{WIDTH}]"
+    proto = text_model(f"g ({shape} x) => ({shape} y) {{ {' '.join(nodes)} y = Relu(h{STEPS}) }}", CELL)
+    calls = [
+        Call(f"{kind}{step}", "linear", "cell", ({"value": "x"}, *read))
+        for step in range(STEPS)
+        for kind in ("ih", "hh")
+        for read in [[{"tensor": f"cell.weight_{kind}"}, {"tensor": f"cell.bias_{kind}"}]]
+    ]
+    manifest = manifest_of(*parameters_of(CELL))
+    if has_calls:
+        manifest = replace(manifest, calls=(Calls(calls=tuple(calls)),))
+    return sorted(
+        name for name, line in lines_of(reconcile(folder, proto, manifest)).items() if line == "misplaced"
+    )
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_cell_that_has_its_biases_at_each_step_is_not_told(tmp_path: Path, has_calls: bool) -> None:
+    assert unrolled(tmp_path, {}, has_calls=has_calls) == []
+
+
+def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path) -> None:
+    assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}) == ["cell.bias_ih"]
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_bias_that_one_step_reads_for_another_is_misplaced(tmp_path: Path, has_calls: bool) -> None:
+    assert "cell.bias_hh" in unrolled(tmp_path, {1: ("cell.bias_hh", "cell.bias_hh")}, has_calls=has_calls)
+
+
+@pytest.mark.parametrize("second", ["one.bias", "two.bias"])
+def test_one_of_several_nodes_that_reads_another_modules_bias_is_told(tmp_path: Path, second: str) -> None:
+    weights = {f"{name}.weight": noise(WIDTH, WIDTH, seed=n) for n, name in enumerate(("one", "two"))}
+    weights |= {f"{name}.bias": noise(WIDTH, seed=7 + n) for n, name in enumerate(("one", "two"))}
+    shape = f"float[4,{WIDTH}]"
+    proto = text_model(
+        f"""g ({shape} x) => ({shape} y) {{
+            [a] h = Gemm <transB = 1> (x, "one.weight", "one.bias") [b] i = Relu(h)
+            [c] j = Gemm <transB = 1> (i, "two.weight", "two.bias") [d] k = Relu(j)
+            [e] y = Gemm <transB = 1> (k, "two.weight", "{second}")
+        }}""",
+        weights,
+    )
+    proto = with_scopes(proto, {"a": "one", "b": "", "c": "two", "d": "", "e": "two"})
+
+    lines = lines_of(reconcile(tmp_path, proto, manifest_of(*parameters_of(weights))))
+
+    wrong = {name for name, line in lines.items() if line == "misplaced"}
+    assert wrong == ({"one.bias"} if second == "one.bias" else set())
 
 
 # nothing exchanged

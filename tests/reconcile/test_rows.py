@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import starmap
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from models import (
     reconcile,
     table,
     text_model,
+    with_scopes,
 )
 
 from analyzer.model.content import Array, encode_values, row_digests
@@ -333,6 +335,51 @@ def test_a_table_of_whole_numbers_is_no_vector_rounded(tmp_path):
     result = reconcile(tmp_path, proto, manifest_of(parameter("gain", TOKEN / 100)), "full")
 
     assert lines_of(result) == {"gain": "missing"}
+
+
+def first_step(folder, stored, *, scope=None, at_hand=False):
+    """A loop whose first step was computed in advance, of a state of zeros: its bias for each example is left."""
+    text = f"""g (float[3,4] x) => ({"float16" if stored.dtype == np.float16 else "float"}[3,16] y) {{
+        [step] h = Gemm(x, "cell.weight", "cell.bias")
+        [first] y = Add(h, val_1)
+    }}"""
+    weights = {"cell.weight": noise(4, 16, seed=3), "cell.bias": TOKEN}
+    stands = {name: each.astype(stored.dtype) for name, each in weights.items()}
+    proto = text_model(text, {**stands, "val_1": stored})
+    proto = proto if scope is None else with_scopes(proto, {"step": "cell", "first": scope})
+    manifest = manifest_of(*starmap(parameter, weights.items()))
+    return reconcile(folder, proto, manifest, weights=weights if at_hand else None)
+
+
+@both
+@pytest.mark.parametrize("scope", [None, "cell"], ids=["nameless", "in its module"])
+@pytest.mark.parametrize("dtype", ["f4", "f2"])
+def test_a_bias_that_stands_again_for_each_example_is_a_copy(tmp_path, dtype, scope, at_hand):
+    stored = np.tile(TOKEN, (3, 1)).astype(dtype)
+
+    result = first_step(tmp_path, stored, scope=scope, at_hand=at_hand)
+
+    assert result.balanced
+    assert [line.line for line in result.entries if line.key[1] == "val_1"] == ["copied"]
+
+
+@both
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_repeated_bias_with_another_number_is_no_copy(tmp_path, row, at_hand):
+    stored = np.tile(TOKEN, (3, 1))
+    stored[row, 5] += 0.25
+
+    assert not first_step(tmp_path, stored, at_hand=at_hand).balanced
+
+
+def test_a_bias_that_another_module_adds_once_more_is_no_copy(tmp_path):
+    assert not first_step(tmp_path, np.tile(TOKEN, (3, 1)), scope="head").balanced
+
+
+def test_a_vector_that_was_half_precision_before_it_was_repeated_is_broadcast(tmp_path):
+    stored = np.tile(TOKEN.astype("f2").astype("f4"), (3, 1, 1))
+
+    assert lines_of(repeated(tmp_path, stored, at_hand=False)) == {"token": "broadcast"}
 
 
 @both

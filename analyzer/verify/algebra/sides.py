@@ -149,13 +149,13 @@ def draw_programs(
 
 
 def _first_names(manifest: Manifest) -> dict[str, str]:
-    """The name that stands for each: of tied ones, and of parameters of the same numbers, which may be held once."""
+    """The name that stands for each: of tied ones, and of tensors of the same numbers, which may be held once."""
     equal: dict[tuple[object, ...], str] = {}
     found = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
-    for parameter in manifest.parameters:
-        if parameter.content is not None:
-            key = (parameter.dtype, parameter.shape, parameter.content.digest)
-            found |= dict.fromkeys(parameter.names, equal.setdefault(key, parameter.name))
+    for tensor in manifest.tensors:
+        if tensor.content is not None:
+            key = (type(tensor), tensor.dtype, tensor.shape, tensor.content.digest)
+            found |= dict.fromkeys(tensor.names, equal.setdefault(key, tensor.name))
     return found
 
 

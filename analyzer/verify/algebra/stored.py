@@ -476,9 +476,9 @@ class Stored:
     def _evaluated(self, tensor: StoredTensor, name: str, stands: Piece | None) -> Value:
         """A value of the program, as the reconciliation found it to stand here."""
         found, a = self.values(name), self.weights.a
-        if found is None or stands is None or shape_of(found) != stands.shape:
+        if found is None or stands is None or math.prod(shape_of(found)) != math.prod(stands.shape):
             raise UnknownError(f"{tensor.name}: the program's value {name}")
-        return a.reshape(a.permute(found, stands.axes), tensor.shape)
+        return a.reshape(a.permute(a.reshape(found, stands.shape), stands.axes), tensor.shape)
 
 
 def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
