@@ -9,6 +9,7 @@ is not judged, and never the same.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ import numpy as np
 
 from analyzer.account.ledger import Ledger, Role
 from analyzer.errors import UsageError
-from analyzer.model import Graph, Node
+from analyzer.model import Graph, Node, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MOVES
@@ -117,11 +118,13 @@ class _Account:
         if not name:
             return ""
         if name not in self.numbers:
-            array = self.array(name)
-            if array is None:
-                self.numbers[name] = f"unknown {id(self)} {name}"
+            stored = self._stored.get(name)
+            if stored is not None and stored.nbytes > _SMALL:
+                number = _large_constant(stored)
             else:
-                self.numbers[name] = _constant(array)
+                array = self.array(name)
+                number = None if array is None else _constant(array)
+            self.numbers[name] = number or f"unknown {id(self)} {name}"
         return self.numbers[name]
 
     def array(self, name: str) -> Array | None:
@@ -251,10 +254,34 @@ _DEEPEST = 64
 """Operators after one another that are followed."""
 
 
+_SMALL = 1 << 20
+"""Bytes of a stored tensor up to which it is in memory whole while it is looked at."""
+
+_VAST = 1 << 34
+"""Bytes of a stored tensor beyond which it is known by where it stands: nobody waits until it is read."""
+
+
 def _constant(array: Array) -> str:
     """The number of what is known."""
     held = f"{array.dtype.name} {array.shape}".encode() + array.tobytes()
     return f"constant {hashlib.sha256(held).hexdigest()}"
+
+
+def _large_constant(tensor: StoredTensor) -> str | None:
+    """The same of a tensor that is read part by part; None of what cannot be read."""
+    if tensor.nbytes > _VAST:
+        where = tensor.extent
+        if where is None:
+            return None
+        file = os.path.realpath(where.file)
+        return f"unknown {tensor.dtype.name} {tensor.shape} at {where.offset} of {file}"
+    hasher, read = hashlib.sha256(), 0
+    for part in tensor.payload.parts():
+        if not read:
+            hasher.update(f"{part.dtype.name} {tensor.shape}".encode())
+        read += part.size
+        hasher.update(part.tobytes())
+    return f"constant {hasher.hexdigest()}" if read == tensor.numel else None
 
 
 def _trim(inputs: list[str]) -> list[str]:
