@@ -8,7 +8,9 @@ windows).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -356,35 +358,91 @@ _LOOKED_AT = 16
 _PEEKED = 4
 """Positions by which a table is told from most others."""
 
+_PEEKED_COLUMNS = 64
+"""Columns that are looked at first."""
+
 _ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
 """Which of sine and cosine the columns are: all alike, or in so many blocks of the same frequencies, or in turns."""
 
 
 def _are_waves(waves: Reals, slack: float) -> bool:
     """Whether a table (positions, columns) is the sines and cosines of a series of frequencies, in a usual order."""
-    positions, columns = waves.shape
     if not may_be_waves(waves[:_LOOKED_AT], slack):
         return False
+    peek = waves[:_PEEKED]
+    candidates, columns, expected = _usual_waves(*peek.shape)
+    if any(candidates[at].is_table(waves, slack) for at in _near(peek[:, columns], expected, 2 * slack)):
+        return True
     speeds = _speeds(waves)
+    own = (
+        _Waves(series, index, cosines, start)
+        for index, cosines in _arrangements(waves.shape[1])
+        for series in _own_series(index, speeds)
+        for start in _STARTS
+    )
+    return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in own)
+
+
+class _Waves(NamedTuple):
+    """Sines and cosines of positions times frequencies."""
+
+    series: Reals
+    """Frequencies."""
+    places: npt.NDArray[np.intp]
+    """Which of them each column has."""
+    cosines: npt.NDArray[np.bool_]
+    """Whether it is their cosine."""
+    start: int
+    """The first position."""
+
+    def table(self, positions: int) -> Reals:
+        """The numbers, of one amplitude, 1."""
+        angles = (np.arange(positions)[:, None] + self.start) * self.series[self.places]
+        return np.where(self.cosines, np.cos(angles), np.sin(angles))
+
+    def is_table(self, waves: Reals, slack: float) -> bool:
+        """Whether a table is these, of some amplitude."""
+        return _near(waves, self.table(len(waves))[None], slack).size > 0
+
+
+def _near(waves: Reals, expected: Reals, slack: float) -> npt.NDArray[np.intp]:
+    """Which of several tables (number, positions, columns) a table is, but for its amplitude and rounding."""
+    rows = np.arange(len(waves))[:, None]
+    sizes = (expected * expected).sum(axis=(1, 2))
+    products = (expected * waves).sum(axis=(1, 2))
+    amplitudes = np.where(sizes > 0, products / np.where(sizes > 0, sizes, 1), 0)[:, None, None]
+    scaled = amplitudes * expected
+    # Angles are rounded before their sine is taken, and large ones more than small ones.
+    room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * np.abs(scaled).max(
+        axis=(1, 2), keepdims=True
+    )
+    is_near = (np.abs(waves - scaled) <= room).all(axis=(1, 2)) & (amplitudes[:, 0, 0] > 0)
+    return np.flatnonzero(is_near)
+
+
+@functools.lru_cache(maxsize=8)
+def _usual_waves(positions: int, columns: int) -> tuple[tuple[_Waves, ...], npt.NDArray[np.intp], Reals]:
+    """Waves of usual frequencies; some columns, and what each has at the first positions in these."""
+    found = tuple(
+        _Waves(series, index, cosines, start)
+        for index, cosines in _arrangements(columns)
+        for series in _usual_series(int(index.max()) + 1)
+        for start in _STARTS
+    )
+    peeked = np.unique(np.linspace(0, columns - 1, min(columns, _PEEKED_COLUMNS)).astype(np.intp))
+    return found, peeked, np.array([each.table(positions)[:, peeked] for each in found])
+
+
+def _arrangements(columns: int) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]]:
+    """Of each column which frequency it has, and whether the cosine, in each usual order."""
     for order in _ORDERS:
         count, rest = divmod(columns, len(order))
         if rest or not count:
             continue
         is_cosine = np.array([kind == "c" for kind in order])
-        for index, cosines in {
-            "blocks": (np.tile(np.arange(count), len(order)), np.repeat(is_cosine, count)),
-            "turns": (np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)),
-        }.values():
-            for series in _series(count, index, speeds):
-                for start in _STARTS:
-                    if all(
-                        _is_wave_table(waves[:length], series[index], cosines, start, slack)
-                        for length in (min(_PEEKED, positions), positions)
-                    ):
-                        return True
-            if len(order) == 1:
-                break  # both are the same
-    return False
+        yield np.tile(np.arange(count), len(order)), np.repeat(is_cosine, count)  # in blocks
+        if len(order) > 1:
+            yield np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)  # in turns
 
 
 def _speeds(waves: Reals) -> Reals:
@@ -396,8 +454,8 @@ def _speeds(waves: Reals) -> Reals:
     return np.where(speeds > 0.05, speeds, np.nan)
 
 
-def _series(count: int, index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
-    """Frequencies that a table may have: those of usual bases, and the series through its own first and last."""
+def _usual_series(count: int) -> Iterator[Reals]:
+    """Frequencies that configs state."""
     steps = np.arange(count)
     for base in _BASES:
         for whole in {count, max(count - 1, 1)}:
@@ -407,23 +465,14 @@ def _series(count: int, index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[
     part = np.clip((8192 / length - 1) / 3, 0, 1)
     for factor in _SCALED:
         yield frequencies * (part + (1 - part) / factor)
+
+
+def _own_series(index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
+    """The series through the first and the last frequency that a table has."""
     first = speeds[index == 0]
     known = np.flatnonzero(np.isfinite(speeds))
     if known.size and bool(np.isfinite(first).any()):
         start = float(np.nanmedian(first))
         last = known[np.argmax(index[known])]
         ratio = (float(speeds[last]) / start) ** (1 / max(int(index[last]), 1))
-        yield start * ratio**steps
-
-
-def _is_wave_table(
-    waves: Reals, frequencies: Reals, cosines: npt.NDArray[np.bool_], start: int, slack: float
-) -> bool:
-    rows = np.arange(len(waves))[:, None]
-    angles = (rows + start) * frequencies
-    expected = np.where(cosines, np.cos(angles), np.sin(angles))
-    size = float((expected * expected).sum())
-    amplitude = float((expected * waves).sum()) / size if size else 0.0
-    # Angles are rounded before their sine is taken, and large ones more than small ones.
-    room = np.minimum(slack * (1 + rows / 64), max(slack, 0.05)) * float(np.abs(amplitude * expected).max())
-    return amplitude > 0 and bool((np.abs(waves - amplitude * expected) <= room).all())
+        yield start * ratio ** np.arange(int(index.max()) + 1)
