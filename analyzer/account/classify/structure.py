@@ -7,6 +7,7 @@ The weakest evidence that still explains: it is asked only where neither metadat
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -91,8 +92,8 @@ _COMBINES = frozenset({"Add", "Div", "Mul", "Sub"})
 _MOST_COMBINING = 8
 """Nodes of these that are asked about one tensor of several axes."""
 
-_MOST_BEFORE = 64
-"""Nodes before one that are looked at."""
+_MOST_OPERANDS, _MOST_BEFORE = 256, 64
+"""What nodes read, and the nodes before one that are looked at."""
 
 
 class _Said(NamedTuple):
@@ -302,7 +303,8 @@ class Structure:
             found: dict[Place, Node] = {}
             layer = [node]
             for _ in range(_MAX_HOPS):
-                sources = (source for reader in layer for source in self.wiring.producers(reader))
+                every = (source for reader in layer for source in self.wiring.producers(reader))
+                sources = itertools.islice(every, _MOST_OPERANDS)
                 new = {s.place: s for s in sources if isinstance(s, Node) and s.place not in found}
                 found.update(new)
                 if len(found) >= _MOST_BEFORE:
