@@ -92,7 +92,7 @@ _COMBINES = frozenset({"Add", "Div", "Mul", "Sub"})
 _MOST_COMBINING = 8
 """Nodes of these that are asked about one tensor of several axes."""
 
-_MOST_OPERANDS, _MOST_BEFORE = 256, 64
+_MOST_OPERANDS, _MOST_BEFORE = 64, 64
 """What nodes read, and the nodes before one that are looked at."""
 
 
