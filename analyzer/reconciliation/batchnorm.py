@@ -241,10 +241,10 @@ def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) 
     """
     mine = {(node.graph_path, node.position) for node in books.users(weight)}
     suspected = [suspect.entry for suspect in books.suspects]
-    free = [entry for entry in (*books.free_entries(), *suspected) if entry.tensor.key not in books.entries]
-    free = [
-        entry for entry in free if entry is not weight
-    ]  # a weight of one number for each channel is no bias
+    open_ones = (
+        entry for entry in (*books.free_entries(), *suspected) if entry.tensor.key not in books.entries
+    )
+    free = [entry for entry in open_ones if entry is not weight]  # which may have one number for each channel
     like = [entry for entry in free if books.contents.numel(entry) == shift.size]
     beside = [e for e in like if any((node.graph_path, node.position) in mine for node in books.users(e))]
     fits = (entry for entry in beside or like if fit_vector(books.contents, entry, shift, sizes) is not None)

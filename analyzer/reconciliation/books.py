@@ -13,6 +13,7 @@ from analyzer.account.ledger import Entry, Ledger
 from analyzer.account.scopes import mangle, module_of, read_provenance
 from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place
+from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.contents import Contents, Fit
@@ -93,6 +94,7 @@ class Books:
     _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
+    _halved: tuple[int, DType | None] = (-1, None)
 
     def __post_init__(self) -> None:
         self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
@@ -124,6 +126,15 @@ class Books:
         """The entries of suspects, or of those of one tensor, and the free ones."""
         suspected = [each.entry for each in self.suspects if tensor is None or each.tensor is tensor]
         return [*suspected, *self.free_entries()]
+
+    def halved(self) -> DType | None:
+        """The type of half precision in which the file holds all parameters that were found; None of any other."""
+        if self._halved[0] != len(self.parameters):
+            held = (self.entry(key) for settled in self.parameters.values() for key in settled.entries)
+            types = {entry.tensor.dtype for entry in held if self.contents.encoding(entry) is None}
+            dtype = types.pop() if len(types) == 1 else None
+            self._halved = len(self.parameters), dtype if dtype in HALF_STEPS else None
+        return self._halved[1]
 
     def release(self, *entries: Entry) -> None:
         """Take entries off the suspects: a formula explains them."""

@@ -283,13 +283,7 @@ def _halved(books: Books, entry: Entry, value: Traced) -> DType:
     """
     if entry.tensor.dtype is not DType.FLOAT or value.dtype is not DType.FLOAT:
         return entry.tensor.dtype
-    types = {
-        books.entry(key).tensor.dtype
-        for settled in books.parameters.values()
-        for key in settled.entries
-        if books.contents.encoding(books.entry(key)) is None
-    }
-    return next(iter(types)) if len(types) == 1 and types <= HALF_STEPS.keys() else entry.tensor.dtype
+    return books.halved() or entry.tensor.dtype
 
 
 def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_]:
