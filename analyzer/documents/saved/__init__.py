@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -280,9 +281,23 @@ _NO_REPORTS = {"explain", "graph", "manifest"}
 """What has a schema, and is no report on a model."""
 
 
+_MOST_READ = 1 << 30
+"""Bytes of a report: one of a million tensors has half as many."""
+
+
 def _parse(path: Path | str) -> object:
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        if not stat.S_ISREG(Path(path).stat().st_mode):  # a device never ends, a pipe may never begin
+            raise UsageError(f"{path}: is no regular file; save the report to one")
+        with Path(path).open("rb") as stream:
+            content = stream.read(1 << 12)
+            if not content.lstrip().startswith((b"{", b"[", b"\xef\xbb\xbf")):
+                content.decode("utf-8")
+                json.loads(content)  # says what is wrong
+            content += stream.read(_MOST_READ)
+        if len(content) > _MOST_READ:
+            raise UsageError(f"{path}: has more than {_MOST_READ:,} bytes; no report has")
+        return json.loads(content.decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
