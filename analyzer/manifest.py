@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from analyzer.errors import ManifestError
+from analyzer.json_files import load_json
 from analyzer.model.content import SAMPLES, Array, decode_values, run_starts
 from analyzer.model.dtypes import DType
 from analyzer.text import format_many
@@ -371,7 +372,7 @@ def save_manifest(manifest: Manifest, path: Path | str) -> None:
 def is_manifest(path: Path) -> bool:
     """Whether a readable file is a manifest, of any schema; a `config.json` is not."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path)
     except (OSError, ValueError, RecursionError):
         return path.name == MANIFEST_FILE  # let `load_manifest` say what is wrong with it
     # A report of ours is no config either: `load_manifest` says what it is not.
@@ -385,7 +386,7 @@ def load_manifest(path: Path | str) -> Manifest:
         ManifestError: it cannot be read, is no manifest, or was written for another schema.
     """
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = load_json(path)
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -6,9 +6,11 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analyzer.checkpoints.checkpoint import CONFIG_FILE
 from analyzer.errors import MissingExtraError, SourceError
 from exporter.quiet import quiet
 
@@ -36,6 +38,8 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
     require_transformers()
     from transformers import AutoConfig
 
+    if not isinstance(where, Mapping):
+        _refuse_large(where)
     try:
         with quiet():
             if isinstance(where, Mapping):
@@ -48,6 +52,25 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
         raise SourceError(_config_message(where, error)) from error
 
 
+_MOST_READ = 1 << 24
+"""Bytes of a config."""
+
+
+def _refuse_large(where: str | Path) -> None:
+    """Transformers reads a config whole, whatever its size.
+
+    Raises:
+        SourceError: a file is no config by its size, or is a device or a pipe.
+    """
+    path = Path(where)
+    with suppress(OSError, ValueError):  # what cannot be looked at is told by whoever reads it
+        path = path / CONFIG_FILE if path.is_dir() else path
+        if path.is_file() and path.stat().st_size > _MOST_READ:
+            raise SourceError(f"{path}: the config cannot be used: it has more than {_MOST_READ:,} bytes")
+        if path.exists() and not path.is_file():
+            raise SourceError(f"{path}: the config cannot be used: it is no regular file")
+
+
 def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
     """The content of the `config.json` of a folder or a hub id, or of a config file, whatever its model type is.
 
@@ -58,6 +81,7 @@ def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
     require_transformers()
     from transformers import PreTrainedConfig
 
+    _refuse_large(where)
     fields: Any
     try:
         with quiet():

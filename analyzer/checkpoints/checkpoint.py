@@ -19,6 +19,7 @@ from analyzer.checkpoints import Original, Weights
 from analyzer.checkpoints.packed import PackedWeights, find_packed, read_quantization, tell_packed
 from analyzer.checkpoints.statedict import NamedTensor, describe_by_names, listed, plain_names
 from analyzer.errors import ExternalDataError, ManifestError, ModelReadError
+from analyzer.json_files import load_json
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.read.source import LocalFile
@@ -103,7 +104,7 @@ def _index_kind(path: Path, start: bytes) -> CheckpointKind | None:
     if not is_index and (path.suffix != ".json" or not start.lstrip().startswith(b"{")):
         return None
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path)
     except (OSError, ValueError, RecursionError):
         document = None  # whoever opens it says what is wrong with it
     shards = document.get("weight_map") if isinstance(document, dict) else None
@@ -255,7 +256,7 @@ def read_index(path: Path) -> dict[str, LocalFile]:
         ManifestError: it cannot be read, is no index, or a shard is not there, or not beside it.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path)
     except OSError as error:
         raise ManifestError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

@@ -12,7 +12,6 @@ Sources: Frantar et al. 2022 (arXiv:2210.17323), Lin et al. 2023 (arXiv:2306.009
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.checkpoints import Weights
+from analyzer.json_files import load_json
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 
@@ -164,7 +164,7 @@ def read_quantization(folder: Path) -> Mapping[str, Any] | None:
     """What the config beside a checkpoint says of its quantization; None where nothing does."""
     for name, key in (("config.json", "quantization_config"), ("quantize_config.json", None)):
         try:
-            document = json.loads((folder / name).read_text(encoding="utf-8"))
+            document = load_json(folder / name)
         except (OSError, ValueError, RecursionError):
             continue
         found = document.get(key) if key and isinstance(document, dict) else document

@@ -25,6 +25,7 @@ from analyzer.documents import shared as shared_records
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.fleet import NOTE, is_lake
 from analyzer.fleet.record import TABLES, FleetSettings, Tables
+from analyzer.json_files import load_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -386,7 +387,7 @@ def need_arrow() -> None:
 
 def _read_note(path: Path) -> Mapping[str, Any]:
     try:
-        note = json.loads((path / NOTE).read_text(encoding="utf-8"))
+        note = load_json(path / NOTE)
     except FileNotFoundError:
         return {"complete": False, "shards": ()}
     except (OSError, ValueError, RecursionError) as error:

@@ -21,6 +21,7 @@ from analyzer.formulas.family import (
 )
 from analyzer.formulas.language import Expression, Value, Values
 from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
+from analyzer.json_files import load_json
 from analyzer.text import shown
 
 # The defaults are those of transformers' config classes, which the tests compare.
@@ -46,7 +47,7 @@ def read_config(path: Path) -> dict[str, Any]:
             raise FormulaError(f"{path}: is too large to be a config")
         if not path.is_file():
             raise FormulaError(f"{path}: no such file, or none that can be read")
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path)
     except OSError as error:
         raise FormulaError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:

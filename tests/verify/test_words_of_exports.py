@@ -70,9 +70,9 @@ class Experts(nn.Module):
     def forward(self, x):
         shares, chosen = torch.topk(torch.softmax(self.gate(x), -1), 2)
         marks = F.one_hot(chosen, 4).to(x.dtype)
-        made = torch.einsum("nd,edf->nef", x, self.up)
-        made = torch.einsum("nef,efd->ned", F.softplus(made, 2.0), self.down)
-        return torch.einsum("ned,nke,nk->nd", made, marks, shares) + F.log_softmax(x[chosen[:, 0]], -1)
+        made = torch.einsum("td,edf->tef", x, self.up)
+        made = torch.einsum("tef,efd->ted", F.softplus(made, 2.0), self.down)
+        return torch.einsum("ted,tke,tk->td", made, marks, shares) + F.log_softmax(x[chosen[:, 0]], -1)
 
 
 class Bends(nn.Module):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +15,7 @@ from analyzer.documents.base import Head
 from analyzer.documents.inspect import Component, InspectDocument, Tensor, Totals
 from analyzer.documents.shared import Group
 from analyzer.errors import UsageError
+from analyzer.json_files import load_json
 from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.functions import Calls
@@ -86,7 +85,7 @@ def _find_misfits(told: InspectDocument) -> Iterator[str]:
 def is_report(path: Path) -> bool:
     """Whether a JSON file says which command wrote it, as reports do, and a manifest does not."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = load_json(path)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and "command" in document
@@ -281,23 +280,9 @@ _NO_REPORTS = {"explain", "graph", "manifest"}
 """What has a schema, and is no report on a model."""
 
 
-_MOST_READ = 1 << 30
-"""Bytes of a report: one of a million tensors has half as many."""
-
-
 def _parse(path: Path | str) -> object:
     try:
-        if not stat.S_ISREG(Path(path).stat().st_mode):  # a device never ends, a pipe may never begin
-            raise UsageError(f"{path}: is no regular file; save the report to one")
-        with Path(path).open("rb") as stream:
-            content = stream.read(1 << 12)
-            if not content.lstrip().startswith((b"{", b"[", b"\xef\xbb\xbf")):
-                content.decode("utf-8")
-                json.loads(content)  # says what is wrong
-            content += stream.read(_MOST_READ)
-        if len(content) > _MOST_READ:
-            raise UsageError(f"{path}: has more than {_MOST_READ:,} bytes; no report has")
-        return json.loads(content.decode("utf-8"))
+        return load_json(path)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from analyzer.documents.time import (
     Point as PointRow,
 )
 from analyzer.errors import UsageError
+from analyzer.json_files import load_json
 from analyzer.timing.record import (
     Axis,
     Environment,
@@ -41,7 +41,7 @@ def is_saved_timing(path: Path | str) -> bool:
     if Path(path).suffix != ".json":
         return False
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = load_json(path)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(document, dict) and document.get("command") == "time"

@@ -576,7 +576,8 @@ def _index_put(
     indices: Sequence[Value | None],
     values: Value,
     accumulate: bool = False,
-    unsafe: bool = False,
+    *_: Any,
+    **__: Any,
 ) -> Value:
     mask = indices[0]
     if len(indices) == 1 and mask is not None and getattr(mask, "kind", "") == "truth":
@@ -1186,17 +1187,13 @@ def greatest_few(
 
 
 @_operator("sort")
-def _sort(
-    a: Algebra, input: Value, dim: Any = -1, descending: bool = False, *, stable: bool | None = None
-) -> list[Value]:
+def _sort(a: Algebra, input: Value, dim: Any = -1, descending: bool = False, **_: Any) -> list[Value]:
     axis = _axis(input, dim)
     return greatest_few(a, input, shape_of(input)[axis], axis, descending)
 
 
 @_operator("argsort")
-def _argsort(
-    a: Algebra, input: Value, dim: Any = -1, descending: bool = False, *, stable: bool | None = None
-) -> Any:
+def _argsort(a: Algebra, input: Value, dim: Any = -1, descending: bool = False, **_: Any) -> Any:
     return _sort(a, input, dim, descending)[1]
 
 
