@@ -26,13 +26,14 @@ def load_json(path: Path | str) -> Any:
         RecursionError: it is nested too deeply.
     """
     path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as stream:
         content = stream.read(_START)
         if not content.lstrip().startswith((b"{", b"[")):
             json.loads(content.decode("utf-8"))  # says what is wrong
+        if status.st_size > _MOST_READ:
+            raise OSError(errno.EFBIG, f"it has more than {_MOST_READ:,} bytes")
         content += stream.read(_MOST_READ)
-    if len(content) > _MOST_READ:
-        raise OSError(errno.EFBIG, f"it has more than {_MOST_READ:,} bytes")
     return json.loads(content.decode("utf-8"))
