@@ -35,5 +35,5 @@ def load_json(path: Path | str) -> Any:
             json.loads(content.decode("utf-8"))  # says what is wrong
         if status.st_size > _MOST_READ:
             raise OSError(errno.EFBIG, f"it has more than {_MOST_READ:,} bytes")
-        content += stream.read(_MOST_READ)
+        content += stream.read(status.st_size)
     return json.loads(content.decode("utf-8"))

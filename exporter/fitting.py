@@ -13,13 +13,15 @@ import math
 import pickle
 import re
 import zipfile
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from analyzer.checkpoints import Original, Trace
 from analyzer.checkpoints.checkpoint import (
@@ -423,6 +425,52 @@ def is_packed(config: Any) -> bool:
     return str(told.get("quant_method", "")).rpartition(".")[2].lower() in _PACKED
 
 
+MOST_PARAMETERS = 100_000
+"""Tensors of a model without weights: modules cost time and memory even on the meta device; no model has as many."""
+
+_REGISTERED = 4
+"""Times that a parameter is registered, at most, while it is built and loaded."""
+
+_MOST_TIMES, _SPARE = 64, 10**8
+"""Elements that a model may have of those of its checkpoint, and so many more: shards, and heads that it lacks."""
+
+
+@contextmanager
+def bounded(where: object, elements: int | None = None) -> Iterator[None]:
+    """Stop building where a config asks for more than any model has, or than goes with a checkpoint's elements.
+
+    Args:
+        where: the config's path or name, or its content.
+        elements: of the checkpoint that is loaded into the model, at most.
+
+    Raises:
+        SourceError: it does.
+    """
+    built, most = [0, 0], None if elements is None else _MOST_TIMES * elements + _SPARE
+    tensors = MOST_PARAMETERS * (1 if elements is None else _REGISTERED)
+    place = "" if isinstance(where, Mapping) else f"{where}: "
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        built[0] += 1
+        built[1] += 0 if parameter is None else parameter.numel()
+        if built[0] > tensors:
+            raise SourceError(
+                f"{place}the config asks for more than {MOST_PARAMETERS:,} parameter tensors, more than any model has; "
+                "are its numbers of layers and experts meant?"
+            )
+        if most is not None and built[1] > most:
+            raise SourceError(
+                f"{place}the config asks for more than {most:,} parameters, and the checkpoint has at most "
+                f"{elements:,}; is it that checkpoint's?"
+            )
+
+    handle = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 def load_into(
     found: Any,
     config: Any,
@@ -440,8 +488,9 @@ def load_into(
     if is_packed(config):  # the codes are decoded; transformers asks for the packages that compute with them
         config = copy.deepcopy(config)
         del config.quantization_config
+    elements = sum(tensor.numel() for tensor in tensors.values())
     try:
-        with quiet(), torch.random.fork_rng(devices=[]):
+        with quiet(), torch.random.fork_rng(devices=[]), bounded(path, elements):
             if found.__name__.startswith("AutoModel"):  # an Auto class takes a path and nothing else
                 with torch.device("meta"):
                     found = type(found.from_config(config, **trust))
@@ -454,6 +503,8 @@ def load_into(
                 ignore_mismatched_sizes=True,
                 **trust,
             )
+    except SourceError:
+        raise
     except Exception as error:
         raise SourceError(f"{path}: {found.__name__} cannot be built: {first_line(error)}") from error
     return Fitted(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import itertools
 import json
 import math
 import re
@@ -22,14 +21,13 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE, checkpoint_kind, open_checkpoint
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import OnnxLedgerError, SourceError, UsageError
 from exporter.census import is_batch_norm
 from exporter.classes import find_class, first_line, load_config, read_fields, require_transformers
-from exporter.fitting import is_packed, load_into, load_state_dict
+from exporter.fitting import bounded, is_packed, load_into, load_state_dict
 from exporter.location import Location, locate
 from exporter.quiet import Say, quiet, silent, stdout_to_stderr
 
@@ -445,6 +443,14 @@ def _packed_file(folder: Path, config: Any) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
+def _most_elements(where: object) -> int:
+    """Elements that the files of a folder may hold, a byte each; of a hub's any number."""
+    folder = Path(str(where))
+    if not folder.is_dir():
+        return 1 << 60
+    return sum(each.stat().st_size for each in folder.iterdir() if each.is_file())
+
+
 def _build(
     found: Any, config: Any, location: Location, weights: Weights, options: SourceOptions
 ) -> tuple[nn.Module, list[str]]:
@@ -454,18 +460,19 @@ def _build(
     if weights == "pretrained" and location.file is not None:
         return _build_from_file(found, config, location.file, dtype, options)
     if weights == "pretrained":
-        model, info = found.from_pretrained(
-            location.where,
-            config=config,
-            dtype=dtype,
-            local_files_only=location.local_only,
-            output_loading_info=True,
-            **trust,
-        )
+        with bounded(location.where, _most_elements(location.where)):
+            model, info = found.from_pretrained(
+                location.where,
+                config=config,
+                dtype=dtype,
+                local_files_only=location.local_only,
+                output_loading_info=True,
+                **trust,
+            )
         return model, sorted(info["missing_keys"])
     construct = found.from_config if found.__name__.startswith("AutoModel") else found._from_config
     if weights == "meta":
-        with torch.device("meta"), _bounded():
+        with torch.device("meta"), bounded(location.where):
             return construct(config, dtype=dtype, **trust), []
     # In float32 first: initialisation and noise round differently in half precision.
     model = construct(config, dtype=torch.float32, **trust)
@@ -473,29 +480,6 @@ def _build(
         randomize(model, options.seed, dtype)
     cast(model, dtype)
     return model, []
-
-
-MOST_PARAMETERS = 100_000
-"""Tensors of a model without weights: modules cost time and memory even on the meta device; no model has as many."""
-
-
-@contextmanager
-def _bounded() -> Iterator[None]:
-    """Stop building where a config asks for more than any model has."""
-    built = itertools.count(1)
-
-    def count(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
-        if next(built) > MOST_PARAMETERS:
-            raise SourceError(
-                f"the config asks for more than {MOST_PARAMETERS:,} parameter tensors, more than any model has; "
-                "are its numbers of layers and experts meant?"
-            )
-
-    handle = register_module_parameter_registration_hook(count)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 def _build_from_file(

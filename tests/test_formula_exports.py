@@ -13,7 +13,7 @@ from formulas.answers import alone, answer, differing
 
 pytest.importorskip("torch")
 
-from exporter import sources
+from exporter import fitting
 
 pytestmark = pytest.mark.export
 
@@ -138,7 +138,7 @@ def test_a_changed_field_is_counted_anew_where_terms_are_found(config: Any) -> N
 def test_a_census_of_more_than_any_model_has_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sources, "MOST_PARAMETERS", 40)
+    monkeypatch.setattr(fitting, "MOST_PARAMETERS", 40)
     path = tmp_path / "config.json"
     path.write_text(
         json.dumps({"architectures": ["BertModel"], "model_type": "bert", "num_hidden_layers": 20_000})

@@ -93,6 +93,19 @@ def test_what_a_checkpoint_lacks_is_named(config_folder, tmp_path):
     assert any("pooler.dense.weight" in line and "newly initialised" in line for line in lines)
 
 
+@pytest.mark.parametrize("field", ["num_hidden_layers", "vocab_size"])
+def test_a_config_that_is_not_its_checkpoint_s_builds_nothing_vast(config_folder, tmp_path, field):
+    folder = tmp_path / "checkpoint"
+    resolve_source(str(config_folder), RANDOM).model.save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, field: 10**9}), encoding="utf-8")
+
+    with pytest.raises(
+        SourceError, match=r"checkpoint: the config asks for more than .* is it that checkpoint's"
+    ):
+        resolve_source(str(folder), SourceOptions())
+
+
 def test_local_folder_wins_over_a_preset_of_the_same_name(config_folder, monkeypatch):
     config_folder.rename(config_folder.parent / "bert-base-uncased")
     monkeypatch.chdir(config_folder.parent)

@@ -200,7 +200,7 @@ def _repeated(
             continue  # rounded to whole numbers, any small vector is zeros
         array = books.contents.array(entry) if entry.tensor.numel <= _MOST_PAIRS else None
         rows = None if array is None else array.reshape(-1, shape[-1])
-        if rows is not None and bool((rows == rows[:1]).all()):
+        if rows is not None and len(rows) and bool((rows == rows[:1]).all()):
             yield entry, rows[0], like
 
 
