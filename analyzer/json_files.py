@@ -11,6 +11,9 @@ from typing import Any
 _MOST_READ = 1 << 30
 """Bytes of a file: the report of a million tensors has half as many."""
 
+LARGEST_CONFIG = 1 << 24
+"""Bytes of a `config.json`."""
+
 _START = 1 << 12
 """Bytes by which a file is seen to be none of ours."""
 

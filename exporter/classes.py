@@ -12,6 +12,7 @@ from typing import Any
 
 from analyzer.checkpoints.checkpoint import CONFIG_FILE
 from analyzer.errors import MissingExtraError, SourceError
+from analyzer.json_files import LARGEST_CONFIG
 from exporter.quiet import quiet
 
 _PURPOSE = "building a transformers model"
@@ -52,10 +53,6 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
         raise SourceError(_config_message(where, error)) from error
 
 
-_MOST_READ = 1 << 24
-"""Bytes of a config."""
-
-
 def _refuse_large(where: str | Path) -> None:
     """Transformers reads a config whole, whatever its size.
 
@@ -65,8 +62,8 @@ def _refuse_large(where: str | Path) -> None:
     path = Path(where)
     with suppress(OSError, ValueError):  # what cannot be looked at is told by whoever reads it
         path = path / CONFIG_FILE if path.is_dir() else path
-        if path.is_file() and path.stat().st_size > _MOST_READ:
-            raise SourceError(f"{path}: the config cannot be used: it has more than {_MOST_READ:,} bytes")
+        if path.is_file() and path.stat().st_size > LARGEST_CONFIG:
+            raise SourceError(f"{path}: the config cannot be used: it has more than {LARGEST_CONFIG:,} bytes")
         if path.exists() and not path.is_file():
             raise SourceError(f"{path}: the config cannot be used: it is no regular file")
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -232,19 +233,7 @@ def find_hidden(
     for _, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
         own = {entry.tensor.key: entry for entry in entries if entry.tensor.graph_path in paths}
-        for graph in graphs if reads else ():
-            for node in graph.nodes:
-                if kind_of(node) is Kind.RECURRENT and (second := _zero_half(node, own, wiring)) is not None:
-                    found[second[0]] = Hides(-second[1], 0, "padding")
-        for graph in graphs:
-            for node in graph.nodes:
-                if (
-                    kind_of(node) is Kind.CONVOLUTION
-                    and (shift := _keras_shift(node, own, wiring)) is not None
-                ):
-                    found[shift.tensor.key] = Hides(0, 2 * shift.logical_numel, "batchnorm")
-        zeros = (entry for entry in own.values() if reads and _is_zero_result(entry))
-        found.update((entry.tensor.key, Hides(-entry.parameters, 0, "repeated")) for entry in zeros)
+        found.update(_in_any_file(graphs, own, wiring, reads=reads))
         prefix = _prefix(graphs)
         if not any(_is_told(entry, prefix) for entry in own.values()):
             continue
@@ -270,12 +259,33 @@ def find_hidden(
     return found
 
 
+_BIASES = 3
+"""The input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
+
+
+def _in_any_file(
+    graphs: Iterable[Graph], own: Mapping[Key, Entry], wiring: Wiring, *, reads: bool
+) -> Iterator[tuple[Key, Hides]]:
+    """What tensors hide whoever has named them."""
+    for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
+        if node.op_type in _RECURRENT and reads and (half := _zero_half(node, own, wiring)) is not None:
+            yield half[0], Hides(-half[1], 0, "padding")
+        elif node.op_type in _CONVOLVES and (shift := _keras_shift(node, own, wiring)) is not None:
+            yield shift.tensor.key, Hides(0, 2 * shift.logical_numel, "batchnorm")
+    for entry in own.values():
+        if reads and _is_zero_result(entry):
+            yield entry.tensor.key, Hides(-entry.parameters, 0, "repeated")
+
+
+_RECURRENT, _CONVOLVES = frozenset({"GRU", "LSTM", "RNN"}), named(Kind.CONVOLUTION)
+
+
 def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Key, int] | None:
     """The bias of an LSTM, GRU or RNN, and how many zeros stand where its second half is nothing but zeros.
 
     Frameworks with one bias for input and state fill the other up.
     """
-    if node.op_type not in ("GRU", "LSTM", "RNN") or len(node.inputs) <= _BIASES:
+    if len(node.inputs) <= _BIASES:
         return None
     tensor = find_origin(wiring, node, _BIASES)
     entry = None if tensor is None else own.get(tensor.key)
@@ -312,9 +322,6 @@ def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry 
     entry = own.get(tensor.key)
     return entry if entry is not None and entry.parameters and entry.role is Role.PARAMETER else None
 
-
-_BIASES = 3
-"""The input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
 
 _LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
 

@@ -290,9 +290,8 @@ def _take(ledger: Ledger, words: Mapping[Key, str], *, is_named: bool) -> Finger
     for entry in ledger.entries:
         word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key)
         is_weight = entry.role in (Role.PARAMETER, Role.BUFFER)
-        if is_weight or (
-            word is not None and entry.tensor.nbytes > _SMALL
-        ):  # large constants are compared as a pair
+        is_compared = word is not None and entry.tensor.nbytes > _SMALL  # a large constant, as one of a pair
+        if is_weight or is_compared:
             word = word or f"{entry.sources if is_named else ''}"
             weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
     try:

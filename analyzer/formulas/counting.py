@@ -21,16 +21,13 @@ from analyzer.formulas.family import (
 )
 from analyzer.formulas.language import Expression, Value, Values
 from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula, Kind, PartCount, TermCount
-from analyzer.json_files import load_json
+from analyzer.json_files import LARGEST_CONFIG, load_json
 from analyzer.text import shown
 
 # The defaults are those of transformers' config classes, which the tests compare.
 
 
 Config = Mapping[str, Any]
-
-_LONGEST = 1 << 24
-"""Bytes of a `config.json`."""
 
 _LARGEST = 1 << 53
 """A number that every reader of JSON still has exactly; whatever is larger is no size of a model."""
@@ -43,7 +40,7 @@ def read_config(path: Path) -> dict[str, Any]:
         FormulaError: it cannot be read, or is no JSON object.
     """
     try:
-        if path.is_file() and path.stat().st_size > _LONGEST:
+        if path.is_file() and path.stat().st_size > LARGEST_CONFIG:
             raise FormulaError(f"{path}: is too large to be a config")
         if not path.is_file():
             raise FormulaError(f"{path}: no such file, or none that can be read")

@@ -16,8 +16,6 @@ CARRIED = -1
 
 _INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
 _CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
-_MOST_HANDS = 8
-"""Identities through which a body hands a state on."""
 NAMED = _INITIALIZERS | _CONSTANTS
 """Carriers whose tensor has a value's name. Of a Constant node it is the tensor that provides the value."""
 
@@ -25,6 +23,10 @@ NAMED = _INITIALIZERS | _CONSTANTS
 STORED, GIVEN, ELSEWHERE = -1, -2, -3
 """In `Wiring.makers`, where no node of the graph makes a value: it is a stored tensor, or what the graph is given;
 or it belongs to a graph around it, nothing provides it, or the input is left out."""
+
+
+_MOST_HANDS = 8
+"""Identities through which a body hands a state on."""
 
 
 class Reader(NamedTuple):

@@ -154,9 +154,8 @@ class Structure:
                 return said.decided
             for mover in movers:
                 said = said.then(self._ask_past(mover, hops, tensor, looked_at))
-        if (
-            said.decided or said.constant
-        ):  # who only takes a bound or a size from a weight makes it no constant
+        # Who only takes a bound or a size from a weight makes it no constant: that comes last.
+        if said.decided or said.constant:
             return said.decided or said.constant
         if said.known is None or said.known.slot == CARRIED:
             return None

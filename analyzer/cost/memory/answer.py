@@ -10,7 +10,7 @@ from analyzer.account.group import group_by
 from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.account import WEIGHTS, Account, Basis, Item, Needed
-from analyzer.cost.memory.bodies import bound_bodies
+from analyzer.cost.memory.bodies import most_beyond
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.cost.memory.inference import check_calls
 from analyzer.cost.memory.kernels import reuses_of
@@ -100,8 +100,8 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         groups_of = _grouper(ledger)
         if asked.memory is not None:
             room = find_room(needed.lines, needed.total, asked.memory)
-            if room.fits and any(line.line == "nested graphs" for line in needed.lines):
-                most = bound_bodies(ledger, axes)
+            if room.fits:
+                most = most_beyond(needed, ledger, axes)
                 if most is None or (needed.total or 0) + most > asked.memory:
                     room = replace(room, fits=None)
             fits = tuple(find_fits(account, sizes, groups, asked.memory))

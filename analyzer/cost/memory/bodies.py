@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from analyzer.account.ledger import Ledger
 from analyzer.cost.algebra import evaluate
+from analyzer.cost.memory.account import Needed
 from analyzer.cost.values import Value
 from analyzer.cost.walk import Walk
 from analyzer.model import StoredTensor
@@ -16,6 +17,13 @@ _HOLDS = frozenset({"If", "Loop", "Scan"})
 
 _LANES = 16
 """Columns to whose multiple a kernel may fill a packed weight up, of which it keeps the stored form too."""
+
+
+def most_beyond(needed: Needed, ledger: Ledger, axes: Sequence[Axis]) -> int | None:
+    """Bytes that a run may ask for beyond what is modelled, as far as bodies do; 0 without any, None if not known."""
+    if not any(line.line == "nested graphs" for line in needed.lines):
+        return 0
+    return bound_bodies(ledger, axes)
 
 
 def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> int | None:
@@ -34,10 +42,7 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> int | None:
     for visit in walk.run():
         if visit.is_closed:
             return None
-        paths = {
-            visit.step.node.graph_path,
-            visit.place[0],
-        }  # of a call in a body, the nodes of its function too
+        paths = {visit.step.node.graph_path, visit.place[0]}  # of a call in a body its function's nodes too
         if paths & bodies or visit.step.node.op_type in _HOLDS:
             made += visit.made
     planned = {(axis.input, axis.position): axis.size for axis in axes}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
-from analyzer.cost.memory.bodies import bound_bodies
+from analyzer.cost.memory.bodies import most_beyond
 from analyzer.cost.sizing import parse_sized
 from analyzer.errors import OnnxLedgerError
 from analyzer.text import format_bytes
@@ -67,8 +67,8 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     exceeded = needed.total - limit.nbytes
     untold = ", ".join(line.line for line in needed.lines if line.value is None)
     has_failed = exceeded > 0
-    if not has_failed and any(line.line == "nested graphs" for line in needed.lines):
-        most = bound_bodies(ledger, answer.axes)
+    if not has_failed:
+        most = most_beyond(needed, ledger, answer.axes)
         if most is None or needed.total + most > limit.nbytes:
             told = "nobody knows how much" if most is None else f"up to {format_bytes(most)}"
             why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan ask for {told} more"
