@@ -11,7 +11,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +20,7 @@ from analyzer.errors import ManifestError
 from analyzer.json_files import load_json
 from analyzer.model.content import SAMPLES, Array, decode_values, run_starts
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen, field
 from analyzer.text import format_many
 
 MANIFEST_FILE = "manifest.json"
@@ -36,8 +36,7 @@ PROGRAM = "%"
 """What names of values of PyTorch's program begin with, as where graphs are printed; no parameter's does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
+class Content(Frozen):
     """Evidence of a tensor's elements, as `analyzer.model.content` defines it. Absent on the meta device."""
 
     digest: str
@@ -67,8 +66,7 @@ class _Named:
         return (self.name, *self.tied)
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter(_Named):
+class Parameter(_Named, Frozen):
     """One learned tensor, under all the names that PyTorch knows it by."""
 
     name: str
@@ -89,8 +87,7 @@ class Parameter(_Named):
     """Base64 uint64 `row_digests` of a table that an export may cut or gather: embeddings, tokens, position tables."""
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer(_Named):
+class Buffer(_Named, Frozen):
     """State that is not learned: what `named_buffers()` holds."""
 
     name: str
@@ -103,8 +100,7 @@ class Buffer(_Named):
     content: Content | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchNorm:
+class BatchNorm(Frozen):
     """The tensors of one BatchNorm module by name; None where it has none (`affine=False`). `eps` is torch's."""
 
     module: str
@@ -115,8 +111,7 @@ class BatchNorm:
     running_var: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class WeightNorm:
+class WeightNorm(Frozen):
     """A weight that is a direction times a length for each channel (Salimans and Kingma 2016, equation 2)."""
 
     weight: str
@@ -131,8 +126,7 @@ class WeightNorm:
     """Base64 float64 g / ||v|| of each channel; None on the meta device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(Frozen):
     """A value of PyTorch's own program that depends on no input; an exporter may compute it in advance."""
 
     name: str
@@ -162,8 +156,7 @@ class Traced:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Frozen):
     """PyTorch's own program, as far as it depends on no input."""
 
     values: tuple[Traced, ...] = ()
@@ -173,8 +166,7 @@ class Program:
     """What is left out and why, a sentence each; or why there is no program."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Frozen):
     """An input of the traced program, as the example had it."""
 
     name: str
@@ -186,8 +178,7 @@ class Given:
     """What each axis is called in the program, if other sizes are as good; "" of one that is fixed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Frozen):
     """A constant of the traced program that no state dict has."""
 
     name: str
@@ -197,8 +188,7 @@ class Held:
     """Base64 of its numbers, where they are few."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Frozen):
     """A call of one of PyTorch's operators in the traced program.
 
     An argument is a number, a text, None, a list of arguments, or an object with one key: `value` (of a call, or an
@@ -215,8 +205,7 @@ class Call:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Frozen):
     """What a traced program computes, in order, at the sizes of its example inputs."""
 
     file: str = ""
@@ -232,8 +221,7 @@ class Calls:
     """Why there are no calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreached:
+class Unreached(Frozen):
     """A module that the example inputs of an export leave unused: its parameters are not in the file."""
 
     module: str
@@ -243,8 +231,7 @@ class Unreached:
     """The arguments of forward that were not given and would reach it; none where none is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wired:
+class Wired(Frozen):
     """What the exported file computes with the parameters, as digests (`analyzer.model.fingerprint`)."""
 
     outputs: str
@@ -257,8 +244,7 @@ class Wired:
     """Domains of its operators."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Frozen):
     """What PyTorch says a model holds: each parameter and buffer once, with its ties.
 
     Counts are elements of unique tensors: a tied parameter counts once, as in `named_parameters()`.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.account.artifact.components import ComponentTotals, count_components
 from analyzer.account.findings import OPAQUE
 from analyzer.account.group.patterns import find_overlap
 from analyzer.account.ledger import Finding, Grouping, Ledger
+from analyzer.records import Frozen, field
 
 if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the others
     import networkx as nx
@@ -27,8 +27,7 @@ if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the othe
     from analyzer.verify.record import VerifyReport
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Frozen):
     """`inspect`: the ledger of one model or one artifact, grouped."""
 
     ledger: Ledger
@@ -49,16 +48,14 @@ class Inspection:
         return count_components(self.ledger)
 
 
-@dataclass(frozen=True, slots=True)
-class SurveyReport:
+class SurveyReport(Frozen):
     """`inspect` of many models: a row each."""
 
     survey: Survey
     stamp: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReconcileReport:
+class ReconcileReport(Frozen):
     """`reconcile`: a reconciliation, with its subgraphs in PyTorch's terms."""
 
     reconciliation: Reconciliation
@@ -74,16 +71,14 @@ class ReconcileReport:
         return _sorted(alone, result.findings, find_overlap(self.grouping))
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReport:
+class ExportReport(Frozen):
     """`export`: the files that were written, and their reconciliation."""
 
     files: tuple[str, ...]
     reconcile: ReconcileReport
 
 
-@dataclass(frozen=True, slots=True)
-class RecoverReport:
+class RecoverReport(Frozen):
     """`recover`: what of the state dict the file holds, and where it was written."""
 
     recovery: Recovery
@@ -98,8 +93,7 @@ GraphMetric: TypeAlias = Literal["parameters", "stored_elements", "bytes"]
 """What a drawing can say of each of its vertices."""
 
 
-@dataclass(frozen=True, slots=True)
-class GraphReport:
+class GraphReport(Frozen):
     """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.formats.graph`)."""
 
     graph: nx.MultiDiGraph[Any]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,13 +16,13 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model import File
 from analyzer.model.content import ContentMode
 from analyzer.model.ranges import is_url
+from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:
     from analyzer.process.workers import Died
 
 
-@dataclass(frozen=True, slots=True)
-class Surveyed:
+class Surveyed(Frozen):
     """What a survey keeps of one model's ledger.
 
     `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` are the range in which
@@ -61,8 +60,7 @@ class Surveyed:
         return sum(file.nbytes for file in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(Frozen):
     """A model that could not be read, or a folder that none could be found in."""
 
     path: str
@@ -73,8 +71,7 @@ class Unreadable:
 Row = Surveyed | Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Frozen):
     """Many models, a row each, in the order in which they were named."""
 
     rows: tuple[Row, ...]

@@ -11,13 +11,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from analyzer.account.ledger import Entry, Role
 from analyzer.model import GraphPath, Key, Model, Node, Place
 from analyzer.model.dataflow import Dataflow
 from analyzer.model.functions import Calls
 from analyzer.model.wiring import Wiring
+from analyzer.records import Mutable, replace
 
 _CUTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
 """Operators that take a part of their first input. What says which part is stored, where they only prepare it."""
@@ -80,8 +80,7 @@ def _beside(uses: _Uses) -> Iterable[set[int]]:
         yield max(parts, key=len)
 
 
-@dataclass(slots=True)
-class _Walk:
+class _Walk(Mutable):
     """From stored tensors to the nodes that compute with them."""
 
     wiring: Wiring

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from analyzer.model.places import ByNode
 from analyzer.model.wiring import Wiring, connect
 from analyzer.process import uncollected
 from analyzer.read import MAX_OBJECTS, read_model
+from analyzer.records import replace
 
 
 def audit_model(
@@ -69,7 +69,7 @@ def audit_model(
         with model.kept_open():
             ledger = _enter(model, content or ("sampled" if model.traffic is None else "none"), progress)
             blocks = find_blocks(ledger)
-            ledger = dataclasses.replace(
+            ledger = replace(
                 ledger,
                 entries=lend_scopes(ledger.entries, blocks),
                 blocks=blocks,
@@ -109,7 +109,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
         main.check()  # contents were read after the reader had made sure that the file is what it was
-        model = dataclasses.replace(model, traffic=main.traffic)
+        model = replace(model, traffic=main.traffic)
     return Ledger(
         model=model,
         entries=entries,

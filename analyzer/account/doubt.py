@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.account.classify.constants import TRACED_CONSTANT
 from analyzer.account.findings import UNREAD
 from analyzer.account.ledger import Entry, Finding, Hides, Ledger, Role
 from analyzer.model import Key, label
+from analyzer.records import Frozen, field
 from analyzer.text import format_count, format_many
 
 LOOK = "--content sampled compares them"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Frozen):
     """What parameters may be: at least and at most so many, and why they may be fewer or more than was counted."""
 
     least: int
@@ -48,8 +47,7 @@ class Range:
 _ENDLESS = 1 << 127
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Frozen):
     """What nobody could settle of a whole model."""
 
     parameters: int

@@ -21,7 +21,6 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +36,7 @@ from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, named, operator_of
 from analyzer.model.tables import count_free
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen, field
 
 
 class _Name(enum.Enum):
@@ -489,8 +489,7 @@ def _is_told(entry: Entry, prefix: str = "") -> bool:
     return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Frozen):
     """One model file."""
 
     entries: Mapping[Key, Entry]

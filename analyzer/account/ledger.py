@@ -7,7 +7,6 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from analyzer.model import Key, Model, Place, StoredTensor, label
@@ -16,6 +15,7 @@ from analyzer.model.dtypes import DType
 from analyzer.model.functions import Calls
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen, aside, field
 from analyzer.text import format_many, printable
 
 
@@ -57,8 +57,7 @@ def _evidence_of(rule: str) -> Evidence:
     return Evidence(rule.partition(":")[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Frozen):
     """One line of the ledger: a stored tensor, what it is, and how we know."""
 
     tensor: StoredTensor
@@ -116,8 +115,7 @@ class Severity(enum.StrEnum):
     ERROR = "error"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Frozen):
     """Something in a readable file that its user should know. Data, never an exception."""
 
     id: str
@@ -159,8 +157,7 @@ def _by_length(match: re.Match[str]) -> str:
 _LONG = 0x1F
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Frozen):
     """Totals of the entries and nodes that share a key.
 
     `parameters` are learned elements, each once; `stored_elements` elements as stored; `nbytes` bytes of encoded
@@ -194,8 +191,7 @@ class Group:
     """Nodes whose work is not known, and not among `macs`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Macs:
+class Macs(Frozen):
     """Multiply-accumulates of one run, node by node (`analyzer.cost.macs.count_macs`)."""
 
     at: Mapping[str, int]
@@ -213,8 +209,8 @@ class Macs:
         return sum(self.nodes.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Grouping:
+@aside("members", "layers")
+class Grouping(Frozen):
     """A partition of the ledger, or the user's groups, which may overlap and leave entries out.
 
     For every total: sum(groups) - overlap + ungrouped = the ledger's total.
@@ -233,9 +229,9 @@ class Grouping:
     """Which of the user's groups that match an entry have it; None where the groups are not the user's."""
     origin: str | None = None
     """Where the user's groups come from, such as `--group`, `onnxledger.toml` or `preset bert`."""
-    members: tuple[tuple[str, ...], ...] = field(default=(), compare=False, repr=False)
+    members: tuple[tuple[str, ...], ...] = ()
     """The user's groups of each entry, in the ledger's order; nothing where the groups are not the user's."""
-    layers: tuple[Group, ...] = field(default=(), compare=False, repr=False)
+    layers: tuple[Group, ...] = ()
     """The groups with the layers apart that most of one repeats; nothing where none does, or a depth was asked for."""
 
     def rows(self) -> list[dict[str, object]]:
@@ -288,8 +284,7 @@ class Member(NamedTuple):
         return f"{self.block}.{self.part}" if depth > 1 and self.part else self.block
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Frozen):
     """Blocks that repeat each other, one after the other."""
 
     first: int
@@ -301,8 +296,7 @@ class Run:
     rule: str = "structure:tandem-repeat"
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(Frozen):
     """The repeated blocks of a model, with what comes before and after: a partition of entries and of nodes."""
 
     runs: tuple[Run, ...]
@@ -317,8 +311,7 @@ class Blocks:
         return sum(run.count for run in self.runs)
 
 
-@dataclass(frozen=True, slots=True)
-class Stages:
+class Stages(Frozen):
     """The parts of a convolutional trunk that have one resolution each (`analyzer.account.stages`)."""
 
     names: tuple[str, ...]
@@ -330,8 +323,7 @@ class Stages:
     """The node that each begins with; nothing of a saved report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Frozen):
     """A share of the bytes on disk: `nbytes`, each booked once."""
 
     name: str
@@ -359,8 +351,7 @@ Hidden = Mapping[Key, Hides]
 """The tensors that hide how many parameters PyTorch had."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(Frozen):
     """Data that computes and that nothing explains (`analyzer.account.opaque`)."""
 
     tensors: frozenset[Key] = frozenset()
@@ -368,8 +359,8 @@ class Opaque:
     """Nodes that make numbers when the model runs, and how many; 0 where that is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ledger:
+@aside("wiring")
+class Ledger(Frozen):
     """The account of one model: every stored tensor once, every byte once."""
 
     model: Model
@@ -378,7 +369,7 @@ class Ledger:
     accounts: tuple[Account, ...]
     """They sum to `file_nbytes`."""
     findings: tuple[Finding, ...]
-    wiring: Wiring = field(compare=False, repr=False)
+    wiring: Wiring
     """Who provides and who reads each value."""
     node_scopes: Mapping[Place, str] = field(default_factory=dict)
     """Scope of each node that has one, of its own or by its neighbours (`analyzer.account.scopes.owners`)."""

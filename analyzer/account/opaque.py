@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from analyzer.model.liveness import Live
 from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
 from analyzer.model.tables import count_free
 from analyzer.model.wiring import ELSEWHERE, NAMED, STORED, Wiring
+from analyzer.records import Mutable, field
 
 FEW = 10
 """Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
@@ -129,8 +129,7 @@ def _weigh_unread(walk: _Walk) -> frozenset[Key]:
     return frozenset(found)
 
 
-@dataclass
-class _Walk:
+class _Walk(Mutable):
     """Each graph once in the order of its nodes; bodies where they are held, functions where they are called."""
 
     model: Model

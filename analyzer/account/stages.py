@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,6 +19,7 @@ from analyzer.account.ledger import Stages
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.operators import DECODES, Kind, Slot, kind_of, named, operator_of
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen, replace
 
 HEAD = "head"
 """The stage of what is pooled or flattened, and has no resolution any more."""
@@ -35,8 +35,7 @@ _Level = tuple[_Strides, bool]
 """How far a value's size is from the input's along each axis, and whether it was enlarged on the way."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Frozen):
     """What is known of a value."""
 
     dims: _Dims | None

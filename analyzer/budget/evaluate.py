@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import PurePosixPath
 from types import MappingProxyType
 
@@ -30,6 +29,7 @@ from analyzer.budget.record import (
 from analyzer.budget.selecting import Endless, Selection, Unknown, Whole, select
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model.content import ContentMode
+from analyzer.records import replace
 from analyzer.text import format_count, format_many, printable_name
 
 

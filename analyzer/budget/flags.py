@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from analyzer.budget.amounts import parse_limit, parse_names
 from analyzer.budget.measuring import METRICS
 from analyzer.budget.record import Among, AtLeast, AtMost, Limit, Rule, Unit
 from analyzer.errors import ConfigError, UsageError
+from analyzer.records import replace
 from analyzer.text import shown
 
 METRICS_OF: Mapping[str, str] = {

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
 
 from analyzer.account.ledger import Finding
+from analyzer.records import Frozen, field
 
 
 class Status(enum.StrEnum):
@@ -42,22 +42,19 @@ UNSUMMED = frozenset({"drift", "ir-version", "largest-tensor-bytes", "opset"})
 """Metrics whose contributors are no summands."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtMost:
+class AtMost(Frozen):
     """Not more than a `value`, in the unit of the metric."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
+class AtLeast(Frozen):
     """Not less than a `value`, in the unit of the metric."""
 
     value: int
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Frozen):
     """How much more than a baseline is allowed, which may be less than nothing.
 
     Either a `fraction` of it, or an `amount` in the unit of the metric.
@@ -67,8 +64,7 @@ class Growth:
     amount: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
+class Over(Frozen):
     """Not more than a baseline and each of these growths: the strictest decides."""
 
     growths: tuple[Growth, ...]
@@ -76,8 +72,7 @@ class Over:
     """The saved report or model; None for the one that the command, or the config, names for all rules."""
 
 
-@dataclass(frozen=True, slots=True)
-class Among:
+class Among(Frozen):
     """None but these names."""
 
     names: frozenset[str]
@@ -86,8 +81,7 @@ class Among:
 Limit: TypeAlias = "AtMost | AtLeast | Over | Among"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Frozen):
     """One line of a budget."""
 
     name: str
@@ -124,8 +118,7 @@ class Skipped(enum.StrEnum):
     """It should have been: the group, the baseline or what is measured is not there. The gate does not pass."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contributor:
+class Contributor(Frozen):
     """Part of what was observed: a group, a tensor, an operator.
 
     `value` and `baseline`, what it was there, are in the unit of the metric; of names, how often they are used.
@@ -136,8 +129,7 @@ class Contributor:
     baseline: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Frozen):
     """What one rule says of one model. Numbers are in its unit."""
 
     rule: Rule
@@ -160,8 +152,7 @@ class Verdict:
     """One sentence for people: what is wrong, or why it was not evaluated."""
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetReport:
+class BudgetReport(Frozen):
     """`check`: every rule's verdict on every model that it is about."""
 
     models: tuple[str, ...]

@@ -8,7 +8,6 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 from typing import Any, Literal
 
@@ -17,6 +16,7 @@ from analyzer.account.group.keys import ROOT, UNSCOPED
 from analyzer.account.group.patterns import Searcher, list_names
 from analyzer.account.ledger import Entry, Finding, Ledger, natural_order
 from analyzer.model import Key, Node
+from analyzer.records import Frozen, field
 from analyzer.text import shorten
 
 _LONGEST = 100
@@ -28,20 +28,17 @@ _MOST_NAMES = 5_000
 Kind = Literal["all", "group", "scope", "block"]
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Frozen):
     """Why there is no answer."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class Endless(Unknown):
     """Why there is more than any number: no most holds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Members:
+class Members(Frozen):
     """Entries and nodes by their numbers in file order."""
 
     entries: list[int] = field(default_factory=list)
@@ -165,8 +162,7 @@ class Whole:  # no slots: what is found once is kept
         return find_doubt(self.ledger)
 
 
-@dataclass(frozen=True, slots=True)
-class _Leading:
+class _Leading(Frozen):
     """What names have that begin alike."""
 
     members: Mapping[tuple[str, ...], Sequence[Members]]
@@ -175,8 +171,7 @@ class _Leading:
     """What there is at each of their places."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Frozen):
     """A part of a model, or all of it."""
 
     ledger: Ledger

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from analyzer.manifest import Manifest
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 
 __all__ = ["Original", "Trace", "Weights"]
 
@@ -32,8 +32,7 @@ Trace = Callable[[Manifest, Sequence[tuple[str, tuple[int | None, ...]]], str], 
 manifest with the program's values at these shapes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(Frozen):
     """PyTorch's side: what there is, and its values if they are at hand."""
 
     manifest: Manifest

@@ -11,7 +11,6 @@ import importlib.util
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -23,6 +22,7 @@ from analyzer.json_files import load_json
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.read.source import LocalFile
+from analyzer.records import Frozen
 
 CONFIG_FILE = "config.json"
 """What stands beside a checkpoint and names its class."""
@@ -116,8 +116,7 @@ def _index_kind(path: Path, start: bytes) -> CheckpointKind | None:
     return CheckpointKind.SAFETENSORS_INDEX
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Frozen):
     """Where a tensor's elements are."""
 
     file: LocalFile
@@ -127,8 +126,7 @@ class _Place:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MappedWeights:
+class MappedWeights(Frozen):
     """The values of safetensors files, as views of the files."""
 
     places: Mapping[str, _Place]
@@ -219,8 +217,7 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
     return tuple(sorted({file.path for file in read_index(path).values()}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(Frozen):
     """What the headers say."""
 
     places: Mapping[str, _Place]

@@ -13,7 +13,6 @@ Sources: Frantar et al. 2022 (arXiv:2210.17323), Lin et al. 2023 (arXiv:2306.009
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +23,7 @@ from analyzer.checkpoints import Weights
 from analyzer.json_files import load_json
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 
 Described = tuple[DType, tuple[int, ...]]
 """Type and shape of a tensor."""
@@ -38,8 +38,7 @@ _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
 """Which output each code of a word is of, from the lowest bits on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Frozen):
     """The weight of one layer, as codes."""
 
     name: str
@@ -88,8 +87,7 @@ class Packed:
         return np.ascontiguousarray(weight.T)
 
 
-@dataclass(frozen=True, slots=True)
-class PackedWeights:
+class PackedWeights(Frozen):
     """Values of a checkpoint, with weights decoded from their codes when they are asked for."""
 
     stored: Weights

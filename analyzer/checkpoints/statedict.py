@@ -9,11 +9,9 @@ before it was trained: a gain of ones, a bias of zeros, the identity. These stay
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter, WeightNorm
 from analyzer.model.content import Array, is_constant_filled
 from analyzer.model.dtypes import DType
 from analyzer.model.tables import is_known_table
+from analyzer.records import Frozen, replace
 
 BY_MODULE = "meta-device"
 """`Manifest.source["parameters_by"]` where the class told parameters from buffers."""
@@ -45,8 +44,7 @@ _OLD_LAYER_NORM = re.compile(r"(?<![^.])LayerNorm\.(gamma|beta)\Z")
 _NEW_LEAF = {"gamma": "weight", "beta": "bias"}
 
 
-@dataclass(frozen=True, slots=True)
-class NamedTensor:
+class NamedTensor(Frozen):
     """A tensor of a state dict: whether it is a parameter is not known yet."""
 
     name: str
@@ -117,7 +115,7 @@ def describe_by_names(
 def because(original: Original, path: Path, reason: str) -> Original:
     """The same, with a note of why only names told parameters from buffers."""
     note = f"{path}: parameters are told from buffers by their names: {reason}"
-    return dataclasses.replace(original, notes=(note, *original.notes))
+    return replace(original, notes=(note, *original.notes))
 
 
 def is_buffer(

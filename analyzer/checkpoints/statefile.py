@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from analyzer.checkpoints.checkpoint import SAFETENSORS_TYPES
 from analyzer.errors import LedgerError, UsageError
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 from analyzer.version import version
 
 STATE_TYPES = {dtype: name for name, dtype in SAFETENSORS_TYPES.items() if dtype.to_numpy() is not None}
@@ -33,8 +33,7 @@ _WRITTEN_BY = "written_by"
 _PROGRAM = "onnxledger recover"
 
 
-@dataclass(frozen=True, slots=True)
-class FileTensor:
+class FileTensor(Frozen):
     """A tensor in the file."""
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from analyzer.commands.options import (
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy
+from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -35,8 +35,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.verify.judged import DriftLimit
 
 
-@dataclass(frozen=True, slots=True)
-class _Limited:
+class _Limited(Frozen):
     """The budget that stands on the command line."""
 
     max_parameters: str | None
@@ -62,8 +61,7 @@ class _Limited:
         return make_rules({flag: value for flag, value in given.items() if value not in (None, False)})
 
 
-@dataclass(frozen=True, slots=True)
-class _Settled:
+class _Settled(Frozen):
     """Where the project's budget stands, and what it is held against."""
 
     baseline: str | None
@@ -232,7 +230,7 @@ def check(
     more = (*_judge_runs(room, ledgers, lost), *_judge_runs(work, ledgers, lost))
     if drift is not None:
         more += tuple(_judge_drift(drift, ledgers, lost, run))
-    _leave(dataclasses.replace(report, verdicts=(*report.verdicts, *more)), judged, run)
+    _leave(replace(report, verdicts=(*report.verdicts, *more)), judged, run)
 
 
 def _refuse_units(models: Iterable[str]) -> None:
@@ -462,7 +460,7 @@ def _ask(
     if not judged.strict:
         return report
     strict = [judge_findings(name, ledger, judged.ignore) for name, ledger in ledgers.items()]
-    return dataclasses.replace(report, verdicts=(*report.verdicts, *strict))
+    return replace(report, verdicts=(*report.verdicts, *strict))
 
 
 def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:

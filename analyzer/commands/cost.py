@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -21,14 +20,14 @@ from analyzer.commands.options import (
 from analyzer.commands.run import Run, answering, check_artifact
 from analyzer.errors import UsageError
 from analyzer.process import load_numpy
+from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.cost.memory.answer import Asked
     from analyzer.timing.inputs.sizes import Shapes
 
 
-@dataclass(frozen=True, slots=True)
-class _Roomy:
+class _Roomy(Frozen):
     """What is asked of the memory of a run."""
 
     memory: str | None

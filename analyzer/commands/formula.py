@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from analyzer.commands.pytorch import (
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
+from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Ledger
@@ -32,8 +32,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.reconciliation import Reconciliation
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Frozen):
     """What is asked of the formula."""
 
     against: str | None
@@ -149,8 +148,7 @@ def _files_beside(against: str | None) -> list[Path]:
     return [*list_inputs(against), *([Path(beside)] if beside is not None else [])]
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(Frozen):
     """A formula, and what is known beside it without being asked for."""
 
     formula: Formula

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -25,6 +24,7 @@ from analyzer.commands.terminal import is_terminal
 from analyzer.errors import UsageError
 from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
 from analyzer.process import load_numpy, uncollected
+from analyzer.records import Frozen
 
 if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
     from analyzer.account.group.keys import Labels
@@ -35,8 +35,7 @@ if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
 _METRICS = ("parameters", "stored-elements", "bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(Frozen):
     """What the graph shall show. None leaves it to the format: a picture is folded and shows what is learned."""
 
     collapse: bool

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from analyzer.commands.run import Run, answering, check_artifact, group_ledger, 
 from analyzer.commands.terminal import say
 from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy, uncollected
+from analyzer.records import replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from collections.abc import Sequence

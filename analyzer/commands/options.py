@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +13,7 @@ import click
 from analyzer.commands.help import OWN, complete_from, put_in_section
 from analyzer.errors import UsageError
 from analyzer.formats import USUAL, Special, find_printed, find_suffixes
+from analyzer.records import Frozen
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.group.patterns import OwnGroups
@@ -24,8 +24,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _Option = Callable[[_F], _F]
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(Frozen):
     """How a report is shown."""
 
     style: str
@@ -34,8 +33,7 @@ class Output:
     verbose: bool
 
 
-@dataclass(frozen=True)  # no slots: the saved reports are read once and kept
-class Written:
+class Written(Frozen, dict=True):
     """Where a report is written besides, and what stands beside it there."""
 
     outputs: tuple[Path, ...] = ()
@@ -56,8 +54,7 @@ class Written:
         return tuple(map(read_any_report, self.beside))
 
 
-@dataclass(frozen=True)  # no slots: the config is read once and kept
-class Grouped:
+class Grouped(Frozen, dict=True):
     """How entries are grouped: by keys, or in the user's own groups."""
 
     by: str | None
@@ -132,8 +129,7 @@ class Grouped:
         return OwnGroups(settings.groups, match, settings.origin) if self.has_own else None
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(Frozen):
     """What makes a finding count, and whether the report bears its time."""
 
     stamp: bool
@@ -141,16 +137,14 @@ class Judged:
     ignore: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Bounded:
+class Bounded(Frozen):
     """What is read as one model, and how much it may hold before it is refused."""
 
     artifact: bool
     max_objects: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Sourced:
+class Sourced(Frozen):
     """How a SOURCE becomes a PyTorch model."""
 
     model_class: str | None

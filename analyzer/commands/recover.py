@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from analyzer.commands.options import Bounded, Sourced, Written, bounding, sourc
 from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
 from analyzer.commands.run import Run, answering, check_artifact, is_same, list_inputs
 from analyzer.errors import UsageError
+from analyzer.records import replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.model import Key

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -19,6 +17,7 @@ from analyzer.commands.options import Bounded, Grouped, Judged, Output, Written,
 from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER, is_terminal, progress, say, stages
 from analyzer.errors import UsageError
 from analyzer.process import within
+from analyzer.records import Frozen, replace
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.account.ledger import Finding, Grouping, Ledger, Trainability
@@ -33,8 +32,7 @@ _PAGE = ".html"
 _NARROWEST = 40
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Frozen):
     """One run of a command: how its report is shown, where it is written, and how the command ends."""
 
     output: Output
@@ -212,7 +210,7 @@ def with_macs(ledger: Ledger, shapes: Sequence[str]) -> Ledger:
     from analyzer.cost.macs import count_macs
     from analyzer.timing.inputs.sizes import parse_shapes
 
-    return dataclasses.replace(ledger, macs=count_macs(ledger, parse_shapes(shapes)))
+    return replace(ledger, macs=count_macs(ledger, parse_shapes(shapes)))
 
 
 def search_clock(origin: object, models: int = 1) -> AbstractContextManager[None]:
@@ -278,7 +276,7 @@ def screen_options(plain: RenderOptions) -> RenderOptions:
 
         width = max(_NARROWEST, shutil.get_terminal_size((plain.width, 24)).columns)
     color = on_terminal and not os.environ.get("NO_COLOR")
-    return dataclasses.replace(plain, width=width, color=color, ascii=not _draws_boxes(sys.stdout))
+    return replace(plain, width=width, color=color, ascii=not _draws_boxes(sys.stdout))
 
 
 def _draws_boxes(stream: TextIO | None) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Grouped, bundle, grouping, parse_size, stamping, time_stamp
 from analyzer.commands.run import Run, answering, group_ledger, list_inputs, search_clock
 from analyzer.errors import OnnxLedgerError, UsageError
+from analyzer.records import Frozen, replace
 from analyzer.timing.request import Optimization, Schedule
 
 if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
@@ -27,8 +27,7 @@ _USUAL = Schedule()
 _MOST_TOKENS = 1 << 30
 
 
-@dataclass(frozen=True, slots=True)
-class _Fed:
+class _Fed(Frozen):
     """What the model is fed."""
 
     shapes: tuple[str, ...]
@@ -53,8 +52,7 @@ class _Fed:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(Frozen):
     """Where it runs, how often, and what it may take."""
 
     provider: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from analyzer.commands.pytorch import (
 )
 from analyzer.commands.run import Run, answering, list_inputs
 from analyzer.errors import SourceError, UsageError
+from analyzer.records import Frozen
 from analyzer.text import format_many, printable
 from analyzer.timing.request import Optimization
 
@@ -249,8 +249,7 @@ def _read_ways(
     return first, second
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Frozen):
     """Which weights a SOURCE without any is given."""
 
     random: bool

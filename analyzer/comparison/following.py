@@ -7,7 +7,6 @@ into a matrix that several were packed into, as `reconcile` follows PyTorch's pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from analyzer.account.decoding import CODES
 from analyzer.account.ledger import Entry, Ledger, Role
@@ -16,6 +15,7 @@ from analyzer.manifest import BatchNorm, Buffer, Manifest, Parameter
 from analyzer.model import Key, StoredTensor, label
 from analyzer.model.content import Array, ContentMode
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
+from analyzer.records import Frozen, replace
 
 _MOST_READ = 1 << 32
 """Bytes of both sides up to which values are compared whole where nobody says how far."""
@@ -124,8 +124,7 @@ def mean_bits(ledger: Ledger) -> float:
     return sum(entry.tensor.dtype.bits * entry.parameters for entry in ledger.entries) / ledger.parameters
 
 
-@dataclass(frozen=True, slots=True)
-class _Values:
+class _Values(Frozen):
     """The values of a file's tensors under the names of the manifest."""
 
     entries: Mapping[str, Entry]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from analyzer.account.ledger import Entry, Macs, Match
 from analyzer.model import Key
 from analyzer.model.content import ContentMode
+from analyzer.records import Frozen
 from analyzer.text import printable
 
 
@@ -50,8 +50,7 @@ class Change(enum.StrEnum):
     """Nothing else differs; only where values were compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class WiringPair:
+class WiringPair(Frozen):
     """Whether two models compute alike with their weights (`analyzer.model.fingerprint`)."""
 
     alike: bool
@@ -59,8 +58,7 @@ class WiringPair:
     """The first module of A that is another in B; None where they are alike, or no module can be named."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredPair:
+class DeclaredPair(Frozen):
     """What a file says of itself, and the other otherwise: the version of an operator set, an input, an output."""
 
     what: str
@@ -73,8 +71,7 @@ class DeclaredPair:
 _N = TypeVar("_N", int, float)
 
 
-@dataclass(frozen=True, slots=True)
-class Pair(Generic[_N]):
+class Pair(Frozen, Generic[_N]):
     """One number on both sides, `a` and `b`: a count, or milliseconds; 0 where that side lacks what is counted."""
 
     a: _N
@@ -96,8 +93,7 @@ class Pair(Generic[_N]):
         return self.a / self.b if self.b > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class GroupPair:
+class GroupPair(Frozen):
     """One group on both sides; a side that lacks it has 0.
 
     `parameters` and `stored_elements` are elements, `nbytes` bytes of encoded payload, `tensors` stored tensors.
@@ -117,8 +113,7 @@ class GroupPair:
     """Nodes whose work is not known, and not among `macs`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorPair:
+class TensorPair(Frozen):
     """One stored tensor on both sides; a side that lacks it has None, and 0 of everything."""
 
     a: Entry | None
@@ -162,8 +157,7 @@ class TensorPair:
         return Pair(*(0 if side is None else side.tensor.nbytes for side in (self.a, self.b)))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """Where one learned tensor of the side that was followed is in the other."""
 
     source: Key
@@ -173,8 +167,7 @@ class Step:
     """What became of it, in the words of `reconcile`: `renamed`, `transposed`, `quantized`, `concatenated`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Followed:
+class Followed(Frozen):
     """The learned tensors of one side, followed into the other (`analyzer.comparison.following`)."""
 
     steps: tuple[Step, ...]
@@ -187,8 +180,7 @@ class Followed:
     content: ContentMode
 
 
-@dataclass(frozen=True, slots=True)
-class ValueCounts:
+class ValueCounts(Frozen):
     """How many of the tensors that are otherwise alike have `equal`, `differing` and `unknown` values."""
 
     content: ContentMode
@@ -199,8 +191,7 @@ class ValueCounts:
     """What could not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Frozen):
     """A against B. Differences are a - b, ratios a / b. Groups and tensors come largest change first.
 
     `parameters` are learned elements, each once, and `stored_elements` elements as stored; `stored_nbytes` are bytes of

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison.record import (
@@ -21,6 +20,7 @@ from analyzer.errors import ModelReadError
 from analyzer.model import Key, NoPayload, StoredTensor
 from analyzer.model.content import ContentMode
 from analyzer.model.fingerprint import Fingerprint, take_fingerprint
+from analyzer.records import replace
 
 Grouped = tuple[Entry, str]
 """An entry, and its group."""

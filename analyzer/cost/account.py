@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
 from analyzer.account.ledger import Ledger
@@ -27,6 +26,7 @@ from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
 from analyzer.model import Node, Place
 from analyzer.model.operators import is_own
+from analyzer.records import Mutable, field
 from analyzer.text import printable
 
 _ALIASES = frozenset(
@@ -117,8 +117,7 @@ def _whole(sums: Iterable[Sums]) -> Sums:
     )
 
 
-@dataclass(slots=True)
-class _Account:
+class _Account(Mutable):
     """What is booked on one group, or one operator."""
 
     booked: dict[int, tuple[Sums, int]] = field(default_factory=dict)
@@ -139,8 +138,7 @@ def _times(booked: tuple[Sums, int]) -> tuple[Size, ...]:
     return amounts if count == 1 else tuple(multiply(amount, count) for amount in amounts)
 
 
-@dataclass(slots=True)
-class _Books:
+class _Books(Mutable):
     """Everything that is booked."""
 
     labels: Labels

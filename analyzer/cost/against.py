@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from analyzer.account.ledger import Ledger
 from analyzer.cost.account import works_of
@@ -14,11 +13,11 @@ from analyzer.errors import CostError
 from analyzer.formulas.counting import Config, choose_class, choose_family, settle_fields
 from analyzer.formulas.family import Family
 from analyzer.formulas.language import Expression, Value
+from analyzer.records import Frozen, replace
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 
 
-@dataclass(frozen=True, slots=True)
-class TermWork:
+class TermWork(Frozen):
     """One kind of product."""
 
     name: str
@@ -34,8 +33,7 @@ class TermWork:
         return subtract(self.found, self.said)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkAgainst:
+class WorkAgainst(Frozen):
     """The closed form of a config beside a file."""
 
     source: str

@@ -9,18 +9,19 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from analyzer.records import Frozen, aside
 
-@dataclass(frozen=True)
-class Hidden:
+
+@aside("parts")
+class Hidden(Frozen):
     """A number that nothing but running the model tells."""
 
     name: str
     reason: str
-    parts: Parts | None = field(default=None, compare=False)
+    parts: Parts | None = None
     """What it is one of, where the sum of several is known."""
     is_signed: bool = False
     """Whether it may be below 0; what is counted is not."""
@@ -29,16 +30,14 @@ class Hidden:
         return self.name
 
 
-@dataclass(frozen=True)
-class Parts:
+class Parts(Frozen):
     """Numbers that only running tells, and their sum."""
 
     names: tuple[str, ...]
     whole: Size
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(Frozen, dict=True):
     """A whole-number function of sizes that is no polynomial: `//`, `%`, `max`, `min`, `bits` of the first."""
 
     name: str
@@ -64,8 +63,7 @@ Mono: TypeAlias = "tuple[tuple[Atom, int], ...]"
 """Atoms with their powers, sorted by what they read."""
 
 
-@dataclass(frozen=True)
-class Poly:
+class Poly(Frozen):
     """A sum of products; never a plain number."""
 
     terms: tuple[tuple[Mono, int], ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from analyzer.cost.algebra import (
 from analyzer.cost.layout import axis_of, fold
 from analyzer.cost.values import NOTHING, Element, Rule, Step, UnshapedError, Value, sizes_of
 from analyzer.model.dtypes import DType
+from analyzer.records import replace
 
 
 def _like(step: Step) -> list[Value]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from analyzer.cost.algebra import Size, add, floor_div, largest, multiply, smallest, subtract
 from analyzer.cost.layout import axis_of
 from analyzer.cost.values import Rule, Step, UnshapedError, Value
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Frozen):
     """What an attention computes with: sizes of one sequence, each a number or an expression."""
 
     batch: Size

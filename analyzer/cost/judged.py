@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.account import measure_cost
@@ -11,6 +9,7 @@ from analyzer.cost.algebra import text_of
 from analyzer.cost.record import CostReport
 from analyzer.cost.sizing import parse_sized, resolve_sizes
 from analyzer.errors import OnnxLedgerError
+from analyzer.records import Frozen
 from analyzer.text import format_many, short_count
 from analyzer.timing.inputs.sizes import Shapes
 
@@ -19,8 +18,7 @@ _MOST = 10
 """Groups that are told of what is too much."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkLimit:
+class WorkLimit(Frozen):
     """A limit of what one run computes, at some sizes."""
 
     text: str

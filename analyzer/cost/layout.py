@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,6 +30,7 @@ from analyzer.cost.algebra import (
 )
 from analyzer.cost.values import MOST, Element, Rule, Step, UnshapedError, Value
 from analyzer.model.dtypes import DType
+from analyzer.records import replace
 
 Grid: TypeAlias = "npt.NDArray[Any]"
 """Numbers and expressions in a shape."""

@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +31,7 @@ from analyzer.model.wiring import NAMED
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
+from analyzer.records import Frozen
 from analyzer.text import printable, shorten
 from analyzer.timing.attribution import match_kernels
 from analyzer.timing.inputs.feeds import plan_feeds
@@ -91,8 +91,7 @@ def trace_apart(asked: Tracing, name: str) -> Traced | str:
     return msgspec.json.decode(answer, type=Traced | str)
 
 
-@dataclass(frozen=True, slots=True)
-class Differing:
+class Differing(Frozen):
     """A value that a run made in another shape than is said."""
 
     value: str
@@ -105,8 +104,7 @@ class Differing:
     found: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(Frozen):
     """A run beside what is said of it."""
 
     calls: int
@@ -137,8 +135,7 @@ class Agreement(StrEnum):
     NOT_COMPARED = "not-compared"
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLine:
+class MeasuredLine(Frozen):
     """What a run asked for of one kind of memory."""
 
     line: str
@@ -152,8 +149,7 @@ class MeasuredLine:
         return None if self.modelled is None else self.measured - self.modelled
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Frozen):
     """A run beside what is said of it, with a verdict."""
 
     version: str

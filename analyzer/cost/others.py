@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from analyzer.cost.algebra import Size, add, floor_div, largest, multiply, subtract, total
 from analyzer.cost.compute import window
 from analyzer.cost.layout import axis_of
 from analyzer.cost.values import NOTHING, Rule, Step, UnshapedError, Value
 from analyzer.model.dtypes import DType
+from analyzer.records import replace
 
 _MOST_ITEMS = 4096
 """Tensors of a sequence that are followed."""

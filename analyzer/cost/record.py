@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from analyzer.cost.algebra import Size, evaluate
+from analyzer.records import Frozen, field
 from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:  # it loads the inputs of timings
@@ -15,8 +15,7 @@ if TYPE_CHECKING:  # it loads the inputs of timings
     from analyzer.cost.memory.answer import MemoryAnswer
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Frozen):
     """Work and traffic; each a number, or an expression in the axes of the inputs."""
 
     macs: Size = 0
@@ -31,8 +30,7 @@ class Sums:
     """Of `macs`, those that no causal mask or window throws away."""
 
 
-@dataclass(frozen=True, slots=True)
-class AxisBound:
+class AxisBound(Frozen):
     """A free axis of the inputs."""
 
     name: str
@@ -45,8 +43,7 @@ class AxisBound:
     """Its size, in elements, where one was given."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupCost:
+class GroupCost(Frozen):
     """One group of nodes."""
 
     name: str
@@ -56,8 +53,7 @@ class GroupCost:
     """Nodes that work in it, in nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorCost:
+class OperatorCost(Frozen):
     """One operator."""
 
     op_type: str
@@ -67,8 +63,7 @@ class OperatorCost:
     sums: Sums
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownNode:
+class UnknownNode(Frozen):
     """A node whose work is not known."""
 
     node: str
@@ -79,8 +74,7 @@ class UnknownNode:
     """The group that its work would be booked on; empty where that is not one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CostReport:
+class CostReport(Frozen):
     """`cost`: how much work a model is."""
 
     path: str

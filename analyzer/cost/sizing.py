@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 from analyzer.account.ledger import Ledger
 from analyzer.budget.amounts import parse_amount
 from analyzer.budget.record import Unit
 from analyzer.errors import UsageError
 from analyzer.model import Graph
+from analyzer.records import replace
 from analyzer.text import printable, shown
 from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot, parse_shapes

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.account.ledger import Ledger
 from analyzer.cost.account import measure_cost
+from analyzer.records import replace
 from analyzer.timing.record import Point, Timing
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, largest, product, symbol
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen, Mutable, field
 
 MOST = 1024
 """Numbers of a value that are followed, as shapes are made of few."""
@@ -20,8 +20,7 @@ MOST_AXES = 1024
 Element: TypeAlias = "int | float | Poly"
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Frozen):
     """A value of the graph."""
 
     dtype: DType
@@ -78,8 +77,7 @@ class UnshapedError(Exception):
     """The shape of what a node makes cannot be known; the text says why."""
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Mutable):
     """One node with what it reads, as a rule sees it."""
 
     node: Node

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, evaluate, hidden_in, largest, multiply, symbol
@@ -23,10 +22,10 @@ from analyzer.model.dtypes import DType
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import is_own
 from analyzer.model.wiring import NAMED
+from analyzer.records import Frozen, Mutable, field, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Frozen):
     """A free axis of an input."""
 
     name: str
@@ -47,8 +46,7 @@ class Branch(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(Frozen):
     """A node at work, with what it makes, and how often."""
 
     step: Step
@@ -70,8 +68,7 @@ class Visit:
 Scope: TypeAlias = "dict[str, Value]"
 
 
-@dataclass
-class Walk:
+class Walk(Mutable, dict=True):
     """Goes through a model once."""
 
     model: Model
@@ -373,8 +370,7 @@ class Walk:
         return Value(a.dtype, dims)
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
+class _Where(Frozen):
     """What holds for all nodes of a graph that is walked."""
 
     opset: int

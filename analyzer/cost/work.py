@@ -7,12 +7,12 @@ their quantized and fused kin sum. Everything else is counted in flops by `CONVE
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from analyzer.cost.algebra import Size, add, bits_of, floor_div, multiply, product, subtract, total
 from analyzer.cost.compute import einsum_axes, operands, weight_slot
 from analyzer.cost.fused import attention_of, seen_twice
 from analyzer.cost.values import Step, UnshapedError, Value
+from analyzer.records import Frozen
 
 CONVENTION = (
     "macs: multiply-accumulates of products, convolutions, attention and recurrences, masked ones too; "
@@ -22,8 +22,7 @@ CONVENTION = (
 """What is counted, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Frozen):
     """What a node computes."""
 
     macs: Size = 0

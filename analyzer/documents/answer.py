@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from analyzer.records import Frozen
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+
+class Answer(Frozen):
     """Rows with the same columns, as plain values: numbers, texts, lists, objects, None."""
 
     columns: tuple[str, ...]

@@ -6,7 +6,6 @@ import functools
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from analyzer.documents.answer import Answer
 from analyzer.fleet.kinship import WIDTH
 from analyzer.fleet.lake import Lake, open_lake
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen, Mutable, field
 from analyzer.text import format_many
 
 _ALIKE = 0.9
@@ -193,8 +193,7 @@ _CAST = 0.9999
 """Likeness of a tensor and its cast, as sketches tell it."""
 
 
-@dataclass(slots=True)
-class _Model:
+class _Model(Mutable):
     """The weights of one model: numbers of prints, each as often as it is there."""
 
     name: str
@@ -211,8 +210,7 @@ class _Model:
         return total / max(1, sum(weights.elements[each] for each in self.prints))
 
 
-@dataclass(frozen=True, slots=True)
-class _Kin:
+class _Kin(Frozen):
     """What a model has in common with another."""
 
     other: int

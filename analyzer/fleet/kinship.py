@@ -11,7 +11,6 @@ import functools
 import hashlib
 import itertools
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from analyzer.account.ledger import Entry, Role
 from analyzer.model.content import Array, channel_direction
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen
 
 LEAST = 32
 """Elements below which a tensor says nothing of where it comes from."""
@@ -46,8 +46,7 @@ _BAND = 1 << 18
 Floats = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True, slots=True)
-class Print:
+class Print(Frozen):
     """By what the weights of one tensor are known again."""
 
     digest: str

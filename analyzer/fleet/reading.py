@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from analyzer.process import uncollected
 from analyzer.process.child import TICK, Child, read_frame, write_frame
 from analyzer.process.memory import own_nbytes
 from analyzer.process.workers import Died
+from analyzer.records import replace
 from analyzer.version import version
 
 if TYPE_CHECKING:  # what only a survey at sizes loads

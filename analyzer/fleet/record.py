@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from analyzer.model.content import ContentMode
+from analyzer.records import Frozen, Mutable, field
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,8 +19,7 @@ Tables: TypeAlias = "Mapping[str, pa.Table]"
 """The rows of some models, by the name of the table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Frozen):
     """A model, and what tells this version of it from the next without reading it."""
 
     model: str
@@ -29,8 +28,7 @@ class Found:
     """Size and time of change of a file, the tag that a server gives; "" where nothing tells."""
 
 
-@dataclass(frozen=True, slots=True)
-class FleetSettings:
+class FleetSettings(Frozen):
     """How models are read. Two lakes of the same models and settings are equal, whoever made them."""
 
     content: ContentMode | None = None
@@ -47,8 +45,7 @@ class FleetSettings:
     """Of the program that asks; one that answers must be the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Frozen):
     """A model to be read, and what is known of it."""
 
     model: str
@@ -56,8 +53,7 @@ class Wanted:
     """(file, SHA-256) of all its files when it was last read: where they are still these, it need not be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Frozen):
     """The models of one shard that have to be read."""
 
     number: int
@@ -73,8 +69,7 @@ class Engine(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(Mutable):
     """What a run has done so far. Not frozen: this is what counts."""
 
     lake: str

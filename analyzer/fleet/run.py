@@ -7,7 +7,6 @@ import hashlib
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from analyzer.fleet.record import TABLES, Engine, FleetSettings, Found, Survey, 
 from analyzer.formats.json.parts import utf8
 from analyzer.model.ranges import is_url
 from analyzer.read.remote import shown
+from analyzer.records import Frozen, replace
 from analyzer.version import version
 
 if TYPE_CHECKING:
@@ -33,16 +33,14 @@ def plain_name(model: str) -> str:
     return shown(model) if is_url(model) else utf8(model)
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierShard:
+class EarlierShard(Frozen):
     """Models of an earlier shard."""
 
     shard: str
     names: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(Frozen):
     """What an earlier run says of a model."""
 
     shard: str
@@ -269,8 +267,7 @@ def survey_fleet(
         return _Run(opened, engine, asked, shard, progress).go(find_sources(sources))
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
+class _Batch(Frozen):
     """A shard that is being read: which models it has, and what is taken over from an earlier one."""
 
     key: str

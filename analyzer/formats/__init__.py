@@ -5,16 +5,15 @@ Nothing is loaded before it is needed: whoever wants `analyzer.text` need not kn
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.formats.options import RenderOptions
+from analyzer.records import Frozen, replace
 from analyzer.schemas import schema_name
 
 if TYPE_CHECKING:
@@ -65,8 +64,7 @@ _REPORTS: Mapping[str, Special] = {
 """The same by the names of their documents' schemas."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Frozen):
     """A form of a report."""
 
     suffix: str
@@ -207,7 +205,7 @@ def render_saved(
         raise UsageError(f"{style}: has no room for {len(documents)} reports; name one, or write .html")
     FORMATS[style].check()
     first, *others = documents
-    shown = dataclasses.replace(options or RenderOptions(), beside=tuple(others))
+    shown = replace(options or RenderOptions(), beside=tuple(others))
     return FORMATS[style].render(to_typed(first), shown)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from analyzer.budget.record import UNSUMMED, Contributor
 from analyzer.formats.problems import worst_first
+from analyzer.records import Frozen
 from analyzer.text import format_amount, format_count, format_others
 
 Document = Mapping[str, Any]
@@ -26,8 +26,7 @@ class Outcome(enum.StrEnum):
     """It was not asked, or is about nothing here."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Frozen):
     """One question of a model."""
 
     name: str
@@ -39,8 +38,7 @@ class Case:
     """What there is to say below the message."""
 
 
-@dataclass(frozen=True, slots=True)
-class Suite:
+class Suite(Frozen):
     """The questions of one model."""
 
     model: str | None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from analyzer.records import Frozen
 
-@dataclass(frozen=True, slots=True)
-class RenderOptions:
+
+class RenderOptions(Frozen):
     """How much is shown, how wide, and what beside it."""
 
     rows: int = 20

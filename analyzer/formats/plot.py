@@ -11,7 +11,6 @@ import io
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from analyzer.cost.record import CostReport
@@ -21,6 +20,7 @@ from analyzer.documents.time import SweepDocument, TimeDocument
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.formats.json.cost import document_cost
 from analyzer.formats.options import RenderOptions
+from analyzer.records import Frozen
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -60,8 +60,7 @@ _SETTINGS: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Frozen):
     """Times of one group, or of a whole run, at each point."""
 
     name: str
@@ -250,8 +249,7 @@ def _draw_line(axes: Axes, line: _Line, at: Sequence[int], *, is_log: bool) -> t
 # one measurement
 
 
-@dataclass(frozen=True, slots=True)
-class _Bars:
+class _Bars(Frozen):
     """What a group takes and holds."""
 
     name: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from analyzer.account.ledger import Severity
+from analyzer.records import Frozen, field
 
 _T = TypeVar("_T")
 
@@ -17,8 +17,7 @@ UNREADABLE = "unreadable"
 """The id of a model that cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Frozen):
     """What `verify` asks, as a rule: ids and texts of ours."""
 
     id: str
@@ -62,8 +61,7 @@ QUESTIONS = (DIFFERS, CHANGED, BEHIND, LOST)
 """What `verify` asks, the worst first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Frozen):
     """A finding, a rule that failed, or what could not be answered."""
 
     id: str

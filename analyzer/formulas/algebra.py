@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import sympy
@@ -18,6 +17,7 @@ from sympy.printing.str import StrPrinter
 from analyzer.errors import LedgerError
 from analyzer.formulas.language import Expression, Value
 from analyzer.formulas.record import CacheSize, Formula, PartCount, TermCount
+from analyzer.records import Frozen, replace
 
 Symbolic: TypeAlias = Any
 """A sympy expression; sympy ships no types."""
@@ -134,8 +134,7 @@ def _add(summands: Sequence[Symbolic]) -> Symbolic:
     return sympy.Add(*summands, evaluate=False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
+class _Meaning(Frozen):
     """What a symbol stands for."""
 
     python: str
@@ -143,13 +142,12 @@ class _Meaning:
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Arranged:
+class Arranged(Frozen):
     """An expression in the order in which it is read."""
 
     tree: Symbolic
     """Not evaluated any more, so that sympy leaves its order alone."""
-    _meanings: dict[Symbolic, _Meaning] = field(repr=False)
+    _meanings: dict[Symbolic, _Meaning]
 
     @property
     def text(self) -> str:

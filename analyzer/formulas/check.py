@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Literal
 
 from analyzer.account.ledger import Entry, Ledger, Severity
@@ -17,6 +16,7 @@ from analyzer.manifest import Manifest, Parameter
 from analyzer.model import Key
 from analyzer.reconciliation import reconcile_ledger
 from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Reconciliation
+from analyzer.records import replace
 from analyzer.text import format_count
 
 # A parameter belongs to the part whose scope fits its PyTorch name. Of a ledger that was reconciled these names are

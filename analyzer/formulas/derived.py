@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TypeAlias
 
@@ -14,6 +13,7 @@ from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
 from analyzer.formulas.record import Formula, Kind, PartCount, TermCount
 from analyzer.manifest import Manifest, Parameter, split_name
+from analyzer.records import Frozen
 
 Shape: TypeAlias = tuple[int, ...]
 
@@ -27,8 +27,7 @@ _SUMMANDS = 4
 """Shapes that a term's name lists; modules with more are rare."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Module:
+class _Module(Frozen):
     """A module and the parameters that are its own, under their first names."""
 
     prefix: str

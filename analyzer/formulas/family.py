@@ -6,15 +6,14 @@ import functools
 import re
 import tomllib
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
 from analyzer.formulas.language import Expression, Value, parse_expression
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Frozen):
     """One field of the config that the formula reads."""
 
     name: str
@@ -34,8 +33,7 @@ class Field:
     """What nearly all published models have."""
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Frozen):
     """A number, or a condition, that is computed from fields."""
 
     name: str
@@ -44,8 +42,7 @@ class Computed:
     meaning: str
 
 
-@dataclass(frozen=True, slots=True)
-class TermPart:
+class TermPart(Frozen):
     """What one kind of module counts. The expressions are for one of it, `times` says how many there are."""
 
     name: str
@@ -78,8 +75,7 @@ class TermPart:
 _LOOKAHEAD = re.compile(r"\(\?!(?:[^()]|\([^()]*\))*\)")
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Frozen):
     """One summand of the count."""
 
     name: str
@@ -90,8 +86,7 @@ class Term:
     parts: tuple[TermPart, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Frozen):
     """The key-value cache of a decoder, in elements."""
 
     when: Expression | None
@@ -103,8 +98,7 @@ class Cache:
     source_context: Expression | None
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Frozen):
     """Multiply-accumulates of one kind of product in a forward pass, over the fields and `AXES`."""
 
     name: str
@@ -128,8 +122,7 @@ AXES = ("batch", "sequence", "keys")
 """What work also grows with: rows, positions, and positions that attention sees, those of a cache too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelClass:
+class ModelClass(Frozen):
     """A class of transformers, and what it has."""
 
     name: str
@@ -142,8 +135,7 @@ class ModelClass:
     """Fields that the class decides whatever the config says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
+class Family(Frozen):
     """A closed form."""
 
     key: str

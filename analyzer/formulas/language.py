@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from analyzer.errors import FormulaError
+from analyzer.records import Frozen
 from analyzer.text import shown
 
 
@@ -67,8 +67,7 @@ Values: TypeAlias = Mapping[str, Value]
 """Fields and computed values by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
+class Expression(Frozen):
     """An expression over the fields of a config."""
 
     tree: ast.expr

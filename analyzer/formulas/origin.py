@@ -6,7 +6,6 @@ What only transformers can read (a hub id, a factory, a pickle) is left to `expo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,13 @@ from analyzer.errors import UsageError
 from analyzer.formulas.counting import read_config
 from analyzer.formulas.family import family_names, load_family
 from analyzer.manifest import MANIFEST_FILE, is_manifest
+from analyzer.records import Frozen
 
 _LONGEST = 1 << 26
 """Bytes of a JSON file that is looked into to see what it is: ten thousands of parameters take less in a manifest."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFiles:
+class SourceFiles(Frozen):
     """What a SOURCE is, as far as that can be told without transformers."""
 
     name: str

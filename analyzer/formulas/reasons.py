@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.errors import FormulaError
@@ -23,6 +22,7 @@ from analyzer.formulas.record import (
     Side,
 )
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line
+from analyzer.records import Frozen, replace
 from analyzer.text import format_count, format_many
 
 # What-if backwards: a change is taken for a cause only if every part that it touches then agrees exactly.
@@ -38,8 +38,7 @@ def differing(wanted: Counts, counts: Counts) -> list[str]:
     return [key for key in keys if wanted.get(key, 0) != counts.get(key, 0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(Frozen):
     """What is counted: a class, a config, and fields that are other than it says."""
 
     family: Family
@@ -79,8 +78,7 @@ class Circumstances:
         return replace(self, changes={**self.changes, field.name: value})
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Frozen):
     """One change: of the class, or of a field from one value to another; and what it makes of the counts."""
 
     before: Circumstances
@@ -245,8 +243,7 @@ def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
 # equations are: first those with one unknown size, such as a norm's width, then what these leave open.
 
 
-@dataclass(frozen=True, slots=True)
-class Sibling:
+class Sibling(Frozen):
     """Another model of a family."""
 
     class_name: str

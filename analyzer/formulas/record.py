@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from analyzer.formulas.language import Expression, Value
+from analyzer.records import Frozen, field
 
 BLOCK = 32
 """Elements of a matrix that share a scale, where nothing else is said: as MatMulNBits' usual block_size, and GGUF's."""
@@ -39,8 +39,7 @@ class FieldOrigin(enum.StrEnum):
     """`--set`."""
 
 
-@dataclass(frozen=True, slots=True)
-class FieldValue:
+class FieldValue(Frozen):
     """What the formula takes a field to be."""
 
     name: str
@@ -55,8 +54,7 @@ class FieldValue:
     """What a computed one is, in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartCount:
+class PartCount(Frozen):
     """What one kind of module counts: `times` of `each`."""
 
     name: str
@@ -101,8 +99,7 @@ class PartCount:
         return self.value - self.vector_elements
 
 
-@dataclass(frozen=True, slots=True)
-class TermCount:
+class TermCount(Frozen):
     """One summand."""
 
     name: str
@@ -121,8 +118,7 @@ class TermCount:
         return sum(part.active for part in self.parts)
 
 
-@dataclass(frozen=True, slots=True)
-class CacheSize:
+class CacheSize(Frozen):
     """The key-value cache of a decoder, in elements for one sequence."""
 
     token: int
@@ -139,8 +135,7 @@ class CacheSize:
     """Positions of the encoder that it is made for; None where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(Frozen):
     """The count of a model's parameters, term by term."""
 
     source: str
@@ -203,8 +198,7 @@ class MatchedBy(enum.StrEnum):
     """One with a census that has no values: names where there are some, then shapes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+class Side(Frozen):
     """What something else counts, by the same parts."""
 
     name: str
@@ -241,8 +235,7 @@ class Certainty(enum.StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-@dataclass(frozen=True, slots=True)
-class Reason:
+class Reason(Frozen):
     """Why a side differs from the formula."""
 
     part: str
@@ -255,8 +248,7 @@ class Reason:
     """The modules that it counts, by their scope in PyTorch, a star for the number of a layer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(Frozen):
     """A formula beside what PyTorch and a file have."""
 
     formula: Formula
@@ -283,8 +275,7 @@ class Checked:
         return None if self.side is None else self.side.total - self.formula.total
 
 
-@dataclass(frozen=True, slots=True)
-class FormulaReport:
+class FormulaReport(Frozen):
     """What `formula` answers."""
 
     checked: Checked

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from analyzer.formulas.record import BLOCK, CacheSize, Formula, FormulaReport, PartCount, TermCount
+from analyzer.records import Frozen, replace
 
 # Weights only: activations, the runtime and its workspace come on top.
 
@@ -45,8 +45,7 @@ class Precision(enum.Enum):
         return part.times * -(-bits // 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
+class Footprint(Frozen):
     """Bytes of the parameters at one precision."""
 
     precision: Precision
@@ -72,8 +71,7 @@ def weigh(formula: Formula, block: int = BLOCK) -> tuple[Footprint, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class CacheBytes:
+class CacheBytes(Frozen):
     """The key-value cache of one sequence at fp16."""
 
     token: int
@@ -113,8 +111,7 @@ def cache_bytes(cache: CacheSize, tokens: int | None = None) -> CacheBytes:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PartRow:
+class PartRow(Frozen):
     """One part, with what each has of it; None where there is no such side."""
 
     key: str
@@ -147,8 +144,7 @@ class PartRow:
         return any(side not in (None, self.value) for side in (self.census, self.model))
 
 
-@dataclass(frozen=True, slots=True)
-class TermRow:
+class TermRow(Frozen):
     """One term, and its parts."""
 
     name: str

@@ -7,17 +7,18 @@ import hashlib
 import itertools
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import force_setattr
 
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source, Traffic
+from analyzer.records import Frozen, aside, field
 from analyzer.text import format_many, printable
 
 __all__ = [
@@ -148,8 +149,7 @@ class Payload(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NoPayload:
+class NoPayload(Frozen):
     """The elements are no array of numbers, or cannot be had."""
 
     def digest(self) -> bytes | None:
@@ -169,8 +169,7 @@ class NoPayload:
         return iter(())
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Frozen):
     """A range of one external file, `length` bytes from byte `offset` on, clipped to what the file has."""
 
     file: str
@@ -179,8 +178,8 @@ class Extent:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
+@aside("payload", "key")
+class StoredTensor(Frozen):
     """A tensor that takes room in the file, wherever it is carried."""
 
     name: str
@@ -193,19 +192,19 @@ class StoredTensor:
     """Stored elements: the product of a dense shape, the stored values of a sparse tensor, a list's length."""
     nbytes: int
     """Bytes of the encoded payload that are on disk; 0 where an external file is missing."""
-    payload: Payload = field(compare=False, repr=False)
+    payload: Payload
     extent: Extent | None = None
     """Where the bytes are if they are external; None if they are inside the model file."""
     node: int | None = None
     """Position of the node that carries it, where it is no initializer."""
     occurrence: int = 1
     """1 for the first tensor of this name in its graph; a file that repeats the name is invalid, and still counted."""
-    key: Key = field(init=False, compare=False, repr=False)
-    """Unique in the file: a repeated name gets its number, as in `w#2`."""
+    key: Key = ((), "")
+    """Made of the others, and unique in the file: a repeated name gets its number, as in `w#2`."""
 
     def __post_init__(self) -> None:
         name = self.name if self.occurrence == 1 else f"{self.name}#{self.occurrence}"
-        object.__setattr__(self, "key", (self.graph_path, name))
+        force_setattr(self, "key", (self.graph_path, name))
 
     @property
     def logical_nbytes(self) -> int:
@@ -278,8 +277,7 @@ class ValueType(NamedTuple):
         return tuple(int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in self.dims or ())
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Frozen):
     """The main graph, a nested graph or a function body."""
 
     path: GraphPath
@@ -312,8 +310,7 @@ class Graph:
         return f"<Graph {printable('/'.join(self.path)) or 'main'}: {counts}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Frozen):
     """A local function's identity, and where its body is among the model's graphs."""
 
     domain: str
@@ -324,8 +321,7 @@ class Function:
     """As in `Model`: those of its own, which its nodes are of."""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Frozen):
     """One file of the artifact: its path as it is referred to, and its size on disk, `nbytes` bytes."""
 
     path: str
@@ -334,8 +330,7 @@ class File:
     """What it resolves to, as in `Extent.file`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(Frozen):
     """One model file of an artifact, and what its header says: `ir_version`, opsets, producer."""
 
     name: str
@@ -349,8 +344,8 @@ class Component:
     producer: str
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+@aside("sources")
+class Model(Frozen):
     """A model file as read, or several that are one artifact. The model files come first, then their external data."""
 
     path: str
@@ -374,7 +369,7 @@ class Model:
     """Names with control or invisible characters."""
     traffic: Traffic | None = None
     """None for a local file."""
-    sources: Mapping[str, Source] = field(default_factory=dict, compare=False, repr=False)
+    sources: Mapping[str, Source] = field(default_factory=dict)
     """The files themselves, by `File.key`."""
     components: tuple[Component, ...] = ()
     """Those of an artifact of several files; none where the model is one file."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import GIVEN, STORED, Wiring
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Dataflow:
+class Dataflow(Frozen):
     """Every node of a model under its number, in file order: bodies come after the nodes that hold them."""
 
     nodes: tuple[Node, ...]

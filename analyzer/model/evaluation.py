@@ -6,7 +6,6 @@ A few dozen of ONNX's operators on small arrays, as ONNX docs/Operators.md defin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from analyzer.model import GraphPath, Key, Model, Node, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen, Mutable, field
 
 _MOST = 1 << 22
 """Elements of a value that is worked out."""
@@ -22,8 +22,7 @@ _DEEPEST = 200
 """Nodes after one another."""
 
 
-@dataclass
-class Evaluator:
+class Evaluator(Mutable):
     """Works values out, each once. Reads nothing of a remote file."""
 
     model: Model
@@ -152,8 +151,7 @@ class Evaluator:
         return np.zeros(1, np.float32) if carried is None else carried.payload.array()
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Frozen):
     """One node with its operands."""
 
     node: Node

@@ -14,12 +14,12 @@ import hashlib
 import heapq
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.content import sample_positions
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import NAMED, Wiring
+from analyzer.records import Frozen, Mutable, field
 
 _SIZE = 16
 """Bytes of a digest."""
@@ -49,8 +49,7 @@ batch's; constants with fewer digits.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Frozen):
     """What a model computes with its weights."""
 
     outputs: str
@@ -121,8 +120,7 @@ def _join(digests: Iterable[bytes]) -> str:
     return _digest(*sorted(digests)).hex()
 
 
-@dataclass
-class _Walk:
+class _Walk(Mutable, dict=True):
     """Each graph in an order in which values are there before they are read."""
 
     model: Model

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 
 from analyzer.model import Function, GraphPath, Model, Place
 from analyzer.model.operators import is_own
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
+class Calls(Frozen):
     """How often one function is called."""
 
     function: Function

@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
 from analyzer.model.wiring import GIVEN, GraphInput, Wiring
+from analyzer.records import Frozen, Mutable, field
 
 _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
@@ -32,8 +32,7 @@ _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Frozen):
     """What some output depends on."""
 
     nodes: Set[Place]
@@ -67,8 +66,7 @@ def find_live(
     return Live(ByNode(model, nodes).keys(), tensors, found.stored())
 
 
-@dataclass
-class _Slice:
+class _Slice(Mutable, dict=True):
     """Values that are wanted and not looked at yet, and what has been found."""
 
     model: Model

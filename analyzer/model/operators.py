@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from analyzer.model import DEFAULT_DOMAIN, Node
+from analyzer.records import Frozen
 
 
 class Slot(enum.StrEnum):
@@ -75,8 +75,7 @@ class Kind(enum.StrEnum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Frozen):
     """One operator of one domain."""
 
     domain: str

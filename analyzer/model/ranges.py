@@ -5,7 +5,6 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Protocol
 
@@ -13,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, ModelReadError
+from analyzer.records import Frozen
 
 Bytes = npt.NDArray[np.uint8]
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(Frozen):
     """What reading a remote model took."""
 
     requests: int

@@ -8,10 +8,11 @@ numbers, and have to be the falling series that a rotary embedding has. A table 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+
+from analyzer.records import Frozen, replace
 
 Reals = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
@@ -32,8 +33,7 @@ _VAGUE = 0.05
 """Relative error above which a frequency is not known: the cosine of a small angle is 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Solved:
+class _Solved(Frozen):
     """Columns that are waves of one amplitude: the frequency of each, with what it may be off."""
 
     frequencies: Reals

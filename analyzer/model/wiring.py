@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Slot, operator_of
+from analyzer.records import Mutable, field
 
 CARRIED = -1
 """The slot of a tensor in one of its reader's own attributes."""
@@ -84,8 +84,7 @@ def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
     return next(looking, next(iter(readers), None))
 
 
-@dataclass(slots=True)
-class Wiring:
+class Wiring(Mutable):
     """Names of values belong to one graph; nested graphs also see those of the graphs around them."""
 
     parents: dict[GraphPath, GraphPath]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from analyzer.pages.page import Block, Cell, Column, Detail, Kind, Notes, Page, Table
 from analyzer.pages.shared import GROUPS
+from analyzer.records import replace
 from analyzer.text import format_count, format_many
 
 

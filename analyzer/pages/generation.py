@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 from analyzer.account.ledger import Group, natural_order
 from analyzer.documents.generation import GenerationComponent, GenerationDocument, GenerationPoint
@@ -28,6 +27,7 @@ from analyzer.pages.page import (
 )
 from analyzer.pages.shared import natural_list, tell_rule, title_groups
 from analyzer.pages.time import describe_timing, list_doubts, name_provider, name_row, outside
+from analyzer.records import replace
 from analyzer.text import format_count, format_many, printable, short_ms, shorten
 from analyzer.timing.generation import Step, size_of
 from analyzer.timing.inputs.roles import Roles

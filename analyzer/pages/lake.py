@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from analyzer.documents.answer import Answer
@@ -22,6 +21,7 @@ from analyzer.pages.page import (
     Table,
 )
 from analyzer.pages.shared import count_said
+from analyzer.records import replace
 from analyzer.text import format_bytes, format_count, format_many
 
 

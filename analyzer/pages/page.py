@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from analyzer.errors import LedgerError
+from analyzer.records import Frozen, field, replace
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -83,16 +83,14 @@ class Kind(Enum):
         return self.is_number and self not in (Kind.RATIO, Kind.NOISE, Kind.ERROR, Kind.DECIBEL, Kind.AMOUNT)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Frozen):
     """A number that is written otherwise than its kind is, such as `12 x 7,087,872`."""
 
     value: float | None
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Math:
+class Math(Frozen):
     """An expression."""
 
     text: str
@@ -100,15 +98,13 @@ class Math:
     """The same for LaTeX's mathematics, without dollars around it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Frozen):
     """A name within a sentence."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Frozen):
     """A place of ours where more is said."""
 
     text: str
@@ -141,8 +137,7 @@ class Column(NamedTuple):
     """Its share is drawn as a bar where there is room."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """A line of a table."""
 
     cells: tuple[Cell, ...]
@@ -153,8 +148,7 @@ class Row:
     """It is shown wherever the table is cut, below the others."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """Rows under titles; the first column names them."""
 
     columns: tuple[Column, ...]
@@ -199,8 +193,7 @@ class Fact(NamedTuple):
     """The parts of a value that is a list, within which text breaks no line where it need not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Frozen):
     """Names and values; in text a line each."""
 
     facts: tuple[Fact, ...]
@@ -208,8 +201,7 @@ class Facts:
     detail: Detail = Detail.SHOWN
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Frozen):
     """Sentences."""
 
     lines: tuple[Prose, ...]
@@ -236,8 +228,7 @@ class Problem(NamedTuple):
     """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Frozen):
     """What was found, worst first."""
 
     problems: tuple[Problem, ...]
@@ -249,8 +240,7 @@ class Findings:
     """Whether errors are the answer, and take as many lines as their names need."""
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Frozen):
     """A picture of the rows of a long table, for formats that can draw."""
 
     table: str
@@ -263,8 +253,7 @@ class Chart:
     """What it shows, for who cannot see it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Frozen):
     """What we have to say of something, at length: no text of anybody else.
 
     In a text a blank line parts paragraphs, one that begins with four spaces is code, and so is what `...` marks.
@@ -294,8 +283,7 @@ class Figure(NamedTuple):
     """What a number of another document may be held against."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Frozen):
     """What a report says."""
 
     kind: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.documents.reconcile import BridgeLine, ExportDocument, ReconcileDocument
@@ -35,6 +34,7 @@ from analyzer.pages.shared import (
     title_groups,
 )
 from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.records import replace
 from analyzer.text import format_count, format_many, format_shape
 
 PARAMETERS = "parameters"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from analyzer.documents.formula import FormulaDocument
 from analyzer.formulas.record import FormulaReport
 from analyzer.pages.page import Math, Prose
+from analyzer.records import Frozen, field
 
 
-@dataclass(frozen=True, slots=True)
-class Symbols:
+class Symbols(Frozen):
     """What a page of a formula says of it beside numbers. A document has expressions over fields alone."""
 
     total: Prose

@@ -17,10 +17,10 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import IO
 
 from analyzer.process.memory import own_nbytes
+from analyzer.records import Frozen
 
 TICK = 0.1
 """Seconds between looks at the memory of a process, which take less than a thousandth of that."""
@@ -29,8 +29,7 @@ _HEAD = struct.Struct("<Q")
 """What stands before each message: how many bytes it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Frozen):
     """What running a model may take."""
 
     seconds: float = 600.0

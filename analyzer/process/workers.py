@@ -10,12 +10,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from analyzer.errors import OnnxLedgerError
 from analyzer.process import load_numpy
 from analyzer.process.child import TICK, Child, Inbox, OverMemoryError, OverTimeError, read_frame, write_frame
+from analyzer.records import Frozen, Mutable
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -23,8 +23,7 @@ _R = TypeVar("_R")
 _SERVE = "from analyzer.process.workers import serve; serve()"
 
 
-@dataclass(frozen=True, slots=True)
-class Died:
+class Died(Frozen):
     """What stands in for a result where the process that was to return it ended without a word, or was given up on."""
 
     code: int
@@ -79,8 +78,7 @@ def call_apart(
     return _Pool(function, arguments, processes, progress, seconds, nbytes).run()
 
 
-@dataclass(slots=True)
-class _Worker:
+class _Worker(Mutable):
     position: int | None = None
     """The argument that it works on; None until it is ready, and when there is no more to do."""
     deadline: float = 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from analyzer.read.graphs import Pending, read_function, read_graphs
 from analyzer.read.protos import ModelProto
 from analyzer.read.source import HEAD, describe_kind, open_source
 from analyzer.read.wire import LENGTH, VARINT, BrokenMessageError, Field, Window
+from analyzer.records import replace
 
 __all__ = ["MAX_OBJECTS", "read_model"]
 
@@ -55,7 +55,7 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
         except BrokenMessageError as error:
             raise _explain(source, error) from error
     source.check()
-    return dataclasses.replace(model, traffic=source.traffic)  # counted last: the check is a request too
+    return replace(model, traffic=source.traffic)  # counted last: the check is a request too
 
 
 def _read(location: str, source: Source, book: Book) -> Model:

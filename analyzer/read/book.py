@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from dataclasses import dataclass, field
 
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Key
 from analyzer.model.ranges import Source
 from analyzer.read.wire import Field, Window
+from analyzer.records import Mutable, field
 
 NODES = "[node structure]"
 """Operators, attributes and protobuf's own keys and lengths around them."""
@@ -61,8 +61,7 @@ class Names(dict[str | bytes, str]):
         return text
 
 
-@dataclass
-class Book:
+class Book(Mutable):
     """What all rooms of the reader write to."""
 
     window: Window

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,6 +11,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from analyzer.read.remote import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
+from analyzer.records import Frozen
 
 # What filesystems call the marks of one version of a file, the surest first.
 _MARKS: tuple[str, ...] = (
@@ -49,8 +49,7 @@ def find(location: str) -> tuple[Store, str]:
     return Filesystem(filesystem, location, Meter()), path
 
 
-@dataclass(frozen=True, slots=True)
-class Filesystem:
+class Filesystem(Frozen):
     """Any filesystem of fsspec but the web. It counts calls, as fsspec does not say what requests they become."""
 
     fs: Any

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -28,6 +27,7 @@ from analyzer.read.nodes import (
 from analyzer.read.protos import FunctionProto, GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, Field
+from analyzer.records import Mutable, field, replace
 
 # what a caller has to feed
 
@@ -128,8 +128,7 @@ def _check_depth(book: Book, path: GraphPath) -> None:
         )
 
 
-@dataclass
-class _Body:
+class _Body(Mutable):
     """What a graph and a function have in common: nodes, and notes on the values between them."""
 
     book: Book

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 from google.protobuf.message import DecodeError, Message
@@ -22,6 +21,7 @@ from analyzer.read.payload import ListPayload, StringsPayload
 from analyzer.read.protos import AttributeProto, StringStringEntryProto
 from analyzer.read.tensors import read_sparse, read_tensor
 from analyzer.read.wire import LENGTH, BrokenMessageError, Field, Window, varint
+from analyzer.records import Frozen, Mutable, field
 
 # attributes
 
@@ -43,8 +43,7 @@ _make_node = partial(tuple.__new__, Node)
 """Quicker than `Node`, as all of its fields are given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(Frozen):
     """One attribute of a node."""
 
     place: Field
@@ -222,8 +221,7 @@ _Usual = tuple[str, str, str, list[str], list[str], list[Field], dict[str, str],
 """Operator, domain and name; inputs, outputs, attributes, notes; bytes of names, and of notes."""
 
 
-@dataclass
-class Carried:
+class Carried(Mutable):
     """What one graph's nodes bring along."""
 
     tensors: list[StoredTensor] = field(default_factory=list)
@@ -231,8 +229,7 @@ class Carried:
     """(where the graph is, its path, the index of the node that holds it)."""
 
 
-@dataclass
-class NodeReader:
+class NodeReader(Mutable):
     """The nodes of one body, in file order.
 
     They are taken apart here and not by protobuf, which is asked for their attributes only: so every byte of a node is

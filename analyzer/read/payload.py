@@ -7,7 +7,6 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
 from analyzer.read.protos import AttributeProto, TensorProto
 from analyzer.read.wire import decode_varints
+from analyzer.records import Frozen
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -46,8 +46,7 @@ class Encoding(enum.Enum):
     """A list with a key before each element, which protobuf's own parser takes apart."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FilePayload:
+class FilePayload(Frozen, eq=False):
     """Ranges of a file that hold a tensor's elements.
 
     Reading them raises ModelReadError where the file has changed since, or a request fails.
@@ -199,8 +198,7 @@ def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> lis
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ListPayload:
+class ListPayload(Frozen, eq=False):
     """The elements are a list attribute; its bytes are parsed again when they are wanted."""
 
     source: Source
@@ -237,8 +235,7 @@ class ListPayload:
         return _flat(self.array())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StringsPayload(NoPayload):
+class StringsPayload(NoPayload, eq=False):
     """Strings of a tensor or of a list attribute, whose message is parsed again when they are asked for."""
 
     source: Source
@@ -265,8 +262,7 @@ class StringsPayload(NoPayload):
         return hasher.digest()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SparsePayload(NoPayload):
+class SparsePayload(NoPayload, eq=False):
     """The stored values of a sparse tensor, and the places where they stand."""
 
     values: Payload

@@ -10,7 +10,6 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import unquote
 
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError, UsageError
 from analyzer.model.ranges import Kept, Traffic, UnansweredError, check_location
+from analyzer.records import Frozen, Mutable, aside, field
 
 # what keeps remote files
 
@@ -34,8 +34,7 @@ class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, whic
     """Why a request brought nothing, and what to do next; whoever asked adds the name of the file."""
 
 
-@dataclass(slots=True)
-class Meter:
+class Meter(Mutable):
     """What a model file and its siblings have cost so far. Not frozen: this is what counts."""
 
     requests: int = 0
@@ -45,8 +44,7 @@ class Meter:
     """Of bodies, without headers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """What one request brought."""
 
     body: bytes
@@ -114,22 +112,25 @@ _FIRST = 2
 """Answers of the first round, which are kept: the start and the end of the file, where its versions are."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFile:
+@aside("kept")
+class RemoteFile(Frozen):
     """A file that somebody else keeps. Every range is a request, but for the first bytes, which came with its size."""
 
     name: str
-    store: Store = field(repr=False)
-    url: str = field(repr=False)
+    store: Store
+    url: str
     """What is asked for. It may hold credentials, so that only `name` is for people."""
 
-    first: Answer = field(repr=False)
+    first: Answer
     """The answer that all later ones are compared with."""
 
-    kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST), repr=False, compare=False)
+    kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST))
     step = STEP
     is_remote = True
     is_held = False
+
+    def __repr__(self) -> str:
+        return f"<RemoteFile {self.name}>"  # without the URL's credentials
 
     @property
     def key(self) -> str:

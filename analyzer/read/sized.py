@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +18,7 @@ from onnx import defs, numpy_helper, shape_inference
 
 from analyzer.read.described import Dim
 from analyzer.read.followed import follow
+from analyzer.records import Mutable, field
 
 # operators of onnxruntime
 
@@ -379,15 +379,14 @@ _BROADCAST = frozenset({"Add", "And", "Div", "Equal", "Gemm", "MatMul", "Mul", "
 """Operators whose inputs have to fit each other."""
 
 
-@dataclass(slots=True)
-class Sizer:
+class Sizer(Mutable):
     """A model whose large tensors are left out; its small ones are decoded once."""
 
     model: onnx.ModelProto
-    stored: dict[str, np.ndarray[Any, Any]] = field(init=False)
-    typed: dict[str, Typed] = field(init=False)
-    opsets: dict[str, int] = field(init=False)
-    stated: dict[str, Typed] = field(init=False)
+    stored: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
+    typed: dict[str, Typed] = field(default_factory=dict)
+    opsets: dict[str, int] = field(default_factory=dict)
+    stated: dict[str, Typed] = field(default_factory=dict)
     refused: str = ""
     """The first node whose inputs did not fit each other when types were last asked for."""
 
@@ -428,8 +427,7 @@ class Sizer:
         return run.typed
 
 
-@dataclass
-class _Run:
+class _Run(Mutable, dict=True):
     of: Sizer
     sizes: Mapping[str, int] | None
     values: dict[str, np.ndarray[Any, Any]]

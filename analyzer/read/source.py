@@ -9,7 +9,6 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -18,6 +17,7 @@ import numpy as np
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model.ranges import Bytes, Source, check_location, is_url
 from analyzer.near import near_name
+from analyzer.records import Frozen, aside, field
 
 # files that are no models
 
@@ -148,8 +148,8 @@ class _Opened:
         return _Opened, ()  # another process has other descriptors
 
 
-@dataclass(frozen=True, slots=True)
-class LocalFile:
+@aside("_opened")
+class LocalFile(Frozen):
     """A regular file. It is opened for each read and closed again, without blocking; never for writing.
 
     Within `kept_open` it is opened once, and a small one read once: what is written to that meanwhile is noticed at the
@@ -161,7 +161,7 @@ class LocalFile:
     nbytes: int
     identity: tuple[int, int, int]
     """Inode, size and modification time, by which a change is noticed."""
-    _opened: _Opened = field(default_factory=_Opened, compare=False, repr=False)
+    _opened: _Opened = field(default_factory=_Opened)
     """Shared with its siblings."""
 
     step = 1 << 14

@@ -6,7 +6,6 @@ All bytes but the elements are booked. Where external data is, is checked agains
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from analyzer.model.ranges import Source
 from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
 from analyzer.read.payload import Encoding, FilePayload, SparsePayload, StringsPayload
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
+from analyzer.records import Mutable, field
 from analyzer.text import format_many
 
 # the fields of a TensorProto
@@ -35,8 +35,7 @@ _MAX_ENTRIES = 1 << 10
 _MAX_RANK = 1 << 20
 
 
-@dataclass(slots=True)
-class TensorFields:
+class TensorFields(Mutable):
     """What the fields of one tensor say; a message in several pieces is merged, as protobuf does."""
 
     dims: list[int] = field(default_factory=list)

@@ -6,7 +6,6 @@ The rules run in the order of `RULES`; the sums are checked before anything is r
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -68,6 +67,7 @@ from analyzer.reconciliation.tables import (
     settle_untuned,
 )
 from analyzer.reconciliation.verdict import close_books, keep_wiring, wiring_of
+from analyzer.records import replace
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights

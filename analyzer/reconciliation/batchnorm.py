@@ -18,7 +18,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,12 +34,12 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.factors import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
 from analyzer.reconciliation.layouts import layouts
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
+from analyzer.records import Frozen, replace
 
 # folded into the weight before it
 
 
-@dataclass(frozen=True, slots=True)
-class _Fold:
+class _Fold(Frozen):
     """The BatchNorm that explains a weight, and the bias that it became; None where it became none."""
 
     norm: BatchNorm
@@ -374,8 +373,7 @@ _EPSILONS = (1e-5, 0.0, 1e-6, 1e-3)
 """What frozen BatchNorms add to the variance, after the one that PyTorch's side tells."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Frozen:
+class _Frozen(Frozen):
     norm: BatchNorm
     scale: Entry
     shift: Entry

@@ -8,7 +8,6 @@ zeros. How wide a block is no file says: it is the width in which the channels a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.layouts import Tiles
 from analyzer.reconciliation.lines import MEANINGS, Line, name_of
+from analyzer.records import replace
 
 _DOMAIN = "com.microsoft.nchwc"
 _BLOCKS = (16, 8)

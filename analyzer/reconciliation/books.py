@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 from analyzer.account.ledger import Entry, Ledger
 from analyzer.account.scopes import mangle, module_of, read_provenance
@@ -19,6 +18,7 @@ from analyzer.model.wiring import Reader
 from analyzer.reconciliation.contents import Contents, Fit
 from analyzer.reconciliation.lines import SAMPLED, EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconciliation.names import Alignment
+from analyzer.records import Frozen, Mutable, field, replace
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
 """Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""
@@ -36,16 +36,14 @@ def _multiplies(reader: Reader) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Frozen):
     """A stored tensor that has a PyTorch tensor's name but not its content."""
 
     entry: Entry
     tensor: Parameter | Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Frozen):
     """The part of a stored tensor in which a parameter is counted."""
 
     key: Key
@@ -65,8 +63,7 @@ def is_inside(inner: str, outer: str) -> bool:
     return not outer or f"{inner}.".startswith(f"{outer}.")
 
 
-@dataclass
-class Books:
+class Books(Mutable):
     """Mutable on purpose, and only while `reconcile` runs."""
 
     ledger: Ledger

@@ -11,7 +11,6 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
 from analyzer.reconciliation.pointwise import is_offset
+from analyzer.records import Frozen, replace
 
 _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"
@@ -56,8 +56,7 @@ _MOST_READERS = 64
 """Nodes behind one value that are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Judged:
+class _Judged(Frozen):
     """A tensor that is held, and the operator that changes it, if one does."""
 
     tensor: Parameter | Buffer
@@ -156,8 +155,7 @@ def _rule(operator: str | None) -> str:
     return f"structure:{CHANGED_BY}{operator}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Frozen):
     """What is done to a tensor before an activation meets it."""
 
     operator: str
@@ -329,8 +327,7 @@ def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Meeting:
+class _Meeting(Frozen):
     """Where a stored tensor meets an activation."""
 
     node: Node

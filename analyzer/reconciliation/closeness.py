@@ -14,7 +14,6 @@ elements is told where it adds up to more than that in any row, or in the mean.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +22,7 @@ from analyzer.account.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encode
 from analyzer.model.content import Array, channel_direction, rounded
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.records import Mutable
 
 Reals = npt.NDArray[np.float64]
 
@@ -191,8 +191,7 @@ _TILE = 1 << 20
 """Elements that are decoded at a time."""
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Mutable):
     """Of each row: projection, sum of squares, sum of squared steps."""
 
     projections: Reals

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -63,6 +62,7 @@ from analyzer.reconciliation.layouts import (
     layouts,
 )
 from analyzer.reconciliation.lines import Line
+from analyzer.records import Frozen, Mutable, field
 
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
@@ -70,8 +70,7 @@ if TYPE_CHECKING:
 # what is known of PyTorch's values
 
 
-@dataclass
-class Originals:
+class Originals(Mutable):
     """PyTorch's side: each question is answered from the values where they are at hand, else from the manifest."""
 
     manifest: Manifest
@@ -199,8 +198,7 @@ _FEW = 8
 """Different numbers from which it is evidence that a half type has them all: one in 8,192 of float32 is of float16."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Frozen):
     """How a stored tensor holds a PyTorch tensor."""
 
     layout: AxisLayout
@@ -213,8 +211,7 @@ class Fit:
     """Largest difference among the compared elements."""
 
 
-@dataclass
-class Contents:
+class Contents(Mutable):
     """Comparisons of values, under one mode."""
 
     mode: ContentMode
@@ -585,8 +582,7 @@ class Contents:
 Tensor = Parameter | Buffer
 
 
-@dataclass
-class Stacks:
+class Stacks(Mutable):
     """Those of which values are known and that have more than one element."""
 
     contents: Contents

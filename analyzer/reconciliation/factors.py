@@ -15,7 +15,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +31,7 @@ from analyzer.reconciliation.closeness import Reals, is_like, least_difference
 from analyzer.reconciliation.contents import Contents
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
+from analyzer.records import Frozen
 
 # a weight times a factor for each channel
 
@@ -39,8 +39,7 @@ _TOLERANCE = {DType.FLOAT: 2e-6, DType.DOUBLE: 1e-12, DType.FLOAT16: 2e-3, DType
 """Four roundings of each dtype (unit roundoff 2^-24, 2^-53, 2^-11, 2^-8), with room for another order of operations."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaledFit:
+class ScaledFit(Frozen):
     """How a stored tensor holds a scaled weight."""
 
     layout: AxisLayout
@@ -182,8 +181,7 @@ _BLOCK = re.compile(r"(?:.*\.)?\d+(?=\.)")
 """The path of a name up to its last number: the block that the tensor is in."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LayerScale:
+class _LayerScale(Frozen):
     gamma: Parameter
     weight: Parameter
     entry: Entry
@@ -289,8 +287,7 @@ _KEEPS = DECODES | {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 """Operators past which a stored tensor is followed: none of them cuts, joins or turns a vector round."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ScaledWeight:
+class _ScaledWeight(Frozen):
     """A weight that reads what the norm gives, and what it is with the factor taken back."""
 
     entry: Entry

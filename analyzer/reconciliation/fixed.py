@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from analyzer.model import Node, Place
 from analyzer.model.wiring import GraphInput, Wiring
+from analyzer.records import Mutable, field
 
 
-@dataclass
-class Fixed:
+class Fixed(Mutable):
     """Whether no input of the model has a part in what a node computes; each node is looked at once."""
 
     wiring: Wiring

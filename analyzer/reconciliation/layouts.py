@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +26,7 @@ from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, Kind, named
 from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.lines import Line
+from analyzer.records import Frozen
 
 _MOST_ELEMENTS = 1 << 62
 """Elements that positions can count; a header may claim more."""
@@ -35,8 +35,7 @@ _MOST_AXES = 5
 """Axes up to which every order is tried."""
 
 
-@dataclass(frozen=True, slots=True)
-class AxisLayout:
+class AxisLayout(Frozen):
     """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
 
     shape: tuple[int, ...]
@@ -280,8 +279,7 @@ _LOOKUPS: Mapping[str, tuple[frozenset[int], str]] = {
 """Operators that look rows up: in which inputs, and the attribute that says along which axis."""
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Frozen):
     """What an operator does along the axes of a tensor, as stored or as PyTorch has them."""
 
     result: int
@@ -438,8 +436,7 @@ def _reshape(given: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ..
 Positions = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Frozen):
     """A PyTorch tensor in tiles, or a vector with zeros behind it."""
 
     shape: tuple[int, ...]

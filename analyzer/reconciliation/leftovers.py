@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.reconciliation.tables import is_only_turned
+from analyzer.records import replace
 
 _BY_ROLE = {
     Role.CONSTANT: Line.ADDED,

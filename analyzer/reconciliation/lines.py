@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, cast
 
 from analyzer.account.ledger import Finding, Ledger, Trainability
@@ -13,6 +12,7 @@ from analyzer.account.scopes import module_of
 from analyzer.manifest import Manifest
 from analyzer.model import Key, label
 from analyzer.model.content import ContentMode
+from analyzer.records import Frozen, aside, replace
 from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ class Line(enum.StrEnum):
     """PyTorch's side names it and does not describe it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
+class Meaning(Frozen, kw_only=True):
     """What a line means to whoever reads the bridge."""
 
     values: Literal["kept", "cast", "coded", "computed", "none"]
@@ -303,22 +302,19 @@ def name_of(chain: tuple[Line, ...]) -> Line:
     return next((line for line in reversed(chain) if MEANINGS[line].changes_values), chain[-1])
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+@aside("undo")
+class Computed(Frozen):
     """What was made of each element before it was stored, and how it is taken back."""
 
     rule: str
     """As `decided_by` names it: `1+w`."""
-    undo: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = field(
-        default=None, compare=False
-    )
+    undo: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None
     """What takes it back; None where the stored values alone do not tell, so that the tensor is lost."""
     factor: float | None = None
     """What each element was multiplied by, where that is all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Frozen):
     """Where a part of a PyTorch tensor is stored, and how to get it back.
 
     The stored tensor is decoded, `taken` is cut from it, what is left is reshaped to the permuted shape and permuted
@@ -342,8 +338,7 @@ class Piece:
     """How the stored tensor gets PyTorch's order of elements before all that; None where it has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nearest:
+class Nearest(Frozen):
     """The PyTorch tensor that a stored tensor is most like, though no rule makes it that."""
 
     key: Key
@@ -360,8 +355,7 @@ SAMPLED = frozenset({"sampled", "sampled-rows", "sums"})
 """What `decided_by` has where not every value was compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterLine:
+class ParameterLine(Frozen):
     """Where one PyTorch parameter went."""
 
     name: str
@@ -388,8 +382,7 @@ class ParameterLine:
         return "whole" if is_compared else "none"
 
 
-@dataclass(frozen=True, slots=True)
-class EntryLine:
+class EntryLine(Frozen):
     """Where one stored tensor came from."""
 
     key: Key
@@ -411,8 +404,7 @@ class EntryLine:
     """Of rows of a table: what tells in which order they stand here, where that is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class BridgeRow:
+class BridgeRow(Frozen):
     """One line's totals, as docs/reference/report-format.md defines them ("The lines of the bridge").
 
     `tensors` are parameters and stored tensors, `elements` what is touched of both. `parameter_delta` and
@@ -428,8 +420,7 @@ class BridgeRow:
     nbytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reconciliation:
+class Reconciliation(Frozen):
     """A ledger against a manifest, balanced or not.
 
     `manifest.numel + sum(parameter_delta) = onnx_parameters`, and

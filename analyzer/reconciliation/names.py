@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.account.scopes import folded_from
 from analyzer.manifest import Buffer, Manifest, Parameter
+from analyzer.records import Frozen, replace
 
 _DEEPEST_PREFIX = 3
 """Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
@@ -34,8 +34,7 @@ _TOOLS = re.compile(r"[A-Za-z0-9]+[_/:-]+")
 """A prefix that `onnx.compose.add_prefix` is given: a word, and what parts it from the name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Alignment:
+class Alignment(Frozen):
     """How a name in the file becomes a name in PyTorch."""
 
     known: frozenset[str]

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +32,7 @@ from analyzer.reconciliation.closeness import is_like, is_rounded
 from analyzer.reconciliation.contents import Fit, Stacks
 from analyzer.reconciliation.layouts import AxisLayout, is_turned
 from analyzer.reconciliation.lines import Line, Piece, with_line
+from analyzer.records import Frozen, replace
 
 # side by side
 
@@ -42,8 +42,7 @@ _Form = tuple[tuple[int, ...], tuple[int, ...]]
 """A PyTorch shape, and the order in which the file has its axes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
+class _Run(Frozen):
     """A PyTorch tensor in a run along one axis, or a run of zeros that stands for a tensor that PyTorch lacks."""
 
     tensor: Parameter | None
@@ -268,8 +267,7 @@ _RECURRENT_NAME = re.compile(r"((?:weight|bias)_[ih]h)(_l\d+)?(_reverse)?")
 """Names of torch.nn.LSTM, GRU and RNN, and of their cells."""
 
 
-@dataclass(frozen=True, slots=True)
-class _GateRows:
+class _GateRows(Frozen):
     """Where one PyTorch tensor is in a stored one: its rows begin at `start`, in runs of `hidden` in `order`."""
 
     tensor: Parameter

@@ -17,7 +17,6 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from analyzer.account.ledger import Entry, natural_order
@@ -28,6 +27,7 @@ from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
 from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Piece
+from analyzer.records import Frozen, replace
 
 _NUMBER = re.compile(r"\d+")
 
@@ -41,8 +41,7 @@ _MOST_AROUND = 64
 """Readers and sources of one step that are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(Frozen):
     """A parameter that one tensor holds whole, and the one node that computes with it."""
 
     parameter: Parameter
@@ -525,8 +524,7 @@ _Alike = tuple[str, ...]
 """What weights have in common that are used alike: class and leaf, or the last parts of their names."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Oriented:
+class _Oriented(Frozen):
     """A parameter, where it stands, and what operators do with it, in PyTorch's axes."""
 
     parameter: Parameter

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from analyzer.reconciliation.contents import Stacks, Tensor
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Computed, Line, Piece
+from analyzer.records import Frozen
 
 FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]]] = {
     "1+w": (lambda w: 1.0 + w, lambda x: x - 1.0),
@@ -75,8 +75,7 @@ _MOST_SAMPLED = 1 << 16
 """Elements up to which all are looked at also where samples are asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Frozen):
     layout: AxisLayout
     rule: str
     error: float

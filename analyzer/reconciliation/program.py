@@ -17,7 +17,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +37,7 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.records import Frozen, Mutable, field, replace
 
 # values that were computed in advance
 
@@ -66,8 +66,7 @@ _LEAST_TABLE = 8
 """Elements of a table of no parameter, at least: fewer are anybody's, unless they are odd numbers, bit by bit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Match:
+class _Match(Frozen):
     entry: Entry
     value: Traced
     chain: tuple[Line, ...]
@@ -683,8 +682,7 @@ def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
     return _Known(books, [value for value in program.values if not value.parameters]).holds
 
 
-@dataclass
-class _Known:
+class _Known(Mutable):
     """Values of the program that no parameter has a part in."""
 
     books: Books

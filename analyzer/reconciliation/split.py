@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +22,13 @@ from analyzer.reconciliation.closeness import Reals, compare_sums, is_like, is_r
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.layouts import AxisLayout, layouts
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.records import Frozen
 
 _FEWEST = 2
 """Sampled elements that must fall into a piece for it to be known by them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Slice:
+class _Slice(Frozen):
     """A stored tensor that is a run of a PyTorch tensor along one axis."""
 
     entry: Entry

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,7 @@ from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
 from analyzer.reconciliation.factors import tolerance_of
 from analyzer.reconciliation.lines import Computed, EntryLine, Line, Piece
+from analyzer.records import Frozen, replace
 
 # rows of a table
 
@@ -49,8 +49,7 @@ _MOST_PAIRS = 1 << 24
 """Pairs of elements up to which each row of codes is looked for among all rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(Frozen):
     line: Line
     distinct: int
     """How many different rows of the table are there."""
@@ -449,8 +448,7 @@ _BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
 _MOST_ROWS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class _AddedRow:
+class _AddedRow(Frozen):
     token: Parameter
     table: Parameter
     row: int

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from analyzer.account.findings.facts import count_freed
@@ -34,6 +33,7 @@ from analyzer.reconciliation.lines import (
     Reconciliation,
     why_differing,
 )
+from analyzer.records import replace
 from analyzer.text import format_doing, format_many, format_share
 
 # the sums, and what does not balance

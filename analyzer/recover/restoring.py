@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -21,6 +20,7 @@ from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Line, Piece
+from analyzer.records import Frozen, Mutable, field
 
 # values of pieces
 
@@ -31,8 +31,7 @@ _MOST = 1 << 48
 """Elements that no file holds; one may claim more."""
 
 
-@dataclass
-class Restorer:
+class Restorer(Mutable):
     """Reads what pieces name; remembers how each stored tensor is decoded."""
 
     ledger: Ledger
@@ -222,8 +221,7 @@ NO_SCALE = "codes of which nothing says the scale"
 """Why no numbers are made of a tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class StateTensor:
+class StateTensor(Frozen):
     """A tensor of the state dict, and where in the file it is."""
 
     name: str
@@ -258,8 +256,7 @@ class StateTensor:
         return self.dtype.nbytes(self.numel)
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Frozen):
     """A tensor of the state dict that the file does not hold, or not in a form that gives it back."""
 
     name: str
@@ -269,8 +266,7 @@ class Lost:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unnamed:
+class Unnamed(Frozen):
     """A stored tensor that is learned, and no tensor of the state dict as far as anybody knows."""
 
     key: Key
@@ -280,8 +276,7 @@ class Unnamed:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Recovery:
+class Recovery(Frozen):
     """What of the state dict the file holds."""
 
     reconciliation: Reconciliation

@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -16,12 +15,12 @@ from analyzer.account.group.patterns import UNGROUPED, OwnGroups, find_groups
 from analyzer.account.ledger import Group, Grouping, Ledger
 from analyzer.errors import UsageError
 from analyzer.model import Graph, Model, Node
+from analyzer.records import Frozen, Mutable, field
 from analyzer.timing.record import KernelTime, TimedGroup
 from analyzer.timing.request import Kernel
 
 
-@dataclass(slots=True)
-class MainGraph:
+class MainGraph(Mutable):
     """A main graph, as far as it is asked who computes a value and who reads it."""
 
     nodes: Sequence[Node]
@@ -119,8 +118,7 @@ _MOST_ENDS = 64
 """Nodes around an inserted one that are kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Frozen):
     """Nodes of the file's main graph, by position, that a node which ran computes or serves; sorted."""
 
     nodes: tuple[int, ...]
@@ -135,8 +133,7 @@ def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
     return _Search(of_file, MainGraph.of(ran, aliases)).run()
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Mutable):
     """What is settled so far. Strong evidence goes first, and what it claims is nobody else's."""
 
     file: MainGraph
@@ -500,8 +497,7 @@ def _groups_of(origin: Origin | None, membership: Membership) -> tuple[tuple[str
     return tuple(names), True
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Frozen):
     """A profiled run without its overhead, in ms: parts - overlap + ungrouped + unattributed."""
 
     parts: tuple[TimedGroup, ...]

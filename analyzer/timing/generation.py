@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from analyzer.account.group.patterns import OwnGroups
 from analyzer.account.ledger import Grouping, Ledger
 from analyzer.errors import UsageError
 from analyzer.process.child import Limits
+from analyzer.records import Frozen
 from analyzer.text import format_count, format_many, printable
 from analyzer.timing.inputs.feeds import Inputs, Planner
 from analyzer.timing.inputs.roles import Roles
@@ -109,8 +109,7 @@ def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Frozen):
     """The sizes of a generation loop."""
 
     batch: int
@@ -130,8 +129,7 @@ class Loop:
     file; () where the decoder has none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(Frozen):
     """What a component is fed in a step: once, or with a cache as it is at the second new token and at the last."""
 
     name: str
@@ -139,8 +137,7 @@ class Fed:
     inputs: tuple[Inputs, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StepTiming:
+class StepTiming(Frozen):
     """A component in one of its steps, measured alone: once, or at both lengths of the cache."""
 
     name: str
@@ -153,8 +150,7 @@ class StepTiming:
         return tuple(point.latency.mean for point in self.timing.points)
 
 
-@dataclass(frozen=True, slots=True)
-class GenerationTiming:
+class GenerationTiming(Frozen):
     """`time` of a generation loop."""
 
     path: str

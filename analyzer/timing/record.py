@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 from analyzer.account.ledger import Group, Grouping, Ledger
+from analyzer.records import Frozen, field
 from analyzer.timing.request import CPU, Clock, Feed, MeasuringOrder, Optimization, Schedule
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Frozen):
     """One axis of one input, and why it is as long as it is."""
 
     input: str
@@ -25,8 +24,7 @@ class Axis:
     """`file`, `--shape batch`, `--past`, `--input`, `default of sequence`, `past + sequence`, ..."""
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Frozen):
     """Whole runs: `mean`, `median`, percentiles `p90` and `p99`, and `min`, in milliseconds, of so many `runs`."""
 
     mean: float
@@ -41,8 +39,7 @@ class Latency:
     """Whether that is as small as was asked for; with a fixed number of runs too."""
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTime:
+class KernelTime(Frozen):
     """A kernel of the graph that ran, and whose it is."""
 
     name: str
@@ -60,8 +57,7 @@ class KernelTime:
     """Whether these are in different groups, so that its time is on a line of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedGroup:
+class TimedGroup(Frozen):
     """A group, or several that kernels were fused across, and its share of a profiled run."""
 
     group: Group
@@ -78,8 +74,7 @@ class TimedGroup:
     """Multiply-accumulates of the group's nodes; None where they are not known, and for a line of fused kernels."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Frozen):
     """One measurement. Times are milliseconds, means per run.
 
     Parts - overlap + ungrouped + unattributed + overhead = profiled.mean.
@@ -131,8 +126,7 @@ class Point:
         return math.fsum(kernel.ms for kernel in self.kernels if kernel.provider != CPU)
 
 
-@dataclass(frozen=True, slots=True)
-class TimingSettings:
+class TimingSettings(Frozen):
     """What was asked for."""
 
     provider: str
@@ -146,8 +140,7 @@ class TimingSettings:
     schedule: Schedule = field(default_factory=Schedule)
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(Frozen):
     """Where it ran, with how many `threads` for an operator, of how many `cores` that the process could use."""
 
     device: str
@@ -172,8 +165,7 @@ class Environment:
     """Whether plain and profiled runs took turns."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Frozen):
     """`time`: the answer for one model of so many `parameters` (learned elements) and `file_nbytes` (bytes on disk)."""
 
     ledger: Ledger | None

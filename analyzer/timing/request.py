@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import enum
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any, Literal
+
+from analyzer.records import Frozen, field
 
 
 class Fill(enum.StrEnum):
@@ -45,8 +47,7 @@ MeasuringOrder = Literal["in turns", "one after the other"]
 """Whether plain and profiled runs took turns, or all of one kind came first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
+class Feed(Frozen):
     """One input of the model, and how it is made: `low` and `high` bound its elements, as `Fill` says."""
 
     name: str
@@ -60,8 +61,7 @@ class Feed:
     """Whether the model takes a sequence of tensors, which is then one tensor long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Frozen):
     """When to stop: after `runs`, if given; else once the median has settled, or `seconds` have passed.
 
     There are at least `fewest` runs and at most `most`.
@@ -78,14 +78,11 @@ class Schedule:
     """Settled: half the width of the 95 % confidence interval of the median is at most this fraction of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Frozen):
     """A model, what it is fed, and on what it runs."""
 
     model: str
     """Absolute path of the model file."""
-    name: str = field(default="", kw_only=True)
-    """What messages call it; "" stands for its path."""
     points: tuple[tuple[Feed, ...], ...]
     """The inputs of each measurement: one, or one for each length of a sweep."""
     provider: str
@@ -105,10 +102,11 @@ class Request:
     schedule: Schedule = field(default_factory=Schedule)
     file_nbytes: int = 0
     """Bytes of all the model's files."""
+    name: str = ""
+    """What messages call it; "" stands for its path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Frozen):
     """One call of a kernel in the course of a run, as the profile names it. Bodies of If, Loop, Scan are not apart."""
 
     name: str
@@ -119,8 +117,7 @@ class Kernel:
     """`node_index`, where the profile says it: unique in the main graph of the session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Frozen):
     """The measurements of one point."""
 
     latency_ns: tuple[int, ...]
@@ -133,8 +130,7 @@ class Run:
     """The most bytes that the device's memory arena had in use in a run, by the profile; None where it does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Frozen):
     """What was measured."""
 
     runs: tuple[Run, ...]
@@ -172,8 +168,7 @@ SILENT = {"ORT_DISABLE_TELEMETRY": "1"}
 identifier in the user's cache and a file beside the temporary ones. A process that starts with this does none of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Frozen):
     """What one process measures of a request."""
 
     request: Request
@@ -191,8 +186,7 @@ class Job:
     """Both kinds of runs in turns, by two sessions, if there turns out to be memory for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Raised:
+class Raised(Frozen):
     """An exception in the process that ran onnxruntime."""
 
     type: str

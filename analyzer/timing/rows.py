@@ -7,13 +7,13 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from analyzer.account.group.keys import Label
 from analyzer.account.group.tree import TreeRow, build_tree, cut_rows, sum_groups
 from analyzer.account.ledger import Group
+from analyzer.records import Frozen, replace
 from analyzer.text import format_many
 from analyzer.timing.record import Point, TimedGroup, Timing
 
@@ -31,8 +31,7 @@ class Order(enum.StrEnum):
     QUADRATIC = "quadratic"
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(Frozen):
     """A fit: constant + linear * n + quadratic * n squared milliseconds at length n; none of the three is negative."""
 
     order: Order
@@ -187,8 +186,7 @@ def _growth(fit: Sequence[float], n: _Floats, t: _Floats, noise: _Floats) -> Gro
     return replace(found, r2=1 - rest / whole)
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRow:
+class TimeRow(Frozen):
     """A group, or several in one row. Rows of level 0 and the point's other times sum to the profiled run."""
 
     level: int

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from analyzer.account.group.keys import Label, label_order
 from analyzer.account.ledger import Group, Match
 from analyzer.comparison import Pair, Status
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 from analyzer.timing.record import Point, TimedGroup, Timing
 
 
-@dataclass(frozen=True, slots=True)
-class TimePair:
+class TimePair(Frozen):
     """One group on both sides; a side that lacks it has 0.
 
     `ms` are milliseconds, the mean kernel time per profiled run; `parameters` are learned elements, `nbytes` bytes of
@@ -33,8 +32,7 @@ class TimePair:
     nbytes: Pair[int]
 
 
-@dataclass(frozen=True, slots=True)
-class PointComparison:
+class PointComparison(Frozen):
     """One measurement on both sides, or one length of two sweeps (`value`). All times are milliseconds.
 
     Of each side: groups - `overlap` + `ungrouped` + `unattributed` + `overhead` = `profiled`, the mean run with
@@ -52,8 +50,7 @@ class PointComparison:
     overhead: Pair[float]
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Frozen):
     """Something that was not the same when the two were measured."""
 
     what: str
@@ -61,8 +58,7 @@ class Measured:
     b: str
 
 
-@dataclass(frozen=True, slots=True)
-class TimingComparison:
+class TimingComparison(Frozen):
     """A against B. Differences are a - b, ratios a / b.
 
     `parameters` are learned elements, `file_nbytes` bytes of all files on disk; `by`, `depth`, `match` and `origins`

@@ -9,7 +9,6 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from analyzer.account.ledger import Grouping, Ledger
 from analyzer.errors import LedgerError, TimingError
 from analyzer.process.child import Limits
 from analyzer.read import read_model
+from analyzer.records import Frozen
 from analyzer.text import printable
 from analyzer.timing.attribution import (
     Membership,
@@ -92,8 +92,7 @@ def time_model(
     return task.timing(reply, points, None if shapes.sweep is None else shapes.sweep.key, stamp)
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(Frozen):
     """What is timed, and how."""
 
     ledger: Ledger

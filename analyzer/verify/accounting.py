@@ -12,7 +12,6 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +23,7 @@ from analyzer.model.content import Array
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MOVES
 from analyzer.model.wiring import NAMED
+from analyzer.records import Mutable, field
 from analyzer.text import format_many
 from analyzer.verify.record import Agreement, Difference, First, Pairing, Verdict, VerifyReport
 from analyzer.verify.static import compare_nodes, small_tensors, without_defaults
@@ -73,8 +73,7 @@ _ACTIVE = frozenset(
 """Operators of which no two compute one function of what they read."""
 
 
-@dataclass
-class _Account:
+class _Account(Mutable, dict=True):
     """The values of one graph by their numbers."""
 
     ledger: Ledger

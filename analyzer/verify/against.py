@@ -6,7 +6,6 @@ import math
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from analyzer.model.content import Array
 from analyzer.model.dtypes import round_to_half
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Limits
+from analyzer.records import Frozen, field, replace
 from analyzer.text import format_many, printable, shorten
 from analyzer.verify.agreement import Tolerance, compare_values, decibel, worst
 from analyzer.verify.asked import COARSE, PLAIN, QuantizerAnswer, TwinAnswer
@@ -80,8 +80,7 @@ ROOT = "[root]"
 """What the whole module is called where none of its submodules is meant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Frozen):
     """What the reconciliation says, beside which outputs are judged."""
 
     suspects: Mapping[str, str] = field(default_factory=dict)
@@ -133,8 +132,7 @@ def verify_module(
         return bench.verify(against, seeds, notes, exchange, stamp)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Frozen):
     """What a file with codes or half precision may mean."""
 
     rectifies: bool

@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 from analyzer.verify.record import Agreement, Verdict
 
 _Reals = npt.NDArray[np.float64]
@@ -40,8 +40,7 @@ _WIDER = 4.0
 """How much more numbers of one size may be off than the whole: of many sizes one has luck."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tolerance:
+class Tolerance(Frozen):
     """How far apart two values may be, and still be the same."""
 
     margin: float = 32.0
@@ -120,8 +119,7 @@ def _rank(judged: _Judged) -> tuple[int, float]:
     return _ORDER.index(verdict), off / scale if scale else math.inf if off else 0.0
 
 
-@dataclass(frozen=True)
-class _Beside:
+class _Beside(Frozen, dict=True):
     """Numbers of both sides that are finite, one after another."""
 
     one: _Reals

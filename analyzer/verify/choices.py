@@ -9,12 +9,12 @@ it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 from analyzer.verify.parting import MOVING, STEPS, Pass, Seen, chooses, live_calls
 from analyzer.verify.prints import ROOM, Print, is_like, scale_between
 
@@ -57,8 +57,7 @@ _BENT = frozenset(
 """Calls of PyTorch that are written as an operator which bends, and that operator."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bend:
+class Bend(Frozen):
     """A node that is one line up to a bound, and another beyond."""
 
     operands: tuple[str, ...]
@@ -188,8 +187,7 @@ def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Frozen):
     """A node that chooses."""
 
     operand: str

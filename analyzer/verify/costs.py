@@ -10,7 +10,6 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from analyzer.checkpoints.statefile import FileTensor, write_state_file
 from analyzer.errors import ExportError
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 from analyzer.verify.asked import QuantizerAnswer
 from analyzer.verify.record import Costs, KeptFloat, LayerCost
 from analyzer.verify.running import Runner, Subject
@@ -30,8 +30,7 @@ _KEPT = 3
 """Layers whose cost is known together, as those that would stay in float."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Frozen):
     """What the file holds of one module, where PyTorch has other numbers, as they are not rounded."""
 
     module: str
@@ -43,8 +42,7 @@ class Held:
     """In single precision."""
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Frozen):
     """What a module was given of the file, and the module as it was before."""
 
     held: tuple[Held, ...] = ()
@@ -131,8 +129,7 @@ def _off(wanted: Array, made: Array | None) -> float:
     return float(off @ off)
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Frozen):
     """All that computes."""
 
     runner: Runner

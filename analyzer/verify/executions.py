@@ -6,13 +6,13 @@ that both graphs still have by name are compared as they are, in the order of th
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import TimingError, UsageError
 from analyzer.model.content import Array
 from analyzer.process.child import Limits
+from analyzer.records import replace
 from analyzer.text import format_many, printable
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.request import CPU
@@ -88,7 +88,7 @@ def verify_executions(
                 bench.give(given)
         path = str(ledger.model.path)
         report = bench.verify(f"{path} with {theirs.said}", seeds, [*bench.notes()], None, stamp)
-    return dataclasses.replace(report, executions=(ways[0].executed, ways[1].executed))
+    return replace(report, executions=(ways[0].executed, ways[1].executed))
 
 
 class _Way:

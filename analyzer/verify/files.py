@@ -6,7 +6,6 @@ nodes are what is looked for among MODEL's values.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from analyzer.model import Place
 from analyzer.model.content import Array
 from analyzer.process.child import Limits
 from analyzer.reconciliation.lines import Line
+from analyzer.records import replace
 from analyzer.text import printable, shorten
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.verify.against import (
@@ -87,7 +87,7 @@ def verify_files(
     here, there = (each.model.graphs[0].outputs for each in (ours, theirs))
     only_there = [name for name in there if name not in here][: max(0, len(there) - len(here))]
     missing = tuple(Pairing("", name, "", "", None, _LOST) for name in only_there)
-    return dataclasses.replace(
+    return replace(
         report,
         outputs=(*report.outputs, *missing),
         differences=(*report.differences, *bench.other_differences(report.differences)),
@@ -283,9 +283,7 @@ class _FileBench(Bench):
             if said not in self.notes:
                 self.notes.append(said)
             found = {
-                name: dataclasses.replace(each, verdict=Verdict.NOT_COMPARED)
-                if each.verdict is Verdict.DIFFERS
-                else each
+                name: replace(each, verdict=Verdict.NOT_COMPARED) if each.verdict is Verdict.DIFFERS else each
                 for name, each in found.items()
             }
         return found
@@ -307,9 +305,9 @@ class _FileBench(Bench):
         if first is not None and first.module == ROOT:
             node = next((each for each in self.graph.nodes if first.node in (each.name, *each.outputs)), None)
             module = None if node is None else self.ledger.node_scopes.get(node.place)
-            first = dataclasses.replace(first, module=module)
+            first = replace(first, module=module)
             if cause is not None:
-                cause = dataclasses.replace(cause, module=module)
+                cause = replace(cause, module=module)
         return rows, first, cause
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
@@ -328,7 +326,7 @@ class _FileBench(Bench):
         reason = f"{told.node}: {told.found}, and {told.expected} in {self.there}"
         if told.kind == "planted":
             reason = f"{told.found}, which {self.there} does not have"
-        return First(module, told.node, reason), dataclasses.replace(told, module=module)
+        return First(module, told.node, reason), replace(told, module=module)
 
     def _named(self, parted: Parted, passed: Pass) -> Difference | None:
         """What the first node after the values that are right differs in from the one of its name."""
@@ -350,7 +348,7 @@ class _FileBench(Bench):
             return told
         held = [name for name in maker.inputs if name in self.tainted]
         said = f"{maker.op_type} {name_node(maker)}" + (f" with {self.tainted[held[0]]}" if held else "")
-        return dataclasses.replace(told, kind="planted", expected="no such node", found=said)
+        return replace(told, kind="planted", expected="no such node", found=said)
 
     def call_it(self, passed: Pass, cause: Cause) -> str:
         """The operator."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 from analyzer.text import printable
 from analyzer.timing.inputs.arrays import load_array
 from analyzer.timing.inputs.feeds import plan_feeds, read_headers
 from analyzer.timing.request import Fill
 
 
-@dataclass(frozen=True, slots=True)
-class GivenInputs:
+class GivenInputs(Frozen):
     """Inputs that are read, and where they stand."""
 
     npz: Path

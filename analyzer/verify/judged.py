@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from analyzer.budget.record import AtLeast, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 from analyzer.text import shown
 from analyzer.verify.record import VerifyReport
 
@@ -20,8 +20,7 @@ _AMOUNT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class DriftLimit:
+class DriftLimit(Frozen):
     """A limit of how far outputs may be off."""
 
     decibels: int

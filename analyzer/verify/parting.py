@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from analyzer.errors import ExportError
 from analyzer.model.content import Array
 from analyzer.model.operators import MOVES
+from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.verify.prints import ROOM, Finder, Likeness, Print, noise_between, print_of
 from analyzer.verify.side import Attempt, Call, ModuleCall, Recording, Side, Value
 
@@ -63,8 +63,7 @@ _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(Mutable):
     """A call, and where in the file what it gives is."""
 
     call: Call
@@ -80,16 +79,14 @@ class Seen:
         return self.call.operator not in MOVING and any(each.is_telling for each in self.prints)
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Frozen):
     """A forward pass, with what is kept of each value."""
 
     seen: tuple[Seen, ...]
     recording: Recording
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Frozen):
     """What the file computes in the place of something, as an attempt has shown."""
 
     module: str
@@ -103,8 +100,7 @@ class Cause:
     """Calls that could be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parted:
+class Parted(Frozen):
     """Where the two part."""
 
     call: Call
@@ -375,8 +371,7 @@ def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
     return tuple(sorted(each.call.number for each in behind))
 
 
-@dataclass(frozen=True, slots=True)
-class _Choice:
+class _Choice(Frozen):
     """Something that a place may be exchanged for."""
 
     place: int | str
@@ -387,8 +382,7 @@ class _Choice:
     print_: Print
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Mutable):
     side: Side
     feeds: Mapping[str, Array]
     passed: Pass

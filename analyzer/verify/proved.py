@@ -7,7 +7,6 @@ rewritten. The program that the manifest of an export has does.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from analyzer.manifest import Content, Manifest
 from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_filled, sample
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
+from analyzer.records import replace
 from analyzer.verify.algebra.account import QUOTIENTS, account_program
 from analyzer.verify.record import Difference, First, Verdict, VerifyReport
 

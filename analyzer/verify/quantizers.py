@@ -18,12 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.model import Graph, StoredTensor
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 from analyzer.verify.asked import QuantizerAnswer, Rounded
 from analyzer.verify.prints import HUGE
 
@@ -71,8 +71,7 @@ _LINEAR = frozenset(
 """Operators that give twice as much where they are given twice as much."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weighed:
+class Weighed(Frozen):
     """A quantizer, and what it does in all runs."""
 
     quantizer: QuantizerAnswer
@@ -118,8 +117,7 @@ class Weighed:
         return max(self.most, -self.least) > HUGE
 
 
-@dataclass(frozen=True, slots=True)
-class Wrong:
+class Wrong(Frozen):
     """A quantizer that is wrong."""
 
     quantizer: QuantizerAnswer

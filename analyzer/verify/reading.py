@@ -12,11 +12,11 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.model import Node, StoredTensor
+from analyzer.records import Frozen, Mutable
 from analyzer.verify.side import Call
 
 Edge = tuple[Sequence[str], Sequence[str], str]
@@ -57,8 +57,7 @@ _LONGEST = 4
 """Operators that are told by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Odd:
+class Odd(Frozen):
     """What the file has before a node that PyTorch does not have there."""
 
     call: Call
@@ -440,8 +439,7 @@ def _again(call: Call, names: Sequence[str]) -> Odd:
     return Odd(call, "layer", "each once", f"{said} applied twice, before {place}", module=common)
 
 
-@dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _Elsewhere(Frozen):
     """A call as it is in another layer."""
 
     module: str
@@ -469,8 +467,7 @@ class _Elsewhere:
         return self.of.parents
 
 
-@dataclass(slots=True)
-class _Descent:
+class _Descent(Mutable):
     """Two ways back through one graph, side by side, down to weights."""
 
     reader: Reader

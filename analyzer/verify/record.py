@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+from analyzer.records import Frozen
 from analyzer.timing.request import Optimization
 
 
@@ -18,8 +18,7 @@ class Verdict(enum.StrEnum):
     """Of another shape or type, not made by one side, or not a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(Frozen):
     """How far apart two values are, the worst of all runs."""
 
     max_abs_error: float | None
@@ -31,8 +30,7 @@ class Agreement:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Pairing:
+class Pairing(Frozen):
     """A value of both sides."""
 
     name: str
@@ -47,8 +45,7 @@ class Pairing:
     agreement: Agreement
 
 
-@dataclass(frozen=True, slots=True)
-class First:
+class First(Frozen):
     """Where the two part."""
 
     module: str | None
@@ -56,8 +53,7 @@ class First:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Frozen):
     """What two nodes that make one value differ in."""
 
     module: str | None
@@ -73,8 +69,7 @@ class Difference:
     """Stored tensors that are read there, where PyTorch's program told of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fed:
+class Fed(Frozen):
     """One input of one run."""
 
     name: str
@@ -86,8 +81,7 @@ class Fed:
     """What it was read from instead; None where it was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCost:
+class LayerCost(Frozen):
     """What rounding one module alone does to the outputs."""
 
     module: str
@@ -105,8 +99,7 @@ class LayerCost:
     """Bytes of the same in single precision."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFloat:
+class KeptFloat(Frozen):
     """What it would give to leave modules in float."""
 
     modules: tuple[str, ...]
@@ -119,8 +112,7 @@ class KeptFloat:
     """The same with these in float and all others rounded; None where nothing is off then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Costs:
+class Costs(Frozen):
     """What rounding does to the outputs, on the first inputs. All numbers are of the output that is off the most."""
 
     weights_db: float | None
@@ -135,8 +127,7 @@ class Costs:
     """Modules for which there was no time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Executed:
+class Executed(Frozen):
     """One of two ways in which one file ran."""
 
     optimization: Optimization
@@ -147,8 +138,7 @@ class Executed:
     """Nodes of the graph that ran; None where they are those of the file, or onnxruntime does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyReport:
+class VerifyReport(Frozen):
     """`verify`: whether two files compute the same."""
 
     path: str

@@ -10,7 +10,6 @@ import copy
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -24,6 +23,7 @@ from analyzer.model import Setting as Kept
 from analyzer.model.content import Array
 from analyzer.model.dtypes import is_one_in_half
 from analyzer.model.operators import MOVES
+from analyzer.records import Frozen, field
 from analyzer.timing.inputs.arrays import make_array
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
@@ -51,8 +51,7 @@ _PAST = MOVES | {"DequantizeLinear", "Cast"}
 _HANDING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCall:
+class NodeCall(Frozen):
     """A node as a call."""
 
     number: int
@@ -68,8 +67,7 @@ class NodeCall:
     """What it is called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subgraph:
+class Subgraph(Frozen):
     """The nodes of a scope as a call of a module."""
 
     module: str
@@ -82,8 +80,7 @@ class Subgraph:
     settings: Mapping[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRecording:
+class NodeRecording(Frozen):
     """A run."""
 
     modules: tuple[Subgraph, ...]
@@ -91,8 +88,7 @@ class NodeRecording:
     made: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Frozen):
     """A stored tensor, or what one node reads of it: what `FileSide.load` gives other numbers."""
 
     name: str

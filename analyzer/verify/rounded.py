@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, operator_of
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
+from analyzer.records import Frozen, field
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import ROOT, Known
@@ -31,8 +31,7 @@ _STEP = 2.0**-11
 """Half a step of a number in half precision, of itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rounding:
+class Rounding(Frozen):
     """Which of two files holds the other's tensors rounded, and what it has."""
 
     is_turned: bool = False

@@ -15,6 +15,7 @@ import numpy as np
 from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
+from analyzer.records import Frozen
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import Feed
 from analyzer.verify.asked import (
@@ -35,8 +36,7 @@ from analyzer.verify.prints import Print
 _PROGRAM = "from analyzer.verify.serving import serve; serve()"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Frozen):
     """A file that runs: MODEL itself, or its float twin."""
 
     path: Path

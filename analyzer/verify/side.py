@@ -6,11 +6,11 @@ Values are NumPy arrays, or what is kept of them; nothing here is of PyTorch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from analyzer.model.content import Array
+from analyzer.records import Frozen
 from analyzer.verify.prints import Print
 
 
@@ -116,8 +116,7 @@ class Recording(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Frozen):
     """Something else in the place of one call or module."""
 
     place: int | str

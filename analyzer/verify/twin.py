@@ -8,7 +8,6 @@ read. What cannot be taken apart so is refused, never passed over. It runs in th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes  # noqa: F401  numpy knows half-precision types by it
@@ -17,6 +16,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from analyzer.model.content import Array
+from analyzer.records import Frozen, Mutable, field
 
 _FLOAT = onnx.TensorProto.FLOAT
 _HALVES = {"FLOAT16": onnx.TensorProto.FLOAT16, "BFLOAT16": onnx.TensorProto.BFLOAT16}
@@ -69,8 +69,7 @@ class RefusedError(Exception):
     """There is no float twin; the message is a clause that says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Quantizer:
+class Quantizer(Frozen):
     """One that makes codes of an activation, or of a weight that is stored in floats."""
 
     node: str
@@ -89,8 +88,7 @@ class Quantizer:
     """Type of the codes."""
 
 
-@dataclass(slots=True)
-class Twin:
+class Twin(Mutable):
     """The twin, and what was taken out for it."""
 
     model: Any
@@ -106,8 +104,7 @@ class Twin:
     """Quantizers whose codes begin at zero, so that they cut what is negative as a Relu does."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Code:
+class _Code(Frozen):
     """What the codes of an activation stand for: `real` is (code - zero) x scale."""
 
     real: str

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from analyzer.manifest import Buffer, Parameter
 from analyzer.model import Key, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import UNBALANCED, Line, ParameterLine
+from analyzer.records import replace
 from analyzer.recover import recover_state
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.against import DEAD, TRADED, Known
@@ -368,11 +369,8 @@ def unfold(
     """
     lines = {line.name: line for line in result.parameters}
     norms = {norm.module: norm for norm in result.manifest.batch_norms}
-    shapes = {
-        name: each.shape
-        for each in (*result.manifest.parameters, *result.manifest.buffers)
-        for name in each.names
-    }
+    named: tuple[Parameter | Buffer, ...] = (*result.manifest.parameters, *result.manifest.buffers)
+    shapes = {name: each.shape for each in named for name in each.names}
     for line in result.parameters:
         if Line.FOLDED_BATCHNORM not in line.chain or not (is_all or is_rounded(line)):
             continue
@@ -416,7 +414,7 @@ def _folded_weight(
     Without values nothing tells which way a matrix lies; the kernels of convolutions lie as PyTorch has them.
     """
     if len(line.pieces) == 1:
-        plain = [dataclasses.replace(line.pieces[0], computed=None)]
+        plain = [replace(line.pieces[0], computed=None)]
         parts = [part.reshape(-1) for part in restorer.values(shape, DType.FLOAT, plain)]
         return np.concatenate(parts).reshape(shape) if parts else None
     if line.pieces or len(line.entries) != 1 or len(shape) < 3:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.model import Component, GraphPath, Key
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentTotals:
+class ComponentTotals(Frozen):
     """What one component of an artifact holds.
 
     `stored_tensors` and `nodes` are of all its graphs, `stored_elements` the elements of these tensors as stored, and

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import os
 from collections import Counter
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from analyzer.model import Component, File, Graph, GraphPath, Model
 from analyzer.read.book import STRUCTURE
+from analyzer.records import replace
 
 
 def merge_models(folder: Path | str, models: Mapping[str, Model]) -> Model:
@@ -32,7 +32,7 @@ def merge_models(folder: Path | str, models: Mapping[str, Model]) -> Model:
         producer=", ".join(dict.fromkeys(m.producer for m in models.values() if m.producer)),
         graphs=tuple(graph for name, m in models.items() for graph in _below(roots[name], m)),
         functions=tuple(
-            dataclasses.replace(function, path=roots[name] + function.path)
+            replace(function, path=roots[name] + function.path)
             for name, m in models.items()
             for function in m.functions
         ),
@@ -84,10 +84,10 @@ def _below(root: GraphPath, model: Model) -> Iterator[Graph]:
     paths = {graph.path: root + graph.path for graph in model.graphs}
     for graph in model.graphs:
         path, parent = paths[graph.path], graph.parent
-        yield dataclasses.replace(
+        yield replace(
             graph,
             path=path,
             nodes=tuple(node._replace(graph_path=path) for node in graph.nodes),
-            tensors=tuple(dataclasses.replace(tensor, graph_path=path) for tensor in graph.tensors),
+            tensors=tuple(replace(tensor, graph_path=path) for tensor in graph.tensors),
             parent=None if parent is None else (paths[parent[0]], parent[1]),
         )

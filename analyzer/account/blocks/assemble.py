@@ -8,7 +8,6 @@ from __future__ import annotations
 import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from analyzer.account.blocks.flow import Flow, find_holders
@@ -18,6 +17,7 @@ from analyzer.account.ledger import Blocks, Entry, Role
 from analyzer.model import GraphPath, Key, Model, Place
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import Reader, Wiring
+from analyzer.records import Frozen, field, replace
 
 # spots
 
@@ -42,8 +42,7 @@ class Spot(NamedTuple):
     """Outside: whether the last run of its model file is before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arrangement:
+class Arrangement(Frozen):
     """The runs of a model, and the spots of its nodes and entries."""
 
     counts: tuple[int, ...]
@@ -58,8 +57,7 @@ class Arrangement:
     """Where names tell the blocks: the list that each run is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Frozen):
     """The blocks that names tell."""
 
     lists: Lists
@@ -79,8 +77,7 @@ class Named:
         return owners, told
 
 
-@dataclass(frozen=True, slots=True)
-class _Laid:
+class _Laid(Frozen):
     """One graph with its layout, and where it is in the whole."""
 
     flow: Flow
@@ -210,8 +207,7 @@ def _lay_out_one(
     return _Laid(flow, layout, around.order(vertex), (holder[0], vertex) if is_inside else None, lists)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finder:
+class _Finder(Frozen):
     """Answers where vertices and entries are."""
 
     laid: Mapping[GraphPath, _Laid]

@@ -11,13 +11,13 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.account.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import Provider, Wiring
+from analyzer.records import Frozen, Mutable, field
 
 # ways to the end
 
@@ -25,8 +25,7 @@ NONE = -1
 """No vertex."""
 
 
-@dataclass(frozen=True, slots=True)
-class PostDominators:
+class PostDominators(Frozen):
     """The tree of post-dominators, its root the end."""
 
     parent: list[int]
@@ -92,8 +91,7 @@ _MOST_WEIGHTS = 64
 """Weights of one node, merged by arithmetic on weights, that are told apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Frozen):
     """Sizes of the learned tensors that nodes find in the file, beyond those that are read by name."""
 
     sizes: Mapping[Key, int]
@@ -124,8 +122,7 @@ class _Codes(dict[str, int]):
         self._look_up = lambda name: _NOTHING
 
 
-@dataclass(slots=True)
-class Flow:
+class Flow(Mutable):
     """Vertices in an order in which each comes after what it reads.
 
     A node has one, a sum with a norm has two; what the graph is given has one where a node reads it.

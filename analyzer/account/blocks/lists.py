@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from analyzer.account.ledger import Entry, Role, natural_order
 from analyzer.model.operators import Kind, named
+from analyzer.records import Mutable, field
 
 Lists = tuple[tuple[str, ...], ...]
 """Modules that their parents number, by the parent, in the order of the numbers."""
@@ -35,8 +35,7 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _TABLES = named(Kind.LOOKS_UP)
 
 
-@dataclass(slots=True)
-class _Module:
+class _Module(Mutable):
     """A module, and what is learned in it and below."""
 
     path: str

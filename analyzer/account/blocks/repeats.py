@@ -11,7 +11,8 @@ import heapq
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+
+from analyzer.records import Frozen
 
 Unit = tuple[int, ...]
 """The sizes of a unit's weights, sorted."""
@@ -35,8 +36,7 @@ _ALIKE = 0.5
 """Share of two blocks' weights, by number or by elements, that must agree for the one to be a variant of the other."""
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(Frozen):
     """Blocks of equally many units, one after the other."""
 
     start: int

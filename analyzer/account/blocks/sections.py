@@ -11,10 +11,10 @@ import itertools
 import operator
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 
 from analyzer.account.blocks.flow import NONE, Flow, PostDominators, post_dominators
+from analyzer.records import Frozen, Mutable
 
 _FEW = 4
 """Nodes with weights of which a chain of its own consists."""
@@ -35,8 +35,7 @@ Chain = list[int]
 lies before it, after the point before it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sections:
+class Sections(Frozen):
     """Every vertex of a flow in a section of a chain."""
 
     chains: tuple[Chain, ...]
@@ -123,8 +122,7 @@ def _heaviest(flow: Flow) -> int:
     return max(outputs, key=lambda vertex: (heaviest[vertex], vertex))
 
 
-@dataclass(frozen=True, slots=True)
-class _Ways:
+class _Ways(Frozen):
     """The ways in the tree from the sources of a flow to its end."""
 
     first: Sequence[int]
@@ -208,8 +206,7 @@ def _starts(flow: Flow, tree: PostDominators) -> list[int]:
     return found
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(Mutable):
     """Finds what of some vertices others of them are computed from."""
 
     flow: Flow

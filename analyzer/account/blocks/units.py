@@ -7,12 +7,12 @@ import itertools
 import operator
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from analyzer.account.blocks.flow import Flow
 from analyzer.account.blocks.repeats import Repeat, Unit, add_alike, find_repeats
 from analyzer.account.blocks.sections import Chain, Cutter, Sections
+from analyzer.records import Frozen
 
 OUTSIDE = -1
 """The block of what is in none."""
@@ -27,8 +27,7 @@ class RunPlace(NamedTuple):
     unit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class GraphLayout:
+class GraphLayout(Frozen):
     """The runs of one graph, and the slot of each vertex."""
 
     counts: tuple[int, ...]
@@ -187,8 +186,7 @@ def _only(owners: Set[Owner | None]) -> Owner | None:
     return next(iter(owners)) if len(owners) == 1 else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
+class _Runs(Frozen):
     """The runs of all chains of a flow."""
 
     counts: list[int]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 from analyzer.account.classify.structure import Structure
@@ -29,6 +28,7 @@ from analyzer.account.scopes import (
 )
 from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
 from analyzer.model.wiring import Reader, Wiring
+from analyzer.records import replace
 
 __all__ = ["classify", "find_companions"]
 

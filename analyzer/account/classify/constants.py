@@ -12,7 +12,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +24,7 @@ from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Wiring
 from analyzer.read.payload import look_together
+from analyzer.records import replace
 
 # values of PyTorch's trace
 

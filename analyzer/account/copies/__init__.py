@@ -9,7 +9,6 @@ a look at its content.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +40,7 @@ from analyzer.model.content import (
 )
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
+from analyzer.records import replace
 
 __all__ = ["find_copies"]
 
@@ -68,7 +68,7 @@ def find_copies(
         found = _count_rows_once(found)
     found = follow(find_named(found, names, content))
     return tuple(
-        after if after.sources == before.sources else dataclasses.replace(after, sources=before.sources)
+        after if after.sources == before.sources else replace(after, sources=before.sources)
         for after, before in zip(found, entries, strict=True)
     )
 
@@ -103,7 +103,7 @@ def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
             if not is_node and (entry.sources or again is not None):
                 sources.append(name)
         named = tuple(sources)
-        yield entry if named == entry.sources else dataclasses.replace(entry, sources=named)
+        yield entry if named == entry.sources else replace(entry, sources=named)
 
 
 def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -119,7 +119,7 @@ def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
                     # Of a matrix of rows, the row may have been put first.
                     axes.update(axis for axis, dim in enumerate(shape) if dim > 1)
                 count = min(_count_different(np.moveaxis(array, axis, -1)) for axis in axes)
-                found[index] = dataclasses.replace(entry, parameters=min(count, entry.parameters))
+                found[index] = replace(entry, parameters=min(count, entry.parameters))
     return tuple(found)
 
 

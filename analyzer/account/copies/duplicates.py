@@ -8,7 +8,6 @@ against that too.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
@@ -17,6 +16,7 @@ from analyzer.account.scopes import is_dotted
 from analyzer.model import Extent, GraphPath, Key, Model
 from analyzer.model.content import ContentMode, is_constant_filled
 from analyzer.model.dtypes import DType
+from analyzer.records import replace
 
 _Sources = tuple[str, ...]
 
@@ -233,7 +233,7 @@ def _are_different(a: Entry, b: Entry, values: _Values) -> bool:
 
 def copy_of(entry: Entry, original: Entry, rule: str) -> Entry:
     """The entry as a copy, which counts no parameters."""
-    return dataclasses.replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)
+    return replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)
 
 
 def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -244,7 +244,7 @@ def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
         original = entry.copy_of
         while original in known:
             original = known[original]
-        return entry if original == entry.copy_of else dataclasses.replace(entry, copy_of=original)
+        return entry if original == entry.copy_of else replace(entry, copy_of=original)
 
     return tuple(map(lead, entries))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from analyzer.model import StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 
 __all__ = ["CODES", "LEAST_LIKENESS", "STEP_ROOM", "Decoder", "Encoded"]
 
@@ -39,8 +39,7 @@ _SMALL = 1 << 16
 """Bytes up to which one read of all costs less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(Frozen):
     """A stored tensor as its readers use it: (code - zero point) x scale, element by element."""
 
     tensor: StoredTensor
@@ -183,8 +182,7 @@ class Encoded:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class Decoder:
+class Decoder(Frozen):
     """An encoded tensor with its scales and zero points at hand, mapped where the file allows it."""
 
     encoded: Encoded

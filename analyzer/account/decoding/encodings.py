@@ -8,13 +8,13 @@ QAttention, QMoE), onnxruntime/python/tools/quantization for how its files are w
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from analyzer.account.decoding import CODES, Encoded
 from analyzer.model import Node, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import MOVES, Kind, named
 from analyzer.model.wiring import Reader, Wiring, is_passed
+from analyzer.records import Frozen
 
 _SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
     "DequantizeLinear": {0: (1, 2, -1)},
@@ -77,8 +77,7 @@ def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
     return _behind_moves(tensor, wiring)
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(Frozen):
     """What a reader unpacks of a stored tensor: `numel` elements of `bits` bits each."""
 
     numel: int

@@ -7,18 +7,17 @@ import itertools
 import textwrap
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
 
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 
 _NEAREST = 3
 """Ids that are offered in the place of one that is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Frozen):
     """What there is to say of one kind of finding: plain text, in which `...` marks code.
 
     A blank line parts paragraphs, which are lines of any length; one that begins with four spaces is code.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import attrgetter
 
 from analyzer.account.group.keys import (
@@ -33,6 +32,7 @@ from analyzer.account.ledger import (
 )
 from analyzer.errors import LedgerError
 from analyzer.model import Place
+from analyzer.records import replace
 
 __all__ = ["Trainability", "check_sums", "group_by", "total_by", "total_entries"]
 

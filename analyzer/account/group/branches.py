@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
 from analyzer.account.group.keys import DEEPEST, KEYS, NESTED
 from analyzer.account.ledger import Group, Grouping, natural_order
+from analyzer.records import Frozen
 
 
 class Step(NamedTuple):
@@ -49,8 +49,7 @@ class _Shape(NamedTuple):
     below: tuple[tuple[Step, _Shape], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Frozen):
     """The groups whose names begin with the same steps."""
 
     step: Step

@@ -7,13 +7,13 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Protocol
 
 from analyzer.account.group import check_sums, total_entries
 from analyzer.account.ledger import Entry, Finding, Grouping, Ledger, Match, Severity, Trainability
 from analyzer.errors import UsageError
 from analyzer.model import Place
+from analyzer.records import Frozen, replace
 from analyzer.text import format_doing, format_many
 
 UNGROUPED = "[ungrouped]"
@@ -35,8 +35,7 @@ class Searcher(Protocol):
         """Something true where the text has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Frozen):
     """Several regexes, of which one is enough. They are not joined, as each may number groups of its own."""
 
     patterns: tuple[re.Pattern[str], ...]
@@ -49,8 +48,7 @@ class AnyOf:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class OwnGroups:
+class OwnGroups(Frozen):
     """Groups that are no key's: given one by one, in a config, or by a preset."""
 
     patterns: Mapping[str, Searcher]

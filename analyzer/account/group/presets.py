@@ -7,12 +7,12 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import resources
 
 from analyzer.account.group.patterns import OwnGroups, compile_pattern, find_groups, list_names
 from analyzer.account.ledger import Ledger, Match, Trainability
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 
 AUTO = "auto"
 """The name that stands for the preset that fits."""
@@ -23,8 +23,7 @@ MATCH: Match = "first"
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Frozen):
     """Groups for one family of models."""
 
     name: str

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from analyzer.account.group.branches import Branch, fold, grow, is_learned
 from analyzer.account.group.keys import DEEPEST, NESTED, UNSCOPED, Label, first_telling_depth
 from analyzer.account.ledger import Group, Grouping
+from analyzer.records import Frozen, replace
 from analyzer.text import format_others
 
 OWN = "(own)"
 """What stands in a group itself, beside the groups that stand under it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TreeRow:
+class TreeRow(Frozen):
     """A group, or several that repeat each other. The rows below it that are one level deeper sum to it."""
 
     level: int

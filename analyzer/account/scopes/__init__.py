@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from analyzer.account.ledger import Role
 from analyzer.model import Model
+from analyzer.records import Frozen
 
 __all__ = [
     "Origin",
@@ -47,8 +47,7 @@ before names that PyTorch's tracer makes up."""
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+class Provenance(Frozen):
     """What the exporter's metadata says of the whole file."""
 
     parameters: frozenset[str]
@@ -68,8 +67,7 @@ def read_provenance(model: Model) -> Provenance:
     return Provenance(frozenset(found["p"]), frozenset(found["b"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Frozen):
     """Where one value comes from, in PyTorch's words."""
 
     role: Role

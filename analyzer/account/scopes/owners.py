@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 from analyzer.account.ledger import Entry, Role
 from analyzer.account.scopes import common_scope, is_dotted, mangle, module_of
@@ -18,13 +17,13 @@ from analyzer.model import Key, Model
 from analyzer.model.dataflow import Dataflow
 from analyzer.model.places import ByNode
 from analyzer.model.wiring import Wiring
+from analyzer.records import Frozen, field, replace
 
 _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
 """Scopes of nodes that come from their neighbours' alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Ground:
+class _Ground(Frozen):
     """What the rungs stand on."""
 
     flow: Dataflow

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from analyzer.errors import ConfigError
+from analyzer.records import Frozen, field
 
 if TYPE_CHECKING:  # what only a file that is there needs
     from analyzer.account.group.patterns import Searcher
@@ -28,8 +28,7 @@ MAX_BYTES = 1 << 18
 _SECTION = ("tool", "onnxledger")
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(Frozen):
     """What a project has settled for all of its commands. Without a file, nothing."""
 
     origin: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from analyzer.account.group.patterns import MATCHES, AnyOf, Searcher, check_name
 from analyzer.account.ledger import Match
 from analyzer.budget.record import Among, AtLeast, Limit, Over, Rule, Unit
 from analyzer.model.ranges import is_url
+from analyzer.records import replace
 
 if TYPE_CHECKING:
     from analyzer.budget.config import toml_lines

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 from analyzer.cost.memory.inference import Inference
@@ -17,6 +16,7 @@ from analyzer.cost.memory.walked import Walked
 from analyzer.errors import CostError
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedValue, Dim
+from analyzer.records import Frozen, Mutable, field
 
 _CHUNK = 256
 """Bytes that onnxruntime's arena hands out at least, and of which it hands out whole ones."""
@@ -35,8 +35,7 @@ class Basis(StrEnum):
     MEASURED = "measured"
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Frozen):
     """What one kind of memory takes."""
 
     line: str
@@ -48,8 +47,7 @@ class Item:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Live:
+class Live(Frozen):
     """A tensor that is there at the peak."""
 
     value: str
@@ -62,8 +60,7 @@ class Live:
     """Bytes by which the peak of the whole run would be lower without it; None of small ones, which nobody asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(Frozen):
     """The step after which a run has the most, in its main graph."""
 
     position: int
@@ -80,8 +77,7 @@ class Peak:
     """Bytes after each step, in the order of the run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Needed:
+class Needed(Frozen):
     """What a run takes at one point."""
 
     lines: tuple[Item, ...]
@@ -102,8 +98,7 @@ class Needed:
         return sum(line.value for line in self.lines if line.value is not None)
 
 
-@dataclass(slots=True)
-class Account:
+class Account(Mutable):
     """A graph, the plan of its buffers, and who knows the shapes of its values."""
 
     inference: Inference
@@ -115,8 +110,8 @@ class Account:
     """Nodes that read FLOAT16 of which nobody knows whether they have a kernel for it."""
     on_gpu: bool = False
     """Whether kernels are a GPU's, of which nobody knows what they pack."""
-    packed: Packed = field(init=False)
-    makers: Mapping[str, Step] = field(init=False)
+    packed: Packed = NOT_PACKED
+    makers: Mapping[str, Step] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.packed = NOT_PACKED if self.on_gpu else pack(self.described)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from analyzer.account.group import group_by
@@ -20,14 +19,14 @@ from analyzer.cost.memory.walked import walk_values
 from analyzer.cost.values import MOST_AXES
 from analyzer.errors import CostError
 from analyzer.model import Model
+from analyzer.records import Frozen, field, replace
 from analyzer.text import printable
 from analyzer.timing.inputs.feeds import plan_feeds
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Frozen):
     """What is asked of a model's memory."""
 
     shapes: Shapes = field(default_factory=Shapes)
@@ -44,8 +43,7 @@ class Asked:
     """Whether the memory is a GPU's: kernels are its own then, and its provider takes more than is modelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryAnswer:
+class MemoryAnswer(Frozen):
     """What a run of a model takes."""
 
     axes: tuple[Axis, ...]
@@ -65,8 +63,7 @@ class MemoryAnswer:
     """What is there after each node, in the order of the run; none where the peak is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveStep:
+class LiveStep(Frozen):
     """A node that ran, and the bytes that are asked for and not given back then."""
 
     node: str

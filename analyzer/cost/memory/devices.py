@@ -5,16 +5,15 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import resources
 from typing import Any
 
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Frozen):
     """A device, as its maker states it."""
 
     name: str

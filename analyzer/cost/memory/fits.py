@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.cost.memory.account import Account, Item
 from analyzer.errors import LedgerError
+from analyzer.records import Frozen
 
 _MOST = 1 << 24
 """The largest size that is tried."""
@@ -15,8 +15,7 @@ _MOST = 1 << 24
 _BATCH = "batch"
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(Frozen):
     """Whether a run at the sizes that were asked for fits."""
 
     memory: int
@@ -29,8 +28,7 @@ class Room:
     """The line with which it no longer fits, going through them in order; else the largest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Frozen):
     """The largest size of an axis that fits, with the others as they are."""
 
     memory: int

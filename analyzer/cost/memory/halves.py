@@ -7,20 +7,19 @@ names what it puts in `InsertedPrecisionFreeCast_`, and so do we.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
 
 import msgspec
 
 from analyzer.cost.memory.order import default_order
 from analyzer.model.dtypes import DType
 from analyzer.read.described import MADE, Described, DescribedNode, DescribedValue
+from analyzer.records import Frozen, Mutable, field
 
 INSERTED = "InsertedPrecisionFreeCast_"
 _READ = "\0read"
 
 
-@dataclass(frozen=True, slots=True)
-class Halves:
+class Halves(Frozen):
     """Kernels by what they do with FLOAT16, as `kernel_name` calls them."""
 
     own: frozenset[str] = frozenset()
@@ -45,8 +44,7 @@ def with_casts_of_halves(described: Described, kernels: Halves) -> tuple[Describ
     return caster.cast(), caster.unknown
 
 
-@dataclass(slots=True)
-class _Caster:
+class _Caster(Mutable):
     described: Described
     kernels: Halves
     unknown: int = 0

@@ -7,7 +7,6 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from analyzer.errors import CostError
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read.described import Asked, Described, DescribedTensor, Dim, Optimizing, Sizes
+from analyzer.records import Mutable, field, replace
 from analyzer.text import printable, shorten
 
 _PROGRAM = "from analyzer.read.inferred import serve; serve()"
@@ -32,8 +32,7 @@ Typed = tuple[int, tuple[Dim, ...]]
 """The number of the element in `TensorProto.DataType`, 0 where nobody knows, and the shape."""
 
 
-@dataclass(slots=True)
-class Inference:
+class Inference(Mutable):
     """A graph, and a process that knows the shapes of its values at any sizes of its axes."""
 
     described: Described

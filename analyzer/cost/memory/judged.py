@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
 from analyzer.cost.memory.bodies import most_beyond
 from analyzer.cost.sizing import parse_sized
 from analyzer.errors import OnnxLedgerError
+from analyzer.records import Frozen
 from analyzer.text import format_bytes
 from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.record import Axis
@@ -17,8 +16,7 @@ from analyzer.timing.record import Axis
 _FLAG = "--max-memory"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
+class MemoryLimit(Frozen):
     """A limit of what one run takes, at some sizes."""
 
     text: str

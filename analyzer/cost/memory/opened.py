@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from analyzer.cost.memory.account import Account
@@ -15,6 +14,7 @@ from analyzer.cost.memory.order import default_order, priority_order
 from analyzer.cost.memory.planner import plan_buffers
 from analyzer.cost.memory.prepared import as_it_stands, as_loaded
 from analyzer.cost.memory.walked import Walked
+from analyzer.records import replace
 
 LEVELS: Mapping[str, str] = {
     "none": "ORT_DISABLE_ALL",

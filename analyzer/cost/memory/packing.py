@@ -8,10 +8,10 @@ instructions; those with AMX fill rows of some up to 64. What nobody reads but k
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedNode, DescribedTensor
+from analyzer.records import Frozen
 
 _WIDTH = 16
 """Columns that are packed together."""
@@ -29,8 +29,7 @@ _ALIGNED = 126
 """Bytes with which the two parts of what it packs then can begin at a whole line of 64."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Frozen):
     """The copies that one kind of kernel makes."""
 
     exact: int

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.cost.memory.steps import Program, Reuses, Step, Value
+from analyzer.records import Frozen, Mutable, field
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Frozen):
     """Memory that is asked for once, for its first tenant, and is given back when nobody reads the last."""
 
     tenants: tuple[str, ...]
@@ -26,8 +25,7 @@ class Buffer:
         return self.tenants[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """The steps in the order in which they run, and the buffers in the order in which they are asked for."""
 
     order: tuple[int, ...]
@@ -81,8 +79,7 @@ def plan_buffers(program: Program, order: Sequence[int], reuses: Reuses) -> Plan
     return Plan(planner.order, tuple(planner.buffers()))
 
 
-@dataclass(slots=True)
-class _Planner:
+class _Planner(Mutable):
     program: Program
     order: tuple[int, ...]
     reuses: Reuses

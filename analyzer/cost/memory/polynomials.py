@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+from analyzer.records import Frozen
 
 Point = Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Polynomial:
+class Polynomial(Frozen):
     """Factors by monomial; a monomial is its axes in order, each as often as its power."""
 
     terms: tuple[tuple[tuple[str, ...], Fraction], ...] = ()

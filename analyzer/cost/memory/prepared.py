@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from analyzer.cost.memory.halves import INSERTED
 from analyzer.cost.memory.order import default_order
 from analyzer.cost.memory.steps import Program, Step, Value
 from analyzer.model.dtypes import DType
 from analyzer.read.described import Described, DescribedNode, DescribedValue
+from analyzer.records import replace
 
 _BYTE = 8
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from analyzer.records import Frozen, field
 
 Dim = int | str | None
 """A size, the name of an axis, or what nobody knows, which is equal to nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """A node, as far as memory goes: an input or output that is left out is an empty name."""
 
     op_type: str
@@ -28,8 +28,7 @@ class Step:
         return self.domain, self.op_type
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Frozen):
     """A value: what onnxruntime knows of it before it runs, which decides what memory it may take over."""
 
     element_nbytes: int
@@ -52,8 +51,7 @@ class Value:
         return all(a is not None and a != "" and a == b for a, b in zip(self.shape, other.shape, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Frozen):
     """A graph in the order of its nodes in the file."""
 
     steps: tuple[Step, ...]
@@ -63,8 +61,7 @@ class Program:
     outputs: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reuses:
+class Reuses(Frozen):
     """What the kernels of one version of onnxruntime do with the memory of their inputs: (input, output) pairs.
 
     Aliases give on the memory itself; in-place kernels take that of an input which nobody else reads, if it fits.

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzer.cost.algebra import evaluate
 from analyzer.cost.values import Value
 from analyzer.cost.walk import Walk
 from analyzer.model import Model
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 from analyzer.timing.record import Axis
 
 
-@dataclass(frozen=True, slots=True)
-class Walked:
+class Walked(Frozen):
     """What the walk of the cost knows of each value of the main graph."""
 
     walk: Walk

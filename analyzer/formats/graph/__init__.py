@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from analyzer.records import Frozen
 
 if TYPE_CHECKING:
     from analyzer.reports import GraphReport
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "PICTURES", "SUFFIXES", "GraphFormat"]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphFormat:
+class GraphFormat(Frozen):
     """A form of a graph; called with the report, it answers with its text."""
 
     renderer: str

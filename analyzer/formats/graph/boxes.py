@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analyzer.records import Frozen, replace
 from analyzer.text import (
     format_bytes,
     format_count,
@@ -30,8 +30,7 @@ PADDING, INSET, LEADING, BAR = 12.0, 7.0, 5.0, 13.0
 _NARROWEST = 150.0
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Frozen):
     """One line of text, and another at its right end."""
 
     text: str
@@ -46,8 +45,7 @@ class Label:
         return text_width(self.text, self.size, self.style) + gap + text_width(self.right, self.size - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Frozen):
     """What a vertex looks like."""
 
     style: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from analyzer.formats.graph.layers import Arrow
 from analyzer.formats.graph.layout import Layout, Point, Size
+from analyzer.records import Frozen
 
 TALLEST = 860.0
 """Of a drawing that fits a screen, without its title."""
@@ -61,8 +61,7 @@ def _cuts(layout: Layout, sizes: Sequence[Size], count: int) -> list[float]:
     return sorted(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
+class _Columns(Frozen):
     cuts: Sequence[float]
     width: float
 

@@ -6,10 +6,11 @@ import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import networkx as nx
+
+from analyzer.records import Frozen
 
 
 class Arrow(NamedTuple):
@@ -24,8 +25,7 @@ class Arrow(NamedTuple):
 _SWEEPS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Frozen):
     """Where everything stands. An arrow that skips rows has a slot of its own in each of them."""
 
     rows: tuple[tuple[int, ...], ...]

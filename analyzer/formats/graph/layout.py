@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzer.formats.graph.layers import Arrow, Rows, make_rows
+from analyzer.records import Frozen
 
 Point = tuple[float, float]
 Size = tuple[float, float]
@@ -21,8 +21,7 @@ _PORT, _PORTED = 18.0, 0.36
 """Between two arrows that leave one box, and how much of it to the left and to the right of its middle they may use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Frozen):
     """A drawing whose top left corner is (0, 0)."""
 
     size: Size
@@ -169,8 +168,7 @@ def _pool(values: Sequence[tuple[float, float]]) -> list[float]:
     return [mean for mean, _, members in pools for _ in range(members)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Frozen):
     """A slot's part of the height; an arrow's slot is as high as its row."""
 
     top: float

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.account.group.keys import Labels, choose_key, drawn_depth, label_members
@@ -12,14 +11,14 @@ from analyzer.cost.memory.inference import check_calls, open_inference
 from analyzer.errors import CostError, UsageError
 from analyzer.graph.collapse import collapse_graph
 from analyzer.pages.inspect import say_dims
+from analyzer.records import Frozen
 from analyzer.text import printable_name
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Frozen):
     """What a picture says of one place of the model."""
 
     node: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -22,6 +21,7 @@ from analyzer.formats.options import RenderOptions
 from analyzer.pages.beside import put_formula_beside, put_times_beside
 from analyzer.pages.kinds import PAGES, describe
 from analyzer.pages.page import Page
+from analyzer.records import replace
 from analyzer.reports import Report
 from analyzer.schemas import schema_name
 
@@ -103,7 +103,7 @@ def _told_apart(sections: Sequence[Section]) -> list[Section]:
             of = [_shorten_path(section.name)] if section.name else []
             of += [f"{seen[key]} of {alike[key]}"] if alike[key] > 1 else []
             title = ": ".join(filter(None, [title.removesuffix("?"), ", ".join(of)]))
-        told.append(dataclasses.replace(section, title=title))
+        told.append(replace(section, title=title))
     return told
 
 

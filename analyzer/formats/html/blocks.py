@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from analyzer.records import Frozen, Mutable
 
 Cell: TypeAlias = "int | str"
 """Counts are exact, and get their separators where they are shown; whatever else is text already."""
 
 
-@dataclass(slots=True)
-class Keys:
+class Keys(Mutable):
     """Gives every block of a page a key of its own."""
 
     count: int = 0
@@ -21,8 +21,7 @@ class Keys:
         return f"block-{self.count}"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Frozen):
     """A column of a table."""
 
     title: str
@@ -45,8 +44,7 @@ class Column:
         return "code" if self.is_code else "prose" if self.is_prose else "text"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Frozen):
     """What a command answers, in one line."""
 
     is_good: bool
@@ -56,8 +54,7 @@ class Answer:
     template = "answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Frozen):
     """A number that one looks for first."""
 
     label: str
@@ -65,24 +62,21 @@ class Tile:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tiles:
+class Tiles(Frozen):
     """Totals."""
 
     tiles: tuple[Tile, ...]
     template = "tiles"
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Frozen):
     """What is known of a model or a run."""
 
     label: str
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Frozen):
     """Names and values."""
 
     facts: tuple[Fact, ...]
@@ -90,8 +84,7 @@ class Facts:
     template = "facts"
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(Frozen):
     """Sentences."""
 
     lines: tuple[str, ...]
@@ -105,8 +98,7 @@ def find_shown(columns: tuple[Column, ...]) -> list[tuple[int, str]]:
     return [(index, column.kind) for index, column in enumerate(columns) if not column.is_hidden]
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """A short table, which stands as it is."""
 
     title: str
@@ -121,8 +113,7 @@ class Table:
     template = "table"
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Frozen):
     """A table of any length: sorted, searched and paged by the script, and whole where there is none."""
 
     key: str
@@ -149,8 +140,7 @@ class Grid:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Frozen):
     """A picture of numbers that stand in a table beside it."""
 
     key: str
@@ -163,8 +153,7 @@ class Chart:
     template = "chart"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Frozen):
     """A finding, with what the catalogue says of its kind."""
 
     id: str
@@ -178,8 +167,7 @@ class Finding:
     model: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
+class Findings(Frozen):
     """What was found."""
 
     findings: tuple[Finding, ...]
@@ -187,8 +175,7 @@ class Findings:
     template = "findings"
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Frozen):
     """Texts of ours, with headings."""
 
     title: str
@@ -201,8 +188,7 @@ class Passage:
 Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Findings | Passage"
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(Frozen):
     """What one document has to say."""
 
     key: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from analyzer.documents import formula as formula_records
@@ -12,6 +11,7 @@ from analyzer.formulas.algebra import Algebra, Arranged
 from analyzer.formulas.language import Value
 from analyzer.formulas.record import Checked, FieldValue, FormulaReport, Side
 from analyzer.formulas.rows import PartRow, TermRow, cache_bytes, make_rows, weigh
+from analyzer.records import replace
 
 
 def document_formula(report: FormulaReport) -> formula_records.FormulaDocument:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from analyzer.documents import generation as records
 from analyzer.documents.time import TimeDocument, TimeModel
 from analyzer.formats.json.parts import head, utf8
 from analyzer.formats.json.time import document_timing
+from analyzer.records import replace
 from analyzer.timing.generation import GenerationTiming, StepTiming, size_of
 from analyzer.timing.inputs.roles import Roles
 from analyzer.timing.record import Point, Timing

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import accumulate
 
 from analyzer.formats.markdown import pieces
@@ -32,6 +31,7 @@ from analyzer.pages.page import (
     say,
     shown_columns,
 )
+from analyzer.records import replace
 from analyzer.text import format_many, format_others
 
 LONGEST = 60_000

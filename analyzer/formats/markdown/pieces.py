@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from analyzer.pages.page import Code, Link, Math
+from analyzer.records import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Strong:
+class Strong(Frozen):
     """A word that must not be overlooked."""
 
     text: str
@@ -21,8 +20,7 @@ Piece: TypeAlias = "str | Math | Code | Strong | Link"
 Cell: TypeAlias = "tuple[Piece, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Frozen):
     """A column of a table."""
 
     title: str
@@ -30,8 +28,7 @@ class Column:
     """Numbers stand at the right, and are never broken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Frozen):
     """A line of a table."""
 
     cells: tuple[Cell, ...]
@@ -41,46 +38,40 @@ class Row:
     """Totals stand below a rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Frozen):
     """Rows under titles."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Paragraph:
+class Paragraph(Frozen):
     """A sentence."""
 
     pieces: Cell
     is_strong: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Heading:
+class Heading(Frozen):
     """What stands above everything."""
 
     pieces: Cell
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Frozen):
     """Sentences of a list."""
 
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Frozen):
     """Code of ours, which keeps its lines."""
 
     text: str
     language: str
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(Frozen):
     """What is shown only to who asks for it."""
 
     title: str

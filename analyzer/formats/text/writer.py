@@ -6,7 +6,6 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 
 from analyzer.pages.page import (
@@ -32,6 +31,7 @@ from analyzer.pages.page import (
     say_prose,
     shown_columns,
 )
+from analyzer.records import Frozen, replace
 from analyzer.text import format_many, format_others, printable, printable_name, shorten
 
 _CODES = {"bold": "1", "red": "1;31", "green": "1;32", "yellow": "33", "cyan": "36", "dim": "2"}
@@ -39,8 +39,7 @@ _TONES = {Tone.GOOD: "green", Tone.BAD: "red", Tone.PLAIN: "bold", Tone.WARN: "y
 _SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note": ("note", "cyan")}
 
 
-@dataclass(frozen=True, slots=True)
-class _Pen:
+class _Pen(Frozen):
     """How wide and how colourful."""
 
     width: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from analyzer.account.group.keys import Label, Labels
@@ -14,6 +13,7 @@ from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTens
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import NAMED, GraphInput, Provider
+from analyzer.records import Mutable, field
 
 FLOW, READ, COPY = "flow", "read", "copy"
 
@@ -29,17 +29,16 @@ Reading = tuple[Vertex, Key, Provider]
 """The vertex that reads a value, the value, and what provides it."""
 
 
-@dataclass(slots=True)
-class Crossings:
+class Crossings(Mutable):
     """A model whose entries and nodes are in groups."""
 
     ledger: Ledger
     labels: Labels
     by_node: Mapping[Place, Label]
-    entries: dict[Key, Entry] = field(init=False)
-    owners: dict[Key, Vertex] = field(init=False)
+    entries: dict[Key, Entry] = field(default_factory=dict)
+    owners: dict[Key, Vertex] = field(default_factory=dict)
     """The group of each stored tensor."""
-    holders: dict[GraphPath, list[Place]] = field(init=False)
+    holders: dict[GraphPath, list[Place]] = field(default_factory=dict)
     """The nodes that hold each nested graph, or call each function."""
 
     def __post_init__(self) -> None:
@@ -150,8 +149,7 @@ _MANY = 64
 """Learned tensors that a value may be made of and still be called weights."""
 
 
-@dataclass(slots=True)
-class Streams:
+class Streams(Mutable):
     """The contents of every value. Data begin at the inputs of a model, and where somebody's node computes."""
 
     ledger: Ledger
@@ -163,7 +161,7 @@ class Streams:
     """The nodes that hold, or call, each of the other graphs."""
     appliers: dict[Place, frozenset[Key]] = field(default_factory=dict)
     """The nodes of nobody that compute with data and learned tensors, and with which."""
-    _weights: dict[Key, Content] = field(init=False)
+    _weights: dict[Key, Content] = field(default_factory=dict)
     _read: dict[Place, Content] = field(default_factory=dict)
     _made: dict[Place, Content] = field(default_factory=dict)
 
@@ -295,7 +293,7 @@ def _adopt(crossings: Crossings, learned: Collection[Vertex]) -> tuple[Crossings
             ((_, homes[place]),) = owners
         else:
             kept.add(crossings.group(place))
-    return replace(crossings, by_node=homes), kept
+    return Crossings(crossings.ledger, crossings.labels, homes), kept
 
 
 def _trace(crossings: Crossings, kept: Collection[Vertex]) -> tuple[list[Vertex], Streams]:

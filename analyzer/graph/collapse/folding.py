@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from analyzer.account.ledger import Group
+from analyzer.records import Frozen
 
 _NUMBER = re.compile(r"(?<![^.])(\d{1,9})(?![^. ])")
 """A whole part of a dotted name. Longer ones are no layer's number."""
@@ -18,8 +18,7 @@ _Pieces = tuple[str, ...]
 Layers = Mapping[_Pieces, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(Frozen):
     """Groups that are drawn as one."""
 
     name: str

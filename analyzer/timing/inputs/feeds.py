@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +22,7 @@ from analyzer.errors import UsageError
 from analyzer.model import ValueType
 from analyzer.model.dtypes import DType
 from analyzer.read.graphs import MAX_RANK
+from analyzer.records import Frozen
 from analyzer.text import printable, shorten
 from analyzer.timing.inputs.roles import (
     RATES,
@@ -61,8 +61,7 @@ _MOST = 10_000
 """Arrays of a file that are looked at."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Frozen):
     """What a file says of one array."""
 
     name: str
@@ -149,8 +148,7 @@ _LENGTHS = re.compile(r"seq_?len|lengths?$")
 """Names of integers that 1, or what is random, would not do for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(Frozen):
     """What a model is fed in one measurement, and where each size comes from."""
 
     feeds: tuple[Feed, ...]
@@ -226,8 +224,7 @@ def _complete(given: ValueType, array: Stored | None) -> ValueType:
     return given._replace(dims=dims)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scales:
+class _Scales(Frozen):
     """Lengths that what is fed depends on."""
 
     past: int

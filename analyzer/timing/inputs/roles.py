@@ -7,13 +7,13 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.wiring import GraphInput, Provider, Reader, Wiring
+from analyzer.records import Frozen
 
 _MOST = 10_000
 """Nodes that are looked at from one input."""
@@ -78,8 +78,7 @@ class Use(NamedTuple):
     """What its second axis has to be, as it is convolved."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lookups:
+class Lookups(Frozen):
     """What the wiring tells of inputs."""
 
     uses: Mapping[str, Use]
@@ -333,8 +332,7 @@ class Roles:
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
-class KnownInput:
+class KnownInput(Frozen):
     """What an input of known rank is for, and a role for each of its axes."""
 
     given: ValueType
@@ -431,8 +429,7 @@ def _is_encoder(name: str) -> bool:
     return "encoder" in name.replace("decoder", "") or "cross" in name or "source" in name
 
 
-@dataclass(frozen=True, slots=True)
-class Sides:
+class Sides(Frozen):
     """What the inputs together tell."""
 
     has_decoder: bool

@@ -7,10 +7,10 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.errors import UsageError
+from analyzer.records import Frozen
 from analyzer.text import printable, shorten
 from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Roles, Sides, Use
 from analyzer.timing.record import Axis
@@ -28,8 +28,7 @@ _RANGE = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):([x+])([0-9]{1,10})", re.ASCII
 _EXAMPLE = "write AXIS=SIZE, as in batch=8,sequence=128, or AXIS=FIRST:LAST:STEP, as in sequence=16:512:x2"
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Frozen):
     """The axis whose size differs from point to point."""
 
     key: str
@@ -37,8 +36,7 @@ class Sweep:
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Shapes:
+class Shapes(Frozen):
     """What was asked of the axes. A key is an axis, `input.axis` or a role: the model tells which."""
 
     sizes: tuple[tuple[str, int], ...] = ()
@@ -280,8 +278,7 @@ _MOST = 1 << 20
 """The largest size that is believed of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Defaults:
+class Defaults(Frozen):
     """What decides on sizes that nobody gave."""
 
     lookups: Lookups
@@ -360,8 +357,7 @@ def read_settings(paths: Sequence[Path]) -> Mapping[str, object]:
     return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Frozen):
     """What the user has said of the axes."""
 
     sizes: tuple[tuple[str, int], ...] = ()

@@ -10,13 +10,13 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analyzer.errors import OnnxLedgerError, TimingError
 from analyzer.model import ONNX_DOMAINS, is_runtime_domain
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.process.memory import available, own_nbytes
+from analyzer.records import Frozen, Mutable, replace
 from analyzer.text import format_bytes, printable, shorten
 from analyzer.timing.request import (
     JOB,
@@ -41,8 +41,7 @@ _READ = 4000
 _PROTOBUF_MOST = (2 << 30) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(Frozen):
     """An exception, and what was under way."""
 
     raised: Raised
@@ -430,8 +429,7 @@ def _reply(folder: Path, child: _Measuring) -> Reply:
     raise TimingError(refusal(request, answer, child.stage, child.job.nbytes))
 
 
-@dataclass(slots=True)
-class _Measuring:
+class _Measuring(Mutable):
     """The other process, from its start to its end."""
 
     job: Job

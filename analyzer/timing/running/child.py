@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.process.child import write_frame
 from analyzer.process.memory import forget_peak, limit_growth, own_nbytes, peak_rss
+from analyzer.records import Frozen, Mutable, replace
 from analyzer.timing.inputs.arrays import as_taken, make_array
 from analyzer.timing.request import (
     CPU,
@@ -50,8 +50,7 @@ from analyzer.timing.running.session import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Frozen):
     """The times of the runs of each point."""
 
     plain: Sequence[tuple[int, ...]]
@@ -83,8 +82,7 @@ def _most(found: Iterable[int | None]) -> int | None:
     return max((nbytes for nbytes in found if nbytes is not None), default=None)
 
 
-@dataclass(slots=True)
-class Work:
+class Work(Mutable):
     """What is open while a job is done."""
 
     job: Job

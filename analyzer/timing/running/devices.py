@@ -11,11 +11,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from analyzer.process.workers import usable_processors
+from analyzer.records import Frozen
 from analyzer.timing.record import Environment, TimingSettings
 from analyzer.timing.request import CPU, Reply
 from analyzer.timing.running.providers import binding_device
@@ -31,8 +31,7 @@ _SINCE = ("compute_cap",)
 """A field that drivers before 510 refuse, together with the whole query."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Frozen):
     """An Nvidia GPU, or the part of one that a process may use."""
 
     name: str

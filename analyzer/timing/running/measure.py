@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.timing.record import Latency
 from analyzer.timing.request import Schedule
 
@@ -124,8 +124,7 @@ def measure(
     return tuple(times)
 
 
-@dataclass(slots=True)
-class StoppingRule:
+class StoppingRule(Mutable):
     """Whether a schedule is met, asked after each run or a few."""
 
     schedule: Schedule
@@ -186,8 +185,7 @@ whose turn it was still spin for a while, and the caches hold its weights. (Meas
 tokens is slower by a quarter, of a model of 0.28 ms by a fifth and the second by 6 %, the next within noise.)"""
 
 
-@dataclass(frozen=True, slots=True)
-class Turns:
+class Turns(Frozen):
     """What was measured at each point."""
 
     plain: tuple[tuple[int, ...], ...]
@@ -238,8 +236,7 @@ def measure_in_turns(
     )
 
 
-@dataclass(slots=True)
-class _Series:
+class _Series(Mutable):
     """The runs of one point that are of one kind."""
 
     run: Callable[[], object]
@@ -291,8 +288,7 @@ class _Series:
         return self.is_done and self.progress >= 1
 
 
-@dataclass(slots=True)
-class _Point:
+class _Point(Mutable):
     number: int
     plain: _Series
     profiled: _Series
@@ -314,8 +310,7 @@ class _Point:
             yield self.plain
 
 
-@dataclass(slots=True)
-class _Order:
+class _Order(Mutable):
     """Whose turn it was, and is."""
 
     runs: list[int | None] = field(default_factory=list)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import TimingError
 from analyzer.model.operators import Kind, named
+from analyzer.records import Frozen, Mutable, field
 from analyzer.timing.request import CPU, Clock, Kernel
 from analyzer.timing.running.cupti import Deed
 
@@ -28,8 +28,7 @@ _CUT = 2.0
 """Microseconds by which an event may end later than it says: start and length are cut off to whole ones each."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Frozen):
     """What ran, run by run, in the order of the runs."""
 
     kernels: tuple[Kernel, ...]
@@ -44,8 +43,7 @@ class Profile:
     """The share of the device's time in runs that no kernel asked for; 0 by the host's clock."""
 
 
-@dataclass(slots=True, eq=False)
-class _Call:
+class _Call(Mutable, eq=False):
     kernel: Kernel
     start: int
     host: int
@@ -63,8 +61,7 @@ class _Call:
         return self.device + sum(call.shared_time() for call in self.inner)
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Mutable):
     """Events of the run that is being read, and what is known of the runs before it."""
 
     deeds: Sequence[Deed] | None = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from analyzer.errors import MissingExtraError, TimingError, UsageError
+from analyzer.records import Frozen
 from analyzer.timing.request import CPU
 
 _SUFFIX = "ExecutionProvider"
@@ -23,8 +23,7 @@ _BUILD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Provider:
+class _Provider(Frozen):
     """An execution provider that onnxruntime can be built with."""
 
     name: str

@@ -7,11 +7,11 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import TimingError
+from analyzer.records import Frozen
 from analyzer.timing.record import KernelTime
 from analyzer.timing.request import Kernel, Optimization, Request
 from analyzer.timing.running.providers import (
@@ -51,8 +51,7 @@ _NO_MEMORY = re.compile(r"out of memory|allocate memory", re.IGNORECASE)
 _CAUSES = ("Failed to", "CUDA failure", "cannot open", "Require", "not found", "error")
 
 
-@dataclass(frozen=True, slots=True)
-class Fallback:
+class Fallback(Frozen):
     """What ran on another provider than the one that was asked for."""
 
     provider: str
@@ -203,8 +202,7 @@ _NOT_WRITTEN = re.compile("compiled nodes|serializ|optimized model|No space left
 """What onnxruntime says when it has made the graph but cannot write it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Frozen):
     """A session of onnxruntime that is ready to run."""
 
     inference: Any

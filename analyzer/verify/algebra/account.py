@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from analyzer.errors import UsageError
 from analyzer.manifest import Calls
 from analyzer.model import Node
 from analyzer.reconciliation import Reconciliation
+from analyzer.records import Mutable, field
 from analyzer.text import format_many
 from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
 from analyzer.verify.algebra.field import Numbers
@@ -83,8 +83,7 @@ def _calls_of(result: Reconciliation, file: str, against: str) -> Calls:
     return named[0]
 
 
-@dataclass
-class _Account:
+class _Account(Mutable):
     before: State
     """Of the drawing in which something differs."""
     after: State

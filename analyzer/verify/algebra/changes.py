@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from analyzer.manifest import Call
 from analyzer.model import Node
 from analyzer.model.operators import MOVES
 from analyzer.reconciliation.lines import UNBALANCED
+from analyzer.records import Frozen
 from analyzer.verify.algebra.reals import Reals
 from analyzer.verify.algebra.sides import Origin, State, elements_in
 from analyzer.verify.algebra.values import Field, Value, is_known, shape_of
@@ -34,8 +34,7 @@ _NEAR = 10
 """Nodes of what follows that have to show something right, before all is computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Frozen):
     """A node that is given another value, and what it differs in."""
 
     node: Node

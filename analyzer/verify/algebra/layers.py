@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from analyzer.records import Frozen
 from analyzer.verify.algebra.field import PRIME, key_of, mixed, product
 from analyzer.verify.algebra.values import (
     Algebra,
@@ -164,8 +164,7 @@ def attention(
 # windows
 
 
-@dataclass(frozen=True, slots=True)
-class _Ring:
+class _Ring(Frozen):
     """Sums and products of elements, or of real numbers where all are known."""
 
     is_real: bool

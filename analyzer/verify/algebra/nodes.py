@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from analyzer.model import Node
 from analyzer.model.dtypes import DType
+from analyzer.records import Frozen
 from analyzer.verify.algebra import calls, codes, layers, places, recurrent, resizing
 from analyzer.verify.algebra.field import MOST_HALF
 from analyzer.verify.algebra.values import (
@@ -34,8 +34,7 @@ _PLAIN = ("", "ai.onnx")
 _FUSED = "com.microsoft"
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Frozen):
     """A node with the values that it reads."""
 
     a: Algebra

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from analyzer.records import Frozen
 from analyzer.verify.algebra.values import (
     Algebra,
     Array,
@@ -199,8 +199,7 @@ def _parts(indices: Sequence[Value | None], rank: int) -> list[Value | None]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Frozen):
     """A value with the axes that have an index first, and the indices as they meet."""
 
     value: Value

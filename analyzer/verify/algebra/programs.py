@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from analyzer.model import Graph, GraphPath, Node, StoredTensor, is_runtime_doma
 from analyzer.model.content import decode_values
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import NAMED
+from analyzer.records import Mutable, field
 from analyzer.verify.algebra.calls import FAILURES, call
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.nodes import Operation, operate
@@ -59,8 +59,7 @@ def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dic
     return found
 
 
-@dataclass
-class Program:
+class Program(Mutable):
     """PyTorch's side, computed."""
 
     a: Algebra
@@ -138,8 +137,7 @@ class Program:
 Seen = Callable[[Node, int, Value], Value]
 
 
-@dataclass
-class File:
+class File(Mutable, dict=True):
     """A file's side, computed."""
 
     a: Algebra

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from analyzer.model import Node
+from analyzer.records import Mutable, field
 from analyzer.verify.algebra.field import Elements, Numbers, mixed
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.programs import Program, inputs_of, values_of
@@ -74,7 +74,6 @@ def real_of(value: Value) -> Array:
     return whole * 1.7 / math.sqrt(math.prod(shape[1:]))
 
 
-@dataclass
 class _RealWeights(Weights):
     """The same tensors in real numbers; large ones are made each time, buffers that are told are those."""
 
@@ -89,14 +88,12 @@ class _RealWeights(Weights):
         return found if is_known(found) else real_of(found)
 
 
-@dataclass
 class _RealStored(Stored):
     def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
         return real_of(Stored._strange(self, name, shape))
 
 
-@dataclass
-class Reals:
+class Reals(Mutable, dict=True):
     """PyTorch's program in real numbers, computed when it is first asked for."""
 
     state: State
@@ -142,8 +139,7 @@ class Reals:
             return False
 
 
-@dataclass
-class _Trial:
+class _Trial(Mutable, dict=True):
     reals: Reals
     state: State
     results: dict[int, Sequence[Any]] = field(default_factory=dict)

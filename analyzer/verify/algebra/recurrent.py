@@ -7,16 +7,15 @@ input, forget, cell, output; torch.nn.GRU: reset, update, new); those of ONNX (d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
+from analyzer.records import Frozen
 from analyzer.verify.algebra.values import Algebra, UnknownError, Value, number, shape_of
 
 _MOST_STEPS = 1 << 12
 """Steps of a sequence that are computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Frozen):
     """The weights of one direction of one layer, (gates x hidden) x columns each."""
 
     given: Value

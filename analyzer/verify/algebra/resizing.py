@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from analyzer.records import Frozen
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, shape_of
 
 _CUBIC = -0.75
 """Of Keys' kernel, as PyTorch has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Way:
+class Way(Frozen):
     """How it is interpolated."""
 
     mode: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ from analyzer.manifest import Call, Calls, Given, Manifest
 from analyzer.model import Graph, Node, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line, Reconciliation
+from analyzer.records import Frozen, Mutable, field
 from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
@@ -27,8 +27,7 @@ Place = tuple[int, int]
 """A node by its position, and one of its outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Frozen):
     """Where a value of the program comes from."""
 
     at: int
@@ -39,8 +38,7 @@ class Origin:
     value: Value
 
 
-@dataclass
-class Drawing:
+class Drawing(Mutable, dict=True):
     """PyTorch's side, computed for one drawing, at some sizes."""
 
     program: Program
@@ -205,8 +203,7 @@ def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> 
     return {name: program.inputs[name if name in program.inputs else next(left)] for name in graph.inputs}
 
 
-@dataclass
-class State:
+class State(Mutable, dict=True):
     """The file beside the program, with some of the program's values in the places of its own."""
 
     result: Reconciliation

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +14,7 @@ from analyzer.model.content import SAMPLES, decode_values, digest, row_digests
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
+from analyzer.records import Mutable, field, replace
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra import layers
 from analyzer.verify.algebra.values import (
@@ -55,8 +54,7 @@ _SCALED = ":layerscale "
 """What stands in rules of factors of each channel that were folded, before the factor's name."""
 
 
-@dataclass
-class Weights:
+class Weights(Mutable):
     """The parameters and buffers of PyTorch's side, each drawn by its name."""
 
     a: Algebra
@@ -70,7 +68,7 @@ class Weights:
 
     def seen_by(self, a: Algebra) -> Weights:
         """The same tensors, computed with by another."""
-        return dataclasses.replace(self, a=a)
+        return replace(self, a=a)
 
     def named(self) -> Collection[tuple[str, Value]]:
         """Those that were asked for."""
@@ -124,8 +122,7 @@ def _elements(buffer: Buffer) -> Array | None:
     return None
 
 
-@dataclass
-class Stored:
+class Stored(Mutable, dict=True):
     """The stored tensors of a file."""
 
     result: Reconciliation

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.records import Frozen, Mutable
 from analyzer.verify.algebra.field import (
     PRIME,
     Elements,
@@ -43,8 +43,7 @@ class UnknownError(Exception):
     """A value that this algebra has no word for; why, in a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Frozen):
     """A tensor of elements of the field."""
 
     elements: Elements
@@ -65,8 +64,7 @@ class Field:
         return self.elements.shape
 
 
-@dataclass(frozen=True, slots=True)
-class Factored:
+class Factored(Frozen):
     """A weight: of each term the product of its vectors, one along each axis."""
 
     terms: tuple[tuple[Elements, ...], ...]
@@ -78,8 +76,7 @@ class Factored:
         return tuple(vector.size for vector in self.terms[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Coded:
+class Coded(Frozen):
     """A weight in codes, which are not written out unless something else reads them than what decodes them."""
 
     of: Field | Factored
@@ -95,16 +92,14 @@ class Coded:
         return self.of.shape
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(Frozen):
     """The whole numbers from one to another, of which nobody knows how many they are."""
 
     first: Value
     last: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Frozen):
     """Rows of a value, those of a stretch."""
 
     of: Value
@@ -147,8 +142,7 @@ def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
     )
 
 
-@dataclass
-class Algebra:
+class Algebra(Mutable):
     """The operations, for one drawing."""
 
     seed: int

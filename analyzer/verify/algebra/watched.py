@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from analyzer.records import Frozen, field
 from analyzer.verify.algebra.field import mixed
 from analyzer.verify.algebra.values import Algebra, Factored, Field, Value
 
@@ -24,8 +24,7 @@ def print_of(value: Value) -> Print | None:
         return value.elements.size, int(mixed(value.elements, 0x5EED).sum(dtype=np.uint64))
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """An operation of the algebra, as it was done."""
 
     name: str
@@ -55,7 +54,6 @@ _DONE = (
 )
 
 
-@dataclass
 class Watched(Algebra):
     """Notes every step whose result depends on weights or on inputs of real numbers."""
 
