@@ -408,29 +408,30 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
-    """Whether the rows of a table, or its columns, are the first or the last of a matrix's, in its order.
+    """Whether a table, as it is or turned, is the first or the last rows or columns of a matrix, in its order.
 
     Args:
         array: the matrix.
         table: gives the table, which is read where some of it is like the matrix.
-        some: some of the table's elements, of its rows and of its columns.
+        some: some of the table's elements, as it is and turned.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        for axes, few in enumerate(some):
-            length, width = few.shape
-            for matrix in (array, array.T):
-                rest = matrix.shape[0] - length
-                if matrix.shape[1] != width or rest <= 0:
-                    continue
-                for start in {0, rest}:
-                    if _correlate(_look_at_some(matrix, few.shape, start), few.elements) < _SOME_ALIKE:
-                        continue  # where some are one number they have no correlation, and all are asked
-                    whole = table()
-                    if whole is None:
-                        return False
-                    part = _center(whole.T if axes else whole)
-                    if _correlate(_center(matrix[start : start + length]), part) >= _ALIKE:
-                        return True
+        for is_turned, few in enumerate(some):
+            (length, width), (down, along) = (
+                few.shape,
+                (a - b for a, b in zip(array.shape, few.shape, strict=True)),
+            )
+            if (down > 0) == (along > 0) or min(down, along) < 0:
+                continue  # it is as long, or as wide, and not both
+            for start in ((0, 0), (down, along)):
+                part = array[start[0] : start[0] + length, start[1] : start[1] + width]
+                if _correlate(_look_at_some(part), few.elements) < _SOME_ALIKE:
+                    continue  # where some are one number they have no correlation, and all are asked
+                whole = table()
+                if whole is None:
+                    return False
+                if _correlate(_center(part), _center(whole.T if is_turned else whole)) >= _ALIKE:
+                    return True
     return False
 
 
@@ -457,15 +458,20 @@ def _correlate(one: _Centered, other: _Centered) -> float:
     return abs(float(ours @ theirs / our_size / their_size))
 
 
-def _look_at_some(matrix: Array, shape: tuple[int, ...], start: int = 0) -> _Centered:
-    """Elements of a part of a matrix, so many rows from `start` on."""
-    return _center(matrix[start:][_spread(shape)])
+def _look_at_some(matrix: Array) -> _Centered:
+    return _center(matrix[_spread(matrix.shape)])
 
 
 @functools.lru_cache(maxsize=64)
-def _spread(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.intp], ...]:
-    """Places of at most 16 rows and 16 columns of a matrix, evenly."""
-    return np.ix_(*(np.linspace(0, size - 1, min(size, 16), dtype=np.intp) for size in shape))
+def _spread(shape: tuple[int, int]) -> tuple[npt.NDArray[np.intp], ...]:
+    """Places of at most 256 elements: evenly in rows that lie together, and as few as have so many. Pages are read."""
+    rows, columns = shape
+    wide = min(columns, _SOME)
+    high = min(rows, max(1, _SOME // wide))
+    return np.ix_(np.arange(high) + (rows - high) // 2, np.linspace(0, columns - 1, wide, dtype=np.intp))
+
+
+_SOME = 256
 
 
 _NOTED = "provenance:input-spec"
@@ -715,7 +721,7 @@ class _Part(Frozen):
             array = self._numbers(table)
             sides = () if array is None or array.dtype.kind not in "fiu" else (array, array.T)
             with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-                self.seen[key] = tuple(_Some(side.shape, _look_at_some(side, side.shape)) for side in sides)
+                self.seen[key] = tuple(_Some(side.shape, _look_at_some(side)) for side in sides)
         return self.seen[key]
 
     def _numbers(self, entry: Entry) -> Array | None:

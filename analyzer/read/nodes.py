@@ -457,8 +457,10 @@ def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
     """
     key = value = b""
     while offset < end:
-        number, offset = varint(content, offset)
-        length, offset = varint(content, offset)
+        number, length = content[offset], content[offset + 1]
+        offset += 2
+        if length >= 0x80:
+            length, offset = varint(content, offset - 1)
         if number == 0x0A:
             key = content[offset : offset + length]
         elif number == 0x12:

@@ -102,7 +102,7 @@ class FilePayload(Frozen, eq=False):
             return None if array is None else array.reshape(-1)[positions]
         size = 1 if element is None else element.itemsize
         places = positions if element is not None else positions * bits // 8
-        parts = self.source.read_ranges([(start + size * int(place), size) for place in places])
+        parts = self.source.read_ranges([(place, size) for place in (start + size * places).tolist()])
         if element is not None:
             return np.frombuffer(b"".join(parts), dtype=element)
         packed = np.frombuffer(b"".join(parts), dtype=np.uint8)

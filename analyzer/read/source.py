@@ -5,6 +5,7 @@ Of a file that is no ONNX model, the first bytes tell what it is, and what to do
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -201,30 +202,38 @@ class LocalFile(Frozen):
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         opened = self._opened
-        held = opened.held.get(self.key)
-        if held is not None:
-            return [held[offset : offset + length] for offset, length in ranges]
-        kept = opened.files.get(self.key)
-        is_kept = kept is not None
         try:
-            if kept is not None:
-                descriptor = kept[1]
-            else:
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                self._compare(os.fstat(descriptor))
-                if not is_kept and opened.keepers and len(opened.files) < _MOST_OPEN:
-                    opened.files[self.key] = self, descriptor
-                    is_kept = True
-                    if 0 < self.nbytes <= opened.room:
-                        self._hold(descriptor)
-                        return self.read_ranges(ranges)
-                return [os.pread(descriptor, length, offset) for offset, length in ranges]
-            finally:
-                if not is_kept:
-                    os.close(descriptor)
+            if self.key not in opened.held:
+                with self._descriptor() as descriptor:
+                    if self.key not in opened.held:
+                        return [os.pread(descriptor, length, offset) for offset, length in ranges]
         except OSError as error:
             raise ModelReadError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        held = opened.held[self.key]
+        return [held[offset : offset + length] for offset, length in ranges]
+
+    @contextmanager
+    def _descriptor(self) -> Iterator[int]:
+        """The file, open, once it is sure that it is the one that was looked at; within `kept_open` it stays so."""
+        opened = self._opened
+        kept = opened.files.get(self.key)
+        if kept is not None:
+            self._compare(os.fstat(kept[1]))
+            yield kept[1]
+            return
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        is_kept = False
+        try:
+            self._compare(os.fstat(descriptor))
+            is_kept = bool(opened.keepers) and len(opened.files) < _MOST_OPEN
+            if is_kept:
+                opened.files[self.key] = self, descriptor
+                if 0 < self.nbytes <= opened.room:
+                    self._hold(descriptor)
+            yield descriptor
+        finally:
+            if not is_kept:
+                os.close(descriptor)
 
     def _hold(self, descriptor: int) -> None:
         """Read all of it, if one read gives all."""
@@ -262,13 +271,15 @@ class LocalFile(Frozen):
             return np.frombuffer(held, dtype=np.uint8)[offset : offset + length]
         if length <= _COPIED:
             return np.frombuffer(self.read(offset, length), dtype=np.uint8)
-        self.check()
+        before = offset % mmap.ALLOCATIONGRANULARITY
         try:
-            # mmap needs no alignment here: np.memmap rounds the offset down to a page itself.
-            mapped = np.memmap(self.path, dtype=np.uint8, mode="r", offset=offset, shape=(length,))
+            with self._descriptor() as descriptor:
+                mapped = mmap.mmap(
+                    descriptor, before + length, access=mmap.ACCESS_READ, offset=offset - before
+                )
         except (OSError, ValueError) as error:
             raise ModelReadError(f"{self.path}: cannot be mapped at byte {offset:,}: {error}") from error
-        return mapped.view(np.ndarray)
+        return np.frombuffer(mapped, dtype=np.uint8)[before:]
 
     def sibling(self, location: str) -> LocalFile:
         check_location(location)
