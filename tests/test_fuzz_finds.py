@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from encoding import block, integer, key, varint
 from models import save
+from onnx import TensorProto, helper
 
 from analyzer.account.audit import audit_model
 from analyzer.account.group import group_by
@@ -285,3 +286,16 @@ def test_the_name_of_a_function_is_escaped(tmp_path: Path) -> None:
 
     assert "local:" in text
     assert all(character.isprintable() or character == "\n" for character in text)
+
+
+def test_a_tensor_of_more_elements_than_are_counted_is_one_for_protobuf_too(tmp_path: Path) -> None:
+    huge = helper.make_tensor("", TensorProto.INT64, [8], range(8))
+    huge.ClearField("dims")
+    huge.dims.extend([255, 2**63 - 1, 3, 255, 2**63 - 1, 3])
+    one = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", nodes_values=huge)
+    content = helper.make_model(helper.make_graph([one], "g", [], [])).SerializeToString()
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+
+    assert check_file(path, content) == "counted"
+    assert "invalid-dims" in ids(audit_model(path))

@@ -159,9 +159,13 @@ def _our_content(tensor: Any) -> bytes | None:
     return None if array is None else np.ascontiguousarray(array).tobytes()
 
 
+_MOST_COUNTED = 1 << 128
+"""Elements beyond which a shape is told as wrong, and nothing counted."""
+
+
 def _is_sparse(tensor: Any) -> bool:
     """Of a sparse tensor in an attribute: its carrier says only that it is in one."""
-    is_counted = min(tensor.shape, default=0) >= 0
+    is_counted = min(tensor.shape, default=0) >= 0 and _product(tensor.shape) <= _MOST_COUNTED
     return (
         tensor.carrier is Carrier.ATTRIBUTE_TENSOR and is_counted and tensor.numel != _product(tensor.shape)
     )
