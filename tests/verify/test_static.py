@@ -169,13 +169,19 @@ def test_bodies_are_not_judged(tmp_path: Path) -> None:
     assert ask(path, path)[0] == 2
 
 
+@pytest.mark.export  # it asks transformers for the config
 def test_it_asks_for_another_file_and_runs_nothing(original: Path, tmp_path: Path) -> None:
-    folder = run_here("verify", original, "--against", tmp_path, "--static")
-    shaped = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
+    done = run_here("verify", original, "--against", tmp_path, "--static")
 
-    assert (folder.returncode, folder.stdout) == (2, "")
-    assert "config.json" in folder.stderr
-    assert (shaped.returncode, shaped.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "config.json" in done.stderr
+
+
+def test_it_takes_no_sizes(original: Path) -> None:
+    done = run_here("verify", original, "--against", original, "--static", "--shape", "n=2")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--shape" in done.stderr
 
 
 @pytest.mark.parametrize(("other", "code"), [(1, 0), (2, 2)], ids=["the same number", "another"])
