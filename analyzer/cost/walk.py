@@ -79,6 +79,8 @@ class Walk(Mutable, dict=True):
     """Whether axes that meet may differ, one of them being 1; else they are taken to be equal."""
     assumed: dict[tuple[Size, Size], None] = field(default_factory=dict)
     """Sizes that were taken to be equal, since they meet in one axis."""
+    joined: list[Value] = field(default_factory=list)
+    """What the Ifs, Loops and Scans made that were walked, each time; no visit has it."""
     _names: set[str] = field(default_factory=set)
     _told: dict[str, Poly] = field(default_factory=dict)
     """What the axes are in expressions, by the names that the file gives them."""
@@ -322,6 +324,7 @@ class Walk(Mutable, dict=True):
             self._join([end[at] for end in ends if at < len(end)]) if name else NOTHING
             for at, name in enumerate(step.node.outputs)
         ]
+        self.joined += made
         self._enter(step, made, scope, where)
 
     def _join(self, values: Sequence[Value]) -> Value:
@@ -344,7 +347,9 @@ class Walk(Mutable, dict=True):
         """A body that runs as often as a number, or the length of an input, says."""
         carried, extra, trips, why = _entries(step, body, self)
         times = multiply(where.times, trips)
+        before = len(self.joined)
         for _ in range(_ROUNDS):
+            del self.joined[before:]
             inner = {**scope, **dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))}
             found = list(self._graph(body, inner, replace(where, times=times, is_body=True)))
             skip = 1 if step.node.op_type == "Loop" else 0
@@ -358,7 +363,9 @@ class Walk(Mutable, dict=True):
         if step.node.op_type == "Loop" and not why and not _goes_on(body, inner):
             why = "a Loop that may end before its last run"
         yield from (replace(visit, why=visit.why or why) for visit in found)
-        self._enter(step, _results(step, ends, len(carried), trips), scope, where)
+        made = _results(step, ends, len(carried), trips)
+        self.joined += made
+        self._enter(step, made, scope, where)
 
     def _widen(self, a: Value, b: Value) -> Value:
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):

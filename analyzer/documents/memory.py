@@ -75,7 +75,7 @@ class LiveStep(Record, frozen=True, kw_only=True):
 
 
 class FittingSize(Record, frozen=True, kw_only=True):
-    """The largest size of an axis with which a run fits, checked at it and at one more."""
+    """The largest size of an axis with which a run fits, with the most that bodies of If, Loop and Scan can ask for."""
 
     memory: Bytes
     """Bytes that there are."""

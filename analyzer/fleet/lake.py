@@ -41,7 +41,7 @@ _LEFT_OUT = {
 }
 """Fields of the documents that a table has in its own way, or that one file alone never has."""
 
-OF_RUN = ("macs", "nodes_without_macs", "memory_bytes", "sizes")
+OF_RUN = ("macs", "nodes_without_macs", "memory_bytes", "memory_bytes_at_most", "sizes")
 """Columns of `models` that say what a run takes, where sizes were given; no document of `inspect` has them so."""
 
 OF_MODEL = (

@@ -162,7 +162,8 @@ def _run(ledger: Any, shapes: Sequence[str]) -> Row:
         told |= {"counted": counted, "macs": counted.total, "nodes_without_macs": len(counted.unknown)}
         told |= {"sizes": _utf8(sizes)}
     with suppress(OnnxLedgerError):
-        told["memory_bytes"] = answer_memory(ledger, Asked(wanted)).needed.total
+        answer = answer_memory(ledger, Asked(wanted))
+        told |= {"memory_bytes": answer.needed.total, "memory_bytes_at_most": answer.most}
     return told
 
 

@@ -326,6 +326,20 @@ def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_pat
     assert run_here("check", tmp_path / "lake", "--max-parameters", "511").returncode == 1
 
 
+def test_a_loop_fits_only_with_what_its_body_can_ask_for(tmp_path: Path) -> None:
+    (tmp_path / "zoo").mkdir()
+    text = """g (float[n, 8] x) => (float[m, n, 8] y) <int64 trip = {100}>
+        { z, y = Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a)
+            => (bool stay, float[n, 8] d, float[n, 8] e) { stay = Identity(go) d = Sin(a) e = Cos(a) }> }"""
+    save(tmp_path / "zoo", text_model(text), "loop.onnx")
+    done = run_here("survey", tmp_path / "zoo", "-o", tmp_path / "lake", "--shape", "n=1000")
+    assert done.returncode == 0, done.stderr
+
+    for memory, fits in ((2_000_000, "no"), (4_000_000, "not known"), (16_000_000, "fits")):
+        (row,) = answer_question(tmp_path / "lake", "fits", variables={"memory": memory}).records
+        assert row["fits"] == fits
+
+
 def test_sizes_of_a_sweep_are_refused(tmp_path: Path) -> None:
     done = run_here("survey", tmp_path, "-o", tmp_path / "lake", "--shape", "batch=1:8:x2")
 

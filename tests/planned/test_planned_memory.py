@@ -179,6 +179,70 @@ def test_a_limit_passes_only_what_bodies_cannot_exceed(
 
 
 @pytest.mark.child
+@pytest.mark.parametrize("held", ["If", "Loop", "Scan"])
+def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(held: str, tmp_path: Path) -> None:
+    body = "b = Sin(a) c = Cos(b) d = Tanh(c)"
+    node = {
+        "If": f"""If (go) <
+            then_branch = g () => (float[n, 8] d) {{ a = Neg(x) {body} }},
+            else_branch = h () => (float[n, 8] e) {{ e = Abs(x) }}
+        >""",
+        "Loop": f"""Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a) => (bool stay, float[n, 8] d) {{
+            stay = Identity(go) {body} }}>""",
+        "Scan": f"""Scan (x) <num_scan_inputs = 1, body = g (float[8] a) => (float[8] d) {{ {body} }}>""",
+    }[held]
+    text = f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[n, 8] x, bool go) => (float[n, 8] y) <int64 trip = {{5}}> {{ y = {node} }}
+    """
+    model = save(tmp_path, text_model(text))
+
+    (fit,) = answer_memory(audit_model(model), Asked(parse_shapes(["n=4"]), memory=1_000_000)).fits
+
+    assert (fit.axis, fit.reason) == ("n", "memory")
+    assert fit.largest is not None
+    assert fit.largest > 100
+    for size, code in ((fit.largest, 0), (fit.largest + 1, 2)):
+        assert run_here("check", model, "--max-memory", f"n={size}: 1MB").returncode == code
+
+
+@pytest.mark.child
+def test_pieces_that_a_loop_stacks_count_beside_the_whole(tmp_path: Path) -> None:
+    """onnxruntime keeps what each turn made until it has joined all, so that the output is there twice."""
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[n, 8] x) => (float[m, n, 8] y) <int64 trip = {100}>
+    {
+        z, y = Loop (trip, , x) <body = g (int64 i, bool go, float[n, 8] a)
+            => (bool stay, float[n, 8] d, float[n, 8] e) { stay = Identity(go) d = Sin(a) e = Cos(a) }>
+    }
+    """
+    model = save(tmp_path, text_model(text))
+
+    result = run_here("check", model, "--max-memory", "n=1000: 4MB")
+
+    assert result.returncode == 2, "the output alone has 3.2 MB, and its pieces have as many"
+    assert "not evaluated" in result.stdout
+    assert run_here("check", model, "--max-memory", "n=1000: 12MB").returncode == 0
+
+
+@pytest.mark.child
+def test_the_body_of_another_operator_is_not_taken_for_free(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    agraph (int32[n] ids, int32[1] length) => (int32[4, 1, 16] y)
+    {
+        y = com.microsoft.Search (ids, length) <
+            decoder = g (float[64, 64] a) => (float[64, 64] c) { b = MatMul(a, a) c = Sin(b) }
+        >
+    }
+    """
+    model = save(tmp_path, text_model(text))
+
+    assert run_here("check", model, "--max-memory", "n=8: 1MB").returncode == 2
+
+
+@pytest.mark.child
 def test_a_broken_file_is_refused_and_not_planned(tmp_path: Path) -> None:
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"\x08\x01garbage")

@@ -9,7 +9,7 @@ from analyzer.account.group import group_by
 from analyzer.account.group.keys import label_members
 from analyzer.account.ledger import Ledger
 from analyzer.cost.memory.account import WEIGHTS, Account, Basis, Item, Needed
-from analyzer.cost.memory.bodies import most_beyond
+from analyzer.cost.memory.bodies import find_bound
 from analyzer.cost.memory.fits import Fit, Room, find_fits, find_room
 from analyzer.cost.memory.inference import check_calls
 from analyzer.cost.memory.kernels import reuses_of
@@ -59,6 +59,9 @@ class MemoryAnswer(Frozen):
     level: str | None
     room: Room | None
     fits: tuple[Fit, ...]
+    most: int | None = None
+    """Bytes that a run takes at most, with what bodies of If, Loop and Scan can ask for; None where nobody knows."""
+
     steps: tuple[LiveStep, ...] = ()
     """What is there after each node, in the order of the run; none where the peak is not known."""
 
@@ -95,13 +98,14 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
         fits: tuple[Fit, ...] = ()
         room = None
         groups_of = _grouper(ledger)
+        beyond = find_bound(needed, ledger, axes)
+        more = None if needed.total is None else beyond({})
+        most = None if needed.total is None or more is None else needed.total + more
         if asked.memory is not None:
             room = find_room(needed.lines, needed.total, asked.memory)
-            if room.fits:
-                most = most_beyond(needed, ledger, axes)
-                if most is None or (needed.total or 0) + most > asked.memory:
-                    room = replace(room, fits=None)
-            fits = tuple(find_fits(account, sizes, groups, asked.memory))
+            if room.fits and (most is None or most > asked.memory):
+                room = replace(room, fits=None)
+            fits = tuple(find_fits(account, beyond, sizes, groups, asked.memory))
         return MemoryAnswer(
             axes=axes,
             needed=needed,
@@ -110,6 +114,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
             level=asked.level,
             room=room,
             fits=fits,
+            most=most,
             steps=tuple(_steps(account, needed, groups_of)),
         )
 

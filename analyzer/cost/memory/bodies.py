@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from analyzer.account.ledger import Ledger
 from analyzer.cost.algebra import evaluate
@@ -19,18 +19,25 @@ _LANES = 16
 """Columns to whose multiple a kernel may fill a packed weight up, of which it keeps the stored form too."""
 
 
-def most_beyond(needed: Needed, ledger: Ledger, axes: Sequence[Axis]) -> int | None:
-    """Bytes that a run may ask for beyond what is modelled, as far as bodies do; 0 without any, None if not known."""
+def find_bound(
+    needed: Needed, ledger: Ledger, axes: Sequence[Axis]
+) -> Callable[[Mapping[str, int]], int | None]:
+    """Return what tells the bytes that a run may ask for beyond what is modelled, as far as bodies do.
+
+    It is asked with sizes of axes by name; those that are not among them are as they were planned. It says 0 without
+    any body, and None where nobody knows.
+    """
     if not any(line.line == "nested graphs" for line in needed.lines):
-        return 0
+        return lambda _: 0
     return bound_bodies(ledger, axes)
 
 
-def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> int | None:
-    """Bytes that the bodies of a model's Ifs, Loops and Scans ask for in a run, at most.
+def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str, int]], int | None]:
+    """Return what tells the bytes that the bodies of a model's Ifs, Loops and Scans ask for in a run, at most.
 
     A turn makes what its nodes make, beside what the turn before handed on; what is stacked over all turns is there
-    once more until it is joined; kernels pack the weights that bodies read. None where a size is not known.
+    in pieces too, until these are joined; kernels pack the weights that bodies read. None where a size is not known,
+    or the body is of another operator, of which nobody knows what it keeps.
 
     Args:
         ledger: of one file.
@@ -38,33 +45,40 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> int | None:
     """
     walk = Walk(ledger.model)
     bodies = {graph.path for graph in ledger.model.graphs if graph.parent is not None}
+    holders = {node.place for node in ledger.model.nodes() if node.op_type in _HOLDS and node.is_standard}
+    if any(graph.parent not in holders for graph in ledger.model.graphs if graph.parent is not None):
+        return lambda _: None
     made: list[Value] = []
     for visit in walk.run():
         if visit.is_closed:
-            return None
-        paths = {visit.step.node.graph_path, visit.place[0]}  # of a call in a body its function's nodes too
-        if paths & bodies or visit.step.node.op_type in _HOLDS:
+            return lambda _: None
+        if {
+            visit.step.node.graph_path,
+            visit.place[0],
+        } & bodies:  # of a call in a body its function's nodes too
             made += visit.made
+    made += walk.joined
     planned = {(axis.input, axis.position): axis.size for axis in axes}
     named = {axis.name: axis.size for axis in axes if axis.name is not None}
-    at = {
-        axis.name: named[axis.told] if axis.told in named else planned[axis.input, axis.position]
-        for axis in walk.axes
-        if axis.told in named or (axis.input, axis.position) in planned
-    }
-    sum_made = 0
-    for value in made:
-        size = value.nbytes
-        number = None if size is None else evaluate(size, at)
-        if number is None:
-            return None
-        sum_made += 2 * number
     tensors = (entry.tensor for entry in ledger.entries if entry.tensor.numel)
-    return sum_made + sum(
+    packed = sum(
         _packed(tensor)
         for tensor in tensors
         if any(reader.node.graph_path in bodies for reader in ledger.wiring.readers(tensor))
     )
+
+    def bound(sizes: Mapping[str, int]) -> int | None:
+        told = {**named, **sizes}
+        at = {
+            axis.name: told[axis.told] if axis.told in told else planned[axis.input, axis.position]
+            for axis in walk.axes
+            if axis.told in told or (axis.input, axis.position) in planned
+        }
+        numbers = [None if value.nbytes is None else evaluate(value.nbytes, at) for value in made]
+        known = [number for number in numbers if number is not None]
+        return 2 * sum(known) + packed if len(known) == len(numbers) else None
+
+    return bound
 
 
 def _packed(tensor: StoredTensor) -> int:

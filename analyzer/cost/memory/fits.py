@@ -73,12 +73,17 @@ def _overflowing(lines: list[Item], memory: int) -> str:
 
 
 def find_fits(
-    account: Account, sizes: Mapping[str, int], groups: Mapping[str, str], memory: int
+    account: Account,
+    beyond: Callable[[Mapping[str, int]], int | None],
+    sizes: Mapping[str, int],
+    groups: Mapping[str, str],
+    memory: int,
 ) -> Iterator[Fit]:
     """Yield for each group of axes the largest size that fits, checked at it and at one more.
 
     Args:
         account: of the model.
+        beyond: the most that a run of such sizes may ask for beyond the plan; None where nobody knows.
         sizes: of every axis.
         groups: for each axis what it is for; those for the same have one size, and the name of the first.
         memory: bytes.
@@ -97,7 +102,9 @@ def find_fits(
 
         def needed(size: int, name: str = name, others: Mapping[str, int] = others) -> int | None:
             point = {axis: size if group == name else others[group] for axis, group in groups.items()}
-            return account.needed({**sizes, **point}).total
+            at = {**sizes, **point}
+            planned, more = account.needed(at).total, beyond(at)
+            return None if planned is None or more is None else planned + more
 
         largest, reason = _largest(needed, memory)
         at = tuple((labels[group], size) for group, size in others.items())

@@ -5,7 +5,6 @@ from __future__ import annotations
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
-from analyzer.cost.memory.bodies import most_beyond
 from analyzer.cost.sizing import parse_sized
 from analyzer.errors import OnnxLedgerError
 from analyzer.records import Frozen
@@ -66,9 +65,9 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     untold = ", ".join(line.line for line in needed.lines if line.value is None)
     has_failed = exceeded > 0
     if not has_failed:
-        most = most_beyond(needed, ledger, answer.axes)
-        if most is None or needed.total + most > limit.nbytes:
-            told = "nobody knows how much" if most is None else f"up to {format_bytes(most)}"
+        most = answer.most
+        if most is None or most > limit.nbytes:
+            told = "nobody knows how much" if most is None else f"up to {format_bytes(most - needed.total)}"
             why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan ask for {told} more"
             return _untold(limit, path, why)
     at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
