@@ -6,7 +6,6 @@ the numbers of small tensors, which shapes are made of.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
@@ -23,6 +22,7 @@ from analyzer.model.functions import called_bodies
 from analyzer.model.operators import is_own
 from analyzer.model.wiring import NAMED
 from analyzer.records import Frozen, Mutable, field, replace
+from analyzer.timing.inputs.sizes import printed_axis
 
 
 class Axis(Frozen):
@@ -145,7 +145,7 @@ class Walk(Mutable, dict=True):
     def _axis(self, name: str, position: int, told: str | None) -> Poly:
         if told and told in self._told:
             return self._told[told]
-        said = _identifier(told or f"{name}_{position}")
+        said = printed_axis(told, name, position)
         while said in self._names:
             said += "_"
         self._names.add(said)
@@ -466,35 +466,6 @@ def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:
         return None
     flat = array.reshape(-1)
     return tuple(int(each) for each in flat) if is_whole else tuple(float(each) for each in flat)
-
-
-def _identifier(name: str) -> str:
-    """A name as Python can read it.
-
-    >>> _identifier("batch"), _identifier("past_seq + 1"), _identifier("0")
-    ('batch', 'past_seq___1', 'axis_0')
-    """
-    said = re.sub(r"\W", "_", name[:60], flags=re.ASCII)
-    said = said if said[:1].isalpha() or said[:1] == "_" else f"axis_{said}"
-    return f"{said}_" if said in _TAKEN else said
-
-
-_TAKEN = {
-    "max",
-    "min",
-    "lambda",
-    "if",
-    "else",
-    "for",
-    "in",
-    "is",
-    "not",
-    "and",
-    "or",
-    "None",
-    "True",
-    "False",
-}
 
 
 def _in_order(graph: Graph) -> Sequence[Node]:

@@ -382,3 +382,28 @@ def test_an_axis_that_is_no_number_is_not_known(tmp_path: Path, body: str, value
     report = measure_cost(audit(tmp_path, proto), sizes={"b": 2})
 
     assert not report.is_complete
+
+
+def test_a_size_can_be_given_to_an_axis_as_the_report_prints_it(tmp_path: Path) -> None:
+    """An axis that has no name, and one whose name is no name in an expression."""
+    proto = text_model("g (float[?, 8] X, float[s, 8] Z) => (float[?, 8] y) { a = Sin(X) y = Add(a, Z) }", {})
+    proto.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "s - 1"
+    path = save(tmp_path, proto)
+
+    assert "free: X_0 (X.0), s___1 (Z.0)" in run_here("cost", path).stdout
+    for key in ("X_0", "X.0"):
+        done = run_here("cost", path, "--shape", f"{key}=5,s___1=5")
+        assert "at X.0=5, s - 1=5" in done.stdout
+    refused = run_here("cost", path, "--shape", "Y_0=5")
+    assert refused.returncode == 2
+    assert "X (X.0: batch, 8: features)" in refused.stderr
+
+
+def test_an_axis_as_printed_is_refused_where_two_are_printed_so(tmp_path: Path) -> None:
+    proto = text_model("g (float[?, 8] a, float[?, 8] a_b) => (float[?, 8] y) { y = Sin(a_b) }", {})
+    proto.graph.input[0].name = "a.b"
+    for given in proto.graph.input:
+        given.type.tensor_type.shape.dim[0].Clear()
+
+    assert run_here("cost", save(tmp_path, proto), "--shape", "a_b_0=5").returncode == 2

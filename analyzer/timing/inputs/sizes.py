@@ -183,6 +183,24 @@ _LONGEST_NAME = 80
 """Characters of a name that are listed."""
 
 
+def printed_axis(told: str | None, given: str, position: int) -> str:
+    """What reports call an axis of an input: its name, else the input's and its position, as Python can read them.
+
+    >>> printed_axis("past_seq + 1", "x", 1), printed_axis("0", "x", 1), printed_axis(None, "x.y", 1)
+    ('past_seq___1', 'axis_0', 'x_y_1')
+    """
+    name = told or f"{given}_{position}"
+    said = re.sub(r"\W", "_", name[:60], flags=re.ASCII)
+    said = said if said[:1].isalpha() or said[:1] == "_" else f"axis_{said}"
+    return f"{said}_" if said in _TAKEN else said
+
+
+_TAKEN = frozenset(
+    {"max", "min", "lambda", "if", "else", "for", "in", "is", "not", "and", "or", "None", "True", "False"}
+)
+"""Words that mean something else in an expression."""
+
+
 class AxisNames:
     """What the axes of a model's inputs can be called."""
 
@@ -202,8 +220,22 @@ class AxisNames:
         slots = self.symbols.get(key) or self._slots_of_input(key)
         role = self._role(key)
         if slots is None and role is None:
+            slots = self._printed(key)
+        if slots is None and role is None:
             raise UsageError(f"--shape {printable(key)}: {self._unknown(key)}; {self.listing()}")
         return slots or [], role
+
+    def _printed(self, key: str) -> list[Slot] | None:
+        """The axes that reports print so; None where they print none so, or several that may differ."""
+        found: dict[str, list[Slot]] = {}
+        for number, part in enumerate(self.parts):
+            for position, dim in enumerate(part.dims):
+                told = dim if isinstance(dim, str) and dim else None
+                if isinstance(dim, int) and dim >= 0:
+                    continue
+                if printed_axis(told, part.given.name, position) == key:
+                    found.setdefault(told or f"{number}.{position}", []).append((number, position))
+        return next(iter(found.values())) if len(found) == 1 else None
 
     def _role(self, key: str) -> str | None:
         """The role that a name means here."""
@@ -244,9 +276,12 @@ def _shown(name: str) -> str:
 
 
 def _shown_axes(part: KnownInput) -> str:
-    """Each axis as the file has it, and its role."""
-    axes = zip(part.dims, part.roles, strict=True)
-    return ", ".join(f"{'?' if dim is None else _shown(str(dim))}: {role}" for dim, role in axes)
+    """Each axis as the file has it, one without a name as it can be named, and its role."""
+    axes = enumerate(zip(part.dims, part.roles, strict=True))
+    return ", ".join(
+        f"{_shown(f'{part.given.name}.{position}' if dim is None else str(dim))}: {role}"
+        for position, (dim, role) in axes
+    )
 
 
 _SIZES = {
