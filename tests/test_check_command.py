@@ -119,6 +119,26 @@ def test_operators_are_held_against_a_file() -> None:
     )
 
 
+def test_initializers_that_nothing_needs_are_counted_of_a_model_a_group_and_a_report(here: Path) -> None:
+    """Also one that only a node reads whose result nobody needs, and one of no elements."""
+    text = 'g (float[1,4] x) => (float[1,4] y) { z = MatMul(x, "block.b") y = MatMul(x, "block.a") }'
+    arrays = {"block.a": ramp(4, 4), "block.b": ramp(4, 4) + 1, "left": ramp(3, 1), "none": ramp(0, 4)}
+    model = save(here, text_model(text, arrays), "left.onnx")
+    assert run_here("inspect", model, "-o", here / "left.json", "--quiet").returncode == 0
+    (here / "unused.toml").write_text(
+        "[[rules]]\nname = 'bytes'\nmetric = 'unused-bytes'\nlimit = 75\n"
+        "[[rules]]\nname = 'of a group'\nmetric = 'unused-bytes'\ngroup = 'block'\nlimit = '64'\n"
+    )
+
+    for name in ("left.onnx", "left.json"):
+        total, group, tensors = check(name, "--no-unused", "--config", "unused.toml", code=1)["rules"]
+        assert (total["status"], total["observed"]) == ("FAIL", 76)
+        assert (group["status"], group["observed"]) == ("PASS", 64)
+        assert (tensors["status"], tensors["observed"], tensors["unit"]) == ("FAIL", 3, "tensors")
+        assert {each["name"] for each in tensors["contributors"]} == {"block.b", "left", "none"}
+    check("model.onnx", "--no-unused", code=0)
+
+
 def test_a_copy_and_external_data_outside_are_found(here: Path) -> None:
     twin = text_model(
         "g (float[1,4] x) => (float[1,4] y) { h = MatMul(x, a) y = MatMul(h, b) }",

@@ -27,6 +27,7 @@ METRICS_OF: Mapping[str, str] = {
     "--no-external-outside": "external-outside",
     "--no-unattributed": "unattributed",
     "--no-duplicates": "duplicates",
+    "--no-unused": "unused-tensors",
 }
 """What each flag limits."""
 

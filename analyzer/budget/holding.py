@@ -239,6 +239,8 @@ _NOUNS: Mapping[str, tuple[str, str]] = {
     "opaque": ("opaque element", "opaque elements"),
     "calls": ("call of a function", "calls of functions"),
     "duplicates": ("byte that is stored again", "bytes that are stored again"),
+    "unused-bytes": ("byte that no output depends on", "bytes that no output depends on"),
+    "unused-tensors": ("initializer that no output depends on", "initializers that no output depends on"),
     "external-outside": (
         "tensor with its data outside the model's folder",
         "tensors with their data outside the model's folder",

@@ -115,6 +115,14 @@ _ALL: tuple[Metric, ...] = (
         "provenance gives PyTorch names of their own are two parameters, whatever they hold.",
     ),
     Metric(
+        "unused-bytes",
+        Unit.BYTES,
+        "most",
+        True,
+        "Payload of initializers that no output depends on: the finding unused-initializer.",
+    ),
+    Metric("unused-tensors", Unit.TENSORS, "most", True, "How many initializers these are, empty ones too."),
+    Metric(
         "external-outside",
         Unit.TENSORS,
         "most",
@@ -189,6 +197,7 @@ _LACKING: Mapping[str, frozenset[str]] = {
     "largest-tensor-bytes": UNREAD,
     "quantization-bytes": UNREAD,
     "duplicates": UNREAD,
+    "unused-bytes": UNREAD,
     "findings": UNREAD,
     "external-bytes": ABSENT,
     "orphaned-bytes": ABSENT,
@@ -315,6 +324,10 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
             return lambda entry: entry.capacity if entry.tensor.key in held else 0
         case "quantization-bytes":
             return lambda entry: entry.tensor.nbytes if entry.role is Role.QUANTIZATION else 0
+        case "unused-bytes":
+            return lambda entry: entry.tensor.nbytes if label(entry.tensor.key) in part.whole.unused else 0
+        case "unused-tensors":
+            return lambda entry: int(label(entry.tensor.key) in part.whole.unused)
         case "duplicates":
             again = _find_stored_again(part)
             return lambda entry: entry.tensor.nbytes if entry.tensor.key in again else 0

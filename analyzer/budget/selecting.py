@@ -152,6 +152,13 @@ class Whole:  # no slots: what is found once is kept
         return frozenset(self.ledger.opaque)
 
     @functools.cached_property
+    def unused(self) -> frozenset[str]:
+        """The initializers that no output depends on, as the finding names them."""
+        return frozenset(
+            name for finding, names in self.findings if finding.id == "unused-initializer" for name in names
+        )
+
+    @functools.cached_property
     def findings(self) -> tuple[tuple[Finding, frozenset[str]], ...]:
         """The findings, each with its subjects."""
         return tuple((finding, frozenset(finding.subjects)) for finding in self.ledger.findings)

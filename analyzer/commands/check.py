@@ -51,6 +51,7 @@ class _Limited(Frozen):
     no_external_outside: bool
     no_unattributed: bool
     no_duplicates: bool
+    no_unused: bool
 
     def rules(self) -> tuple[Rule, ...]:
         """A rule for each flag that was given."""
@@ -110,6 +111,7 @@ _limiting = bundle(
     click.option("--no-external-outside", is_flag=True, help="Refuse external data outside MODEL's folder."),
     click.option("--no-unattributed", is_flag=True, help="Refuse a tensor that no rule explains."),
     click.option("--no-duplicates", is_flag=True, help="Refuse stored copies of a parameter."),
+    click.option("--no-unused", is_flag=True, help="Refuse initializers that no output depends on."),
 )
 
 _settling = bundle(

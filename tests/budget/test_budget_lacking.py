@@ -70,6 +70,8 @@ MORE: Mapping[str, frozenset[str]] = {
     "unattributed": _UNCOUNTED,
     "opaque": _UNCOUNTED | {UNLOOKED},
     "duplicates": _ALL,
+    "unused-bytes": _ALL - {UNLOOKED},
+    "unused-tensors": frozenset(),
     "external-outside": frozenset(),
     "opset": frozenset(),
     "ir-version": frozenset(),

@@ -42,6 +42,7 @@ def mistakes(folder: Path, text: str | bytes) -> list[str]:
         ("--no-external-outside", True, AtMost(0)),
         ("--no-unattributed", True, AtMost(0)),
         ("--no-duplicates", True, AtMost(0)),
+        ("--no-unused", True, AtMost(0)),
     ],
 )
 def test_a_flag_is_a_rule_of_its_name(flag: str, value: str | bool, limit: Limit) -> None:

@@ -151,6 +151,8 @@ FLAWS = frozenset(
         "opaque",
         "orphaned-bytes",
         "unattributed",
+        "unused-bytes",
+        "unused-tensors",
     }
 )
 """Metrics of which no project wants some."""
