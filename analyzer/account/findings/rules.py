@@ -379,22 +379,25 @@ def find_copies(facts: Facts) -> Iterator[Finding]:
         if copies:
             named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
             freed = facts.freed(copies)
-            elements, nbytes = sum_elements(copies), freed or 0
+            elements = sum_elements(copies)
             are = "is" if elements == 1 else "are"
+            held = f"{format_many(elements, 'element')} {are} stored again"
+            nbytes = format_doing(freed or 0, "byte", "stand")
             message = (
-                f"{format_doing(nbytes, 'byte', 'stand')} in more than one file: {format_many(elements, 'element')} "
-                f"{are} stored again for another component{words}"
+                f"{held}{words}{'' if rule.startswith('name:') else ', in the same bytes'}"
+                if not freed
+                else f"{nbytes} in more than one file: {held} for another component{words}"
                 if copies[0].is_duplicate
-                else f"{format_many(elements, 'element')} ({format_many(nbytes, 'byte')}) {are} stored again, {words}"
+                else f"{format_many(elements, 'element')} ({format_many(freed, 'byte')}) {are} stored again{words}"
             )
             yield Finding(finding, Severity.WARNING, message, tuple(sorted(named)), freed)
 
 
 _COPIES = (
-    ("content:copy", "duplicate-content", "as it stands"),
-    ("content:transposed-copy", "transposed-copy", "transposed"),
-    ("content:cast-copy", "duplicate-content", "cast to another type"),
-    ("content:quantized-copy", "duplicate-content", "as codes, within their quantization step"),
+    ("content:copy", "duplicate-content", ", as it stands"),
+    ("content:transposed-copy", "transposed-copy", ", transposed"),
+    ("content:cast-copy", "duplicate-content", ", cast to another type"),
+    ("content:quantized-copy", "duplicate-content", ", as codes, within their quantization step"),
     ("content:duplicated-file", "duplicate-content", ""),
     ("content:cast-duplicated-file", "duplicate-content", ", cast to another type"),
     ("content:quantized-duplicated-file", "duplicate-content", ", as codes, within their quantization step"),
