@@ -238,3 +238,108 @@ def test_a_report_whose_nodes_are_not_its_operators_is_refused(tmp_path: Path) -
     refused = run_here("check", report, "--max-nodes", "1")
 
     assert (refused.returncode, "its operators are" in refused.stdout.replace("\n", " ")) == (2, True)
+
+
+QUANTIZED = """g (float[n,8] x) => (float[n,8] y) {
+    q = QuantizeLinear(x, "x.scale", "x.zero")  d = DequantizeLinear(q, "x.scale", "x.zero")
+    w = DequantizeLinear("w.codes", "w.scale", "w.zero")  y = MatMul(d, w)
+}"""
+
+
+def quantized(scale: float = 0.02, zero: int = 0, activation: float = 0.1) -> onnx.ModelProto:
+    codes = np.arange(-32, 32, dtype=np.int8).reshape(8, 8)
+    numbers = {"x.scale": np.float32(activation), "x.zero": np.uint8(7), "w.codes": codes}
+    return text_model(QUANTIZED, {**numbers, "w.scale": np.float32(scale), "w.zero": np.int8(zero)})
+
+
+@pytest.mark.parametrize(
+    ("other", "name"),
+    [({"scale": 0.03}, "w.scale"), ({"zero": 1}, "w.zero"), ({"activation": 0.2}, "x.scale")],
+)
+@pytest.mark.parametrize("more", [(), ("--content", "full")])
+def test_a_changed_scale_is_a_changed_tensor_and_the_wiring_is_the_same(
+    tmp_path: Path, other: dict[str, Any], name: str, more: tuple[str, ...]
+) -> None:
+    found = compare(tmp_path, quantized(), quantized(**other), *more)
+
+    assert [pair["name"] for pair in found["tensors"] if pair["changed"] == ["values"]] == [name]
+    assert found["wiring"] == {"alike": True, "first": None}
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx", *more).stdout
+    assert "1 scale or zero point changed" in text.partition("\nold ")[0].replace("\n", " ")
+
+
+def with_notes(key: str = "", value: str = "") -> onnx.ModelProto:
+    """A model that says something of itself everywhere, one thing of it otherwise."""
+    said = {"author": "ann", "doc": "first", "graph": "hello", "inside": "abc", "rate": "1", "step": "Add"}
+    said |= {key: value} if key else {}
+    proto = plain()
+    proto.producer_name, proto.doc_string, proto.graph.doc_string = "maker", said["doc"], said["graph"]
+    proto.metadata_props.add(key="author", value=said["author"])
+    proto.graph.metadata_props.add(key="inside", value=said["inside"])
+    algorithm = proto.training_info.add().algorithm
+    algorithm.name = "step"
+    algorithm.node.add(op_type=said["step"], input=["a", "rate"], output=["b"])
+    algorithm.initializer.append(numpy_helper.from_array(np.float32([float(said["rate"])]), "rate"))
+    return proto
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "what"),
+    [
+        ("author", "bob", "metadata author"),
+        ("doc", "other", "doc string"),
+        ("graph", "hullo", "doc string of the graph"),
+        ("inside", "abx", "metadata of the graph"),
+    ],
+)
+def test_notes_of_the_same_length_are_told(tmp_path: Path, key: str, value: str, what: str) -> None:
+    found = compare(tmp_path, with_notes(), with_notes(key, value))
+
+    (note,) = found["file_notes"]
+    assert note["what"] == what
+    assert note["a"] != note["b"]
+    assert found["declared"] == []
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+    assert text.startswith("no difference in what was compared but in notes\n")
+    assert f"notes: {what} " in text.replace("\n", " ")
+
+
+@pytest.mark.parametrize(("key", "value"), [("rate", "2"), ("step", "Sub")])
+def test_another_training_is_told(tmp_path: Path, key: str, value: str) -> None:
+    found = compare(tmp_path, with_notes(), with_notes(key, value))
+
+    (declared,) = found["declared"]
+    assert declared["what"] == "training_info"
+    assert declared["a"] != declared["b"]
+    assert found["file_notes"] == []
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
+    assert "1 declaration changed" in text.partition("\nold ")[0].replace("\n", " ")
+
+
+def test_what_is_not_compared_is_said_where_nothing_else_differs(tmp_path: Path) -> None:
+    one, other = plain(), plain()
+    one.graph.node[0].doc_string, other.graph.node[0].doc_string = "abc", "abx"
+    found = compare(tmp_path, one, other, "--content", "full")
+
+    assert (found["file_notes"], found["declared"], found["same_file"]) == ([], [], False)
+    text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx", "--content", "full").stdout
+    assert "the files are not the same, byte by byte" in text
+
+
+def test_notes_of_any_size_and_kind_are_told_in_few_words(tmp_path: Path) -> None:
+    one, other = plain(), plain()
+    one.metadata_props.add(key="large", value="x" * 3_000_000)
+    other.metadata_props.add(key="large", value="x" * 2_999_999 + "\x1b")
+    found = compare(tmp_path, one, other)
+    assert [note["what"] for note in found["file_notes"]] == ["header"]
+
+    for proto in (one, other):
+        proto.metadata_props[0].value = proto.metadata_props[0].value[-200:]
+    found = compare(tmp_path, one, other)
+    (note,) = found["file_notes"]
+    assert (note["what"], note["a"].partition(" SHA")[0]) == ("metadata large", "200 bytes,")
+
+    for proto in (one, other):
+        proto.metadata_props[0].value = proto.metadata_props[0].value[-3:]
+    assert compare(tmp_path, one, other)["file_notes"][0]["b"] == "xx\x1b"
+    assert "\x1b" not in run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout

@@ -94,6 +94,7 @@ OPTIONAL = frozenset(
         "nodes_without_macs",
         "device_ms",
         "macs_per_second",
+        "file_notes",
         "sequence",
     }
 )

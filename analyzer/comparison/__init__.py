@@ -23,7 +23,7 @@ from analyzer.comparison.record import (
     WiringPair,
     count_statuses,
 )
-from analyzer.comparison.tensors import compare_values, compare_wiring, pair_tensors
+from analyzer.comparison.tensors import compare_scales, compare_values, compare_wiring, pair_tensors
 from analyzer.errors import UsageError
 from analyzer.model import Model
 from analyzer.model.content import ContentMode
@@ -94,6 +94,8 @@ def compare_ledgers(
         UsageError: values are to be compared, and one side has none, being a saved report.
     """
     pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content, followed)
+    is_same_file = are_same_files(a.model, b.model)
+    declared, notes = ((), ()) if is_same_file else compare_declared(a.model, b.model)
     return Comparison(
         a=str(a.model.path),
         b=str(b.model.path),
@@ -113,9 +115,10 @@ def compare_ledgers(
         match=grouping_a.match,
         origins=(grouping_a.origin, grouping_b.origin),
         wiring=compare_wiring(a, b, pairs),
-        declared=compare_declared(a.model, b.model),
+        declared=declared,
+        notes=notes,
         followed=followed,
-        is_same_file=are_same_files(a.model, b.model),
+        is_same_file=is_same_file,
         macs=None if a.macs is None or b.macs is None else (a.macs, b.macs),
     )
 
@@ -147,6 +150,8 @@ def _pair_tensors(
         _check_content(content, a[0], b[0])
         salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same whichever comes first
         pairs, values = compare_values(pairs, content, salt)
+    elif all(side[0].model.graphs and side[0].model.traffic is None for side in (a, b)):
+        pairs = compare_scales(pairs)
     return tuple(sorted(pairs, key=lambda pair: (*_size(pair), *_place(pair)))), values
 
 

@@ -62,7 +62,8 @@ class DeclaredPair(Frozen):
     """What a file says of itself, and the other otherwise: the version of an operator set, an input, an output."""
 
     what: str
-    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
+    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`, `training_info`;
+    of notes `producer`, `doc string`, `metadata KEY` and the like."""
     a: str | None
     """What A says; None where it says nothing."""
     b: str | None
@@ -226,6 +227,8 @@ class Comparison(Frozen):
     """None where a side is a saved report, or too large for one look."""
     declared: tuple[DeclaredPair, ...] = ()
     """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
+    notes: tuple[DeclaredPair, ...] | None = None
+    """What the files note otherwise, which computes nothing; None where a side is a saved report, or remote."""
     followed: Followed | None = None
     """None where nobody followed the learned tensors."""
     is_same_file: bool = False

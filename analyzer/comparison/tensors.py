@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 
 from analyzer.account.ledger import Entry, Ledger, Role
 from analyzer.comparison.record import (
@@ -227,6 +227,27 @@ def compare_values(
     return tuple(found), ValueCounts(content, *counts)
 
 
+def compare_scales(pairs: Sequence[TensorPair]) -> tuple[TensorPair, ...]:
+    """Compare the values of scales and zero points that are otherwise alike and small, whatever else is compared."""
+    return tuple(
+        replace(pair, status=Status.CHANGED, changed=(Change.VALUES,)) if _is_other_scale(pair) else pair
+        for pair in pairs
+    )
+
+
+def _is_other_scale(pair: TensorPair) -> bool:
+    return pair.status is Status.UNCHANGED and _are_equal_scales(pair) is False
+
+
+def _are_equal_scales(pair: TensorPair) -> bool | None:
+    """Whether a small scale or zero point has the same values on both sides; None where it is no such on both."""
+    if pair.a is None or pair.b is None:
+        return None
+    if any(side.role is not Role.QUANTIZATION or side.tensor.nbytes > _SMALL for side in (pair.a, pair.b)):
+        return None
+    return _are_equal(pair.a.tensor, pair.b.tensor, "full", "")
+
+
 def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode, salt: str) -> bool | None:
     """None where that cannot be told. Strings and sparse tensors are compared whole, however little is asked."""
     if not a.numel:
@@ -256,17 +277,26 @@ def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
 def compare_wiring(a: Ledger, b: Ledger, pairs: Sequence[TensorPair]) -> WiringPair | None:
     """Whether the outputs have one digest, with the two tensors of a pair as one weight that stands alike in both.
 
+    Scales and zero points are weights too where their values were compared: those of the pair tell what differs.
+
     What has no pair goes by its PyTorch name, as far as both files tell names. None where a side is a saved report, is
     remote, or calls too much for one look.
     """
     is_named = all(_tells_names(side) for side in (a, b))
     words: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
+    scales: tuple[set[Key], set[Key]] = (set(), set())
     for number, pair in enumerate(pairs):
         if pair.a is not None and pair.b is not None:
             moved = pair.line if pair.line in _MOVED else ""
             words[0][pair.a.tensor.key] = f"pair {number}"
             words[1][pair.b.tensor.key] = f"pair {number}{moved}"
-    ours, theirs = (_take(side, told, is_named=is_named) for side, told in zip((a, b), words, strict=True))
+            if pair.changed in ((), (Change.VALUES,)) and _are_equal_scales(pair) is not None:
+                scales[0].add(pair.a.tensor.key)
+                scales[1].add(pair.b.tensor.key)
+    ours, theirs = (
+        _take(side, told, held, is_named=is_named)
+        for side, told, held in zip((a, b), words, scales, strict=True)
+    )
     if ours is None or theirs is None:
         return None
     if ours.outputs == theirs.outputs:
@@ -283,7 +313,9 @@ _SMALL = 64 << 10
 """Bytes of a constant that is read to tell whether it is the same."""
 
 
-def _take(ledger: Ledger, words: Mapping[Key, str], *, is_named: bool) -> Fingerprint | None:
+def _take(
+    ledger: Ledger, words: Mapping[Key, str], scales: Set[Key], *, is_named: bool
+) -> Fingerprint | None:
     if ledger.live is None or ledger.model.traffic is not None:
         return None
     weights: dict[Key, str] = {}
@@ -291,7 +323,7 @@ def _take(ledger: Ledger, words: Mapping[Key, str], *, is_named: bool) -> Finger
         word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key)
         is_weight = entry.role in (Role.PARAMETER, Role.BUFFER)
         is_compared = word is not None and entry.tensor.nbytes > _SMALL  # a large constant, as one of a pair
-        if is_weight or is_compared:
+        if is_weight or is_compared or entry.tensor.key in scales:
             word = word or f"{entry.sources if is_named else ''}"
             weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
     try:

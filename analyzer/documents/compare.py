@@ -49,6 +49,9 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     remote."""
     declared: list[DeclaredPair]
     """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
+    file_notes: list[DeclaredPair] | UnsetType = UNSET
+    """What the files note otherwise, and computes nothing: producer, doc strings, metadata of the model and its graph,
+    but not of nodes; only where both sides are local models."""
     followed: Followed | None
     """What became of the learned tensors of one side, by their contents; null where that was not asked: a side is a
     saved report or remote, both are quantized, or all pairs are alike by name."""
@@ -189,7 +192,9 @@ class DeclaredPair(Record, frozen=True, kw_only=True):
     """What the files say of themselves otherwise."""
 
     what: Text
-    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`."""
+    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`, `training_info`;
+    of notes `producer`, `domain`, `model version`, `doc string`, `metadata KEY`, `graph name`, `doc string of the
+    graph`, `metadata of the graph`, `header`."""
     a: Text | None
     """What A says, as `17`, `FLOAT n x 8`, `sequence of FLOAT n x 8`, names as the file has them; null where it says
     nothing."""

@@ -10,6 +10,7 @@ from msgspec import UNSET
 from analyzer.documents.compare import (
     ComparedMacs,
     CompareDocument,
+    DeclaredPair,
     GroupPair,
     Pair,
     Statuses,
@@ -80,7 +81,7 @@ def _answer(document: CompareDocument) -> str:
     if document.same_file:
         return "the same file"
     if _is_same(document):
-        return "no difference in what was compared"
+        return f"no difference in what was compared{' but in notes' if document.file_notes else ''}"
     totals = document.totals
     is_followed = document.followed is not None and document.followed.whole
     is_apart = document.wiring is not None and not document.wiring.alike
@@ -89,6 +90,7 @@ def _answer(document: CompareDocument) -> str:
         _size(totals.bytes),
         _work(document),
         *_recoded(document.tensors, is_followed=is_followed),
+        *_other_scales(document.tensors),
         *_declared(document, short=True),
         "other wiring" if is_apart and not totals.parameters.change else "",
     ]
@@ -200,6 +202,24 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
         yield f"{format_many(renamed, 'tensor')} under other names"
 
 
+def _other_scales(tensors: Sequence[TensorPair]) -> Iterator[str]:
+    """How many scales and zero points have other values."""
+    count = sum(
+        pair.b is not None and pair.b.role == "quantization" and list(pair.changed) == ["values"]
+        for pair in tensors
+    )
+    if count:
+        yield f"{format_count(count)} {'scale or zero point' if count == 1 else 'scales and zero points'} changed"
+
+
+def _has_scales(document: CompareDocument) -> bool:
+    """Whether scales were compared: of saved reports and of remote files nothing is."""
+    sides = ((pair.a, pair.b) for pair in document.tensors)
+    return document.file_notes is not UNSET and any(
+        a is not None and b is not None and a.role == b.role == "quantization" for a, b in sides
+    )
+
+
 def _figures(document: CompareDocument) -> Iterator[Figure]:
     totals = document.totals
     for label, pair in (("Parameters", totals.parameters), ("Stored elements", totals.stored_elements)):
@@ -225,18 +245,29 @@ def _absent(document: CompareDocument) -> Iterator[str]:
 def _declared(document: CompareDocument, *, short: bool) -> Iterator[str]:
     """What the files declare otherwise; short, the versions of operator sets alone, and how much else."""
     told = [d for d in document.declared if not short or d.what.startswith("opset ")]
-    for each in told[:_FEW] if short else told[:_MOST_DECLARED]:
-        what = "opset" if each.what == "opset ai.onnx" else each.what
-        what, old, new = (shorten(said or "none", _LONGEST) for said in (what, each.a, each.b))
-        yield f"{what} {old} -> {new}"
+    if not short:
+        yield from _pairs(told)
+        return
+    yield from _pairs(told, _FEW, is_cut=True)
     others = len(document.declared) - len(told)
-    if short and others:
+    if others:
         yield f"{format_count(others)} {'declaration' if others == 1 else 'declarations'} changed"
-    if not short and len(told) > _MOST_DECLARED:
-        yield f"and {format_count(len(told) - _MOST_DECLARED)} more"
 
 
 _MOST_DECLARED = 12
+
+
+def _pairs(
+    told: Sequence[DeclaredPair], most: int = _MOST_DECLARED, *, is_cut: bool = False
+) -> Iterator[str]:
+    for each in told[:most]:
+        what = "opset" if each.what == "opset ai.onnx" else each.what
+        what, old, new = (shorten(said or "none", _LONGEST) for said in (what, each.a, each.b))
+        yield f"{what} {old} -> {new}"
+    if len(told) > most and not is_cut:
+        yield f"and {format_count(len(told) - most)} more"
+
+
 _LONGEST = 80
 """Characters of a name, a type or an order that is declared otherwise."""
 
@@ -272,7 +303,8 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         else:
             yield f"no learned tensor of one has the content of one of the other {how}"
     elif document.changes.tensors.unchanged and not document.same_file:
-        yield "values were not compared (--content full): unchanged is the same type, shape, role and size"
+        but = ", but those of scales and zero points," if _has_scales(document) else ""
+        yield f"values were not compared{but} (--content full): unchanged is the same type, shape, role and size"
     if document.wiring is not None and document.wiring.alike:
         yield "wiring: both compute the same with their weights"
     elif document.wiring is not None:
@@ -280,6 +312,10 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         yield f"wiring: another than the old one's{first}; verify tells whether they compute the same"
     if document.declared:
         yield f"declared: {'; '.join(_declared(document, short=False))}"
+    if document.file_notes:
+        yield f"notes: {'; '.join(_pairs(document.file_notes))}"
+    if document.file_notes is not UNSET and not document.same_file and _is_same(document):
+        yield "the files are not the same, byte by byte; names of nodes, notes on nodes and values were not compared"
     if document.macs is not UNSET:
         yield from _tell_macs(document.macs)
     if document.totals.nodes is None:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
 from msgspec import UNSET
 
 from analyzer.account.ledger import Entry, Macs
-from analyzer.comparison import Comparison, Followed, GroupPair, Pair, TensorPair, ValueCounts, count_statuses
+from analyzer.comparison import (
+    Comparison,
+    DeclaredPair,
+    Followed,
+    GroupPair,
+    Pair,
+    TensorPair,
+    ValueCounts,
+    count_statuses,
+)
 from analyzer.documents import compare as compare_records
 from analyzer.documents import shared as shared_records
 from analyzer.formats.json.groups import document_macs
@@ -37,7 +46,8 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
         wiring=None
         if report.wiring is None
         else compare_records.WiringPair(alike=report.wiring.alike, first=report.wiring.first),
-        declared=[compare_records.DeclaredPair(what=d.what, a=d.a, b=d.b) for d in report.declared],
+        declared=_declared(report.declared),
+        file_notes=UNSET if report.notes is None else _declared(report.notes),
         followed=None if report.followed is None else _followed(report.followed),
         same_file=report.is_same_file,
         by=report.by,
@@ -50,6 +60,10 @@ def document_comparison(report: Comparison) -> compare_records.CompareDocument:
         tensors=list(map(_tensor_pair, report.tensors)),
         macs=UNSET if report.macs is None else _macs(*report.macs),
     )
+
+
+def _declared(pairs: Sequence[DeclaredPair]) -> list[compare_records.DeclaredPair]:
+    return [compare_records.DeclaredPair(what=d.what, a=d.a, b=d.b) for d in pairs]
 
 
 def _macs(a: Macs, b: Macs) -> compare_records.ComparedMacs:

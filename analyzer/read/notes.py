@@ -1,0 +1,144 @@
+"""A model that was read -> the texts in its file that compute nothing, and a digest of what it has for training."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError
+
+from analyzer.model import Component, Model
+from analyzer.read.protos import GraphProto, ModelProto
+from analyzer.read.wire import LENGTH, Field, Window
+from analyzer.records import Frozen
+
+_GRAPH, _TRAINING = 7, 20
+_HEADER = frozenset({2, 3, 4, 5, 6, 14})
+"""producer_name, producer_version, domain, model_version, doc_string, metadata_props."""
+_IN_GRAPH = {2: "graph name", 10: "doc string of the graph", 16: "metadata of the graph"}
+_SAID = 100
+"""Characters of a text that is told whole."""
+_LONGEST = 1 << 20
+"""Bytes that are taken apart; of more the digest is told."""
+_STEP = 1 << 18
+
+_Kind = TypeVar("_Kind", GraphProto, ModelProto)
+
+
+class Notes(Frozen):
+    """What a model file says that no output depends on."""
+
+    texts: Mapping[str, str]
+    """`producer`, `model version`, `doc string`, `metadata KEY`, ...: what is said; of a long text its digest."""
+    training: Mapping[str, str]
+    """`training_info`, a digest of it, where there is one."""
+
+
+def read_notes(model: Model) -> Notes | None:
+    """Return the notes of a local model, those of several files by the names of these; None where it is no such.
+
+    What notes on single nodes and values say is not among them.
+
+    Raises:
+        ModelReadError: a file is not any more what was read.
+    """
+    if model.traffic is not None or not model.graphs:
+        return None
+    texts: dict[str, str] = {}
+    training: dict[str, str] = {}
+    for part in model.parts:
+        found = _read(model, part)
+        before = f"{part.name}/" if part.name else ""
+        texts.update((f"{before}{what}", said) for what, said in found.texts.items())
+        training.update((f"{before}{what}", said) for what, said in found.training.items())
+    return Notes(texts, training)
+
+
+def _read(model: Model, part: Component) -> Notes:
+    source = model.sources[part.files[0]]
+    with source.kept_open():
+        window = Window(source)
+        header, trained = _Gathered(window), _Gathered(window)
+        inside = {number: _Gathered(window) for number in _IN_GRAPH}
+        for field in window.fields(0, source.nbytes):
+            if field.number in _HEADER:
+                header.add(field)
+            elif field.number == _TRAINING:
+                trained.add(field)
+            elif field.number == _GRAPH and field.wire == LENGTH:
+                for each in window.fields(field.start, field.end):
+                    if each.number in inside:
+                        inside[each.number].add(each)
+    texts = _parsed(header)
+    texts |= {what: inside[number].say() for number, what in _IN_GRAPH.items() if inside[number].count}
+    return Notes(texts, {"training_info": trained.digest()} if trained.count else {})
+
+
+class _Gathered:
+    """Fields of one kind, whose bytes are kept as long as they are few."""
+
+    def __init__(self, window: Window) -> None:
+        self.count = self.nbytes = 0
+        self.kept = bytearray()
+        """All of them, keys and lengths included; of many nothing."""
+        self._window = window
+        self._hasher = hashlib.sha256()
+
+    def add(self, field: Field) -> None:
+        self.count += 1
+        length = field.end - field.at
+        self.nbytes += length
+        self._hasher.update(length.to_bytes(8, "little"))
+        for start in range(field.at, field.end, _STEP):
+            self._hasher.update(self._window.take(start, min(start + _STEP, field.end)))
+        if self.nbytes <= _LONGEST:
+            self.kept += self._window.take(field.at, field.end)
+        else:
+            self.kept.clear()
+
+    def parse(self, kind: type[_Kind]) -> _Kind | None:
+        """The message that has these fields; None where they are many, or broken."""
+        if self.nbytes > _LONGEST:
+            return None
+        try:
+            return kind.FromString(bytes(self.kept))
+        except DecodeError:
+            return None
+
+    def digest(self) -> str:
+        return f"{self.nbytes:,} bytes, SHA-256 {self._hasher.hexdigest()[:16]}"
+
+    def say(self) -> str:
+        """The text that a graph says of itself."""
+        graph = self.parse(GraphProto)
+        if graph is None or graph.metadata_props:
+            return self.digest()
+        return _shortened(_text(graph.name or graph.doc_string))
+
+
+def _parsed(header: _Gathered) -> dict[str, str]:
+    proto = header.parse(ModelProto)
+    if proto is None:
+        return {"header": header.digest()}
+    told = {
+        "producer": " ".join(filter(None, (_text(proto.producer_name), _text(proto.producer_version)))),
+        "domain": _text(proto.domain),
+        "model version": str(proto.model_version or ""),
+        "doc string": _text(proto.doc_string),
+    }
+    for each in proto.metadata_props:
+        what = f"metadata {_shortened(_text(each.key))}"
+        told[what] = f"{told[what]}; {_text(each.value)}" if what in told else _text(each.value)
+    return {what: _shortened(said) for what, said in told.items() if said or what.startswith("metadata ")}
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _SAID:
+        return text
+    content = text.encode("utf-8", "surrogatepass")
+    return f"{len(content):,} bytes, SHA-256 {hashlib.sha256(content).hexdigest()[:16]}"
