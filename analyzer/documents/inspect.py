@@ -191,7 +191,8 @@ class Totals(Record, frozen=True, kw_only=True):
     """Sums over the whole model."""
 
     parameters: Elements
-    """Logical learned elements, each once, as far as the file alone tells."""
+    """Logical learned elements that the files hold, each once, as far as they alone tell. PyTorch had more where a norm
+    was folded into a layer: then this is below `parameters_at_least`."""
     parameters_at_least: Elements
     """What PyTorch's count cannot be below: tensors that nobody could compare may be copies, what was computed from
     parameters may come of few, and a norm that was folded into a layer had some more."""
