@@ -275,16 +275,18 @@ _LONGEST_NAME = 400
 """Characters of a name that are shown."""
 
 
-def shorten(text: str, length: int) -> str:
+def shorten(text: str, length: int, part: float = 0.5) -> str:
     """At most `length` characters: its beginning and its end, which tell files and folders apart.
+
+    `part` is how much of them the end takes, of 1.
 
     >>> shorten("a-very-long-folder/model.onnx", 16), shorten("model.onnx", 16)
     ('a-very-…del.onnx', 'model.onnx')
     """
     if len(text) <= length:
         return text
-    end = length // 2
-    return f"{text[: length - end - 1]}…{text[-end:]}"
+    end = min(int(length * part), length - 1)
+    return f"{text[: length - end - 1]}…{text[len(text) - end :]}"
 
 
 def _escape(character: str) -> str:

@@ -283,6 +283,22 @@ def column(text: str, heading: str, position: int = 0) -> list[str]:
     return [row[position] for row in table(text, heading)]
 
 
+@pytest.mark.parametrize("place", ["at the end", "in the middle", "at the beginning"])
+def test_long_names_that_differ_are_told_apart_where_they_are_cut(tmp_path, place):
+    long = "convolutional_network_of_many_stages"
+    names = {
+        "at the end": [f"{long}_{letter}.downsampling_layers.conv" for letter in "abcd"],
+        "in the middle": [f"stage_of_{long[:18]}_{number}_{long}" for number in "abcd"],
+        "at the beginning": [f"{number}_first.{long}.{long}" for number in "abcd"],
+    }[place]
+    ledger = audit(tmp_path, model_of({f"{name}.weight": (4, 4 + at) for at, name in enumerate(names)}))
+
+    shown = column(inspect(ledger, group_by(ledger, "scope", 9)), "scope")[:4]
+
+    assert all("…" in name for name in shown)
+    assert len(set(shown)) == 4
+
+
 def test_layers_that_repeat_are_one_row_with_their_number(bert):
     *rows, total = table(inspect(bert, group_by(bert, depth=3)), "scope, depth 3")
 

@@ -445,6 +445,11 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
         bar=None,
     )
     places = {at: place for place, (at, _) in enumerate(shown_columns(table))}
+    if columns[0][1].kind is Kind.NAME and not pen.is_whole:
+        place = places[columns[0][0]]
+        cut = _cut_apart([texts[id(row)][place] for row in rows], widths[0])
+        for row in rows:
+            texts[id(row)][place] = cut.get(texts[id(row)][place], texts[id(row)][place])
     for row in rows:
         made = [texts[id(row)][places[at]] for at, _ in columns]
         style = "bold" if row.cells is table.total else {Tone.BAD: "red", Tone.GOOD: ""}.get(row.tone, "")
@@ -618,12 +623,34 @@ def _summands(text: str) -> list[str]:
     return found
 
 
-def _cut(text: str, width: int) -> str:
-    """A name that is too long loses its middle."""
+def _cut(text: str, width: int, end: float = 0.5) -> str:
+    """A name that is too long loses its middle; so much of the room is its end's."""
     if _length(text) <= width:
         return text
     level = len(text) - len(text.lstrip(" "))
-    return f"{' ' * level}{shorten(text.lstrip(' '), max(width - level, 3))}"[:width]
+    return f"{' ' * level}{shorten(text.lstrip(' '), max(width - level, 3), end)}"[:width]
+
+
+def _cut_apart(names: Sequence[str], width: int) -> dict[str, str]:
+    """Those that lose their middle and would read alike, each with more of its end, or of its beginning.
+
+    >>> _cut_apart(["encoder.stages.1.sampling", "encoder.stages.2.sampling", "head"], 14)
+    {'encoder.stages.1.sampling': 'en….1.sampling', 'encoder.stages.2.sampling': 'en….2.sampling'}
+    """
+    alike: dict[str, set[str]] = {}
+    for name in names:
+        alike.setdefault(_cut(name, width), set()).add(name)
+    found: dict[str, str] = {}
+    for group in alike.values():
+        if len(group) > 1:
+            tried = [{name: _cut(name, width, part) for name in group} for part in _PARTS]
+            best = max(tried, key=lambda cut: len(set(cut.values())))  # of equal ones the first
+            found |= {name: best[name] for name in sorted(group)}
+    return found
+
+
+_PARTS = (0.5, 0.65, 0.8, 1.0, 0.35, 0.2, 0.0)
+"""How much of the room of a name that is cut its end takes."""
 
 
 def _draw(share: float | None, room: int, *, ascii: bool) -> str:
