@@ -246,6 +246,16 @@ def test_what_profiling_does_not_explain_is_warned_of(tmp_path: Path) -> None:
     assert "something else was running" not in render_text(timing)
 
 
+def test_a_mean_that_a_few_runs_have_raised_is_warned_of(tmp_path: Path) -> None:
+    timing = timings.make_timing(tmp_path)
+    plain = timing.points[0].latency
+
+    disturbed = flat(with_point(timing, latency=replace(plain, median=plain.mean / 4)))
+
+    assert "WARN the mean run took 4.0 times as long as the median: something else was running" in disturbed
+    assert "times as long as the median" not in flat(timing)
+
+
 @pytest.mark.parametrize("fill", Fill)
 def test_every_way_to_fill_an_input_has_words(tmp_path: Path, fill: Fill) -> None:
     feeds = (replace(timings.FEEDS[0], fill=fill, low=2, high=30_521),)

@@ -477,7 +477,7 @@ def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
         )
     finally:
         if report.unreadable:
-            run.tell(f"onnxledger: {len(report.unreadable)} of {len(report.models)} cannot be read")
+            run.tell(f"onnxledger: {len(report.unreadable):,} of {len(report.models):,} cannot be read")
 
 
 class _Reader:

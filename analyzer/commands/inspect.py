@@ -164,7 +164,7 @@ def _inspect_many(
         _finish(run, report, judged, survey.findings, seen=seen, answered=not survey.unreadable)
     finally:
         if survey.unreadable:
-            say(f"onnxledger: {len(survey.unreadable)} of {len(survey.rows)} cannot be read")
+            say(f"onnxledger: {len(survey.unreadable):,} of {len(survey.rows):,} cannot be read")
 
 
 def _refuse_what_needs_one_model() -> None:

@@ -199,12 +199,20 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
         runs = format_many(document.settings.runs, "run")
         far = format_percent(latency.precision)
         yield f"the median of {runs} may be off by {far}: leave --runs out, or wait until nothing else is running"
+    if latency.mean > _DISTURBED * latency.median > 0:
+        yield (
+            f"the mean run took {latency.mean / latency.median:.1f} times as long as the median: something else was "
+            "running at the time; shares and scaled ms are of means"
+        )
     match judge_profiled(timing.points[0].latency, timing.points[0].profiled):
         case "slower" if not _is_device(document):
             yield f"profiled runs {_slower(document)}"
         case "faster":
             yield f"profiled runs {_FASTER}"
 
+
+_DISTURBED = 2
+"""How many times the median the mean may be; a few runs that something else held up count in it alone."""
 
 _FAR = 0.25
 """How far off a median of as many runs as were asked for may be before that is worth a warning."""
