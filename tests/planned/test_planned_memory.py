@@ -393,3 +393,22 @@ def test_functions_that_double_are_refused_before_they_are_expanded(
 
     monkeypatch.setattr(picture, "open_inference", infer)
     assert picture.draw_groups(ledger, picture.label_picture(ledger))
+
+
+@pytest.mark.child
+@pytest.mark.parametrize(("dtype", "is_told"), [(np.float16, True), (np.float32, False)])
+def test_a_file_of_halves_says_that_optimizations_take_more(
+    dtype: type[np.generic], is_told: bool, tmp_path: Path
+) -> None:
+    half = "float16" if dtype is np.float16 else "float"
+    text = f"""
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph ({half}[n, 64] x) => ({half}[n, 64] y) {{ y = MatMul(x, w) }}
+    """
+    model = save(tmp_path, text_model(text, {"w": np.ones((64, 64), dtype)}))
+
+    needed = answer_memory(audit_model(model), Asked(parse_shapes(["n=2"]))).needed
+
+    assert ("FLOAT16 weights in FLOAT" in {line.line for line in needed.lines}) is is_told
+    result = run_here("check", model, "--max-memory", "n=2: 1MB", "--format", "json")
+    assert ("FLOAT16 weights in FLOAT" in result.stdout) is is_told
