@@ -31,7 +31,6 @@ ENVIRONMENTS = ((), ("report",), ("remote",), ("time",), ("time", "report"), ("e
 TOLD = ("report", "remote", "time", "export")
 TESTED = ("time", "report", "remote", "fleet")
 TOOLS = (
-    "huggingface_hub",
     "hypothesis",
     "jsonschema",
     "lxml",
