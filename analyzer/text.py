@@ -131,15 +131,25 @@ def short_share(fraction: float | None) -> str:
 
     >>> short_share(0.21772), short_share(0.0001), short_share(0.99999), short_share(-0.559), short_share(0)
     ('21.8 %', '<0.1 %', '>99.9 %', '-55.9 %', '0 %')
+    >>> short_share(-0.0001), short_share(-0.99999)
+    ('>-0.1 %', '<-99.9 %')
     """
     if fraction is None:
         return "-"
-    percent = 100 * fraction
+    if fraction < 0:
+        return _negated(short_share(-fraction))
+    percent = 100 * fraction + 0.0  # of -0.0 too
     if 0 < percent < 0.05:
         return "<0.1 %"
     if 99.95 <= percent < 100:
         return ">99.9 %"
     return f"{percent:.1f} %" if percent % 100 else f"{percent:.0f} %"
+
+
+def _negated(said: str) -> str:
+    """A share below 0; what is less than 0.1 % of a loss is more than -0.1 %."""
+    turned = {"<": ">", ">": "<"}.get(said[0])
+    return f"-{said}" if turned is None else f"{turned}-{said[1:]}"
 
 
 _MANY_TIMES = 10
@@ -150,11 +160,16 @@ def format_change(fraction: float | None) -> str:
 
     >>> format_change(0.03), format_change(-0.559), format_change(0.0), format_change(409.269)
     ('+3.0 %', '-55.9 %', '0 %', 'x 410')
+    >>> format_change(0.0001), format_change(-0.0001), format_change(0.9999), format_change(-0.9999)
+    ('<+0.1 %', '>-0.1 %', '+100.0 %', '<-99.9 %')
     """
-    if fraction is not None and fraction >= _MANY_TIMES - 1:
+    if fraction is None or fraction <= 0:
+        return short_share(fraction)
+    if fraction >= _MANY_TIMES - 1:
         return f"x {fraction + 1:,.0f}"
-    said = short_share(abs(fraction)) if fraction is not None else "-"
-    return f"{'+' if fraction > 0 else '-'}{said}" if fraction else said
+    if fraction < 0.0005:
+        return "<+0.1 %"
+    return f"+{short_share(fraction)}" if fraction >= 1 else f"+{100 * fraction:.1f} %"
 
 
 def format_ratio(ratio: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +45,7 @@ from analyzer.text import (
     format_signed,
     format_signed_bytes,
     short_count,
+    short_share,
     shorten,
 )
 
@@ -73,6 +75,8 @@ def _blocks(document: CompareDocument) -> Iterator[Block]:
         yield _chart()
     yield groups
     yield _tensors(document)
+    yield _said_otherwise("declared", document.declared)
+    yield _said_otherwise("noted", document.file_notes or [])
     yield _totals(document)
 
 
@@ -91,7 +95,7 @@ def _answer(document: CompareDocument) -> str:
         _work(document),
         *_recoded(document.tensors, is_followed=is_followed),
         *_other_scales(document.tensors),
-        *_declared(document, short=True),
+        *_redeclared(document),
         "other wiring" if is_apart and not totals.parameters.change else "",
     ]
     return "; ".join(filter(None, told))
@@ -146,11 +150,13 @@ def _size(pair: Pair) -> str:
     if not pair.change:
         return f"same size, {format_many(pair.a, 'byte')}"
     exact = f"{format_count(pair.a)} -> {format_many(pair.b, 'byte')}"
-    share = format_change(abs(pair.change) / pair.a).lstrip("+") if pair.a else ""
-    if share.startswith("x "):
-        return f"{share[2:]} times as large ({exact})"
+    if not pair.a:
+        return exact
+    change = format_change(pair.change / pair.a)
+    if change.startswith("x "):
+        return f"{change[2:]} times as large ({exact})"
     word = "larger" if pair.change > 0 else "smaller"
-    return f"{share} {word} ({exact})" if share else exact
+    return f"{short_share(abs(pair.change) / pair.a)} {word} ({exact})"
 
 
 def _work(document: CompareDocument) -> str:
@@ -242,30 +248,29 @@ def _absent(document: CompareDocument) -> Iterator[str]:
             yield f"the data of {format_many(absent, 'tensor')} of the {word} one are not here, nor in its bytes"
 
 
-def _declared(document: CompareDocument, *, short: bool) -> Iterator[str]:
-    """What the files declare otherwise; short, the versions of operator sets alone, and how much else."""
-    told = [d for d in document.declared if not short or d.what.startswith("opset ")]
-    if not short:
-        yield from _pairs(told)
-        return
-    yield from _pairs(told, _FEW, is_cut=True)
+def _redeclared(document: CompareDocument) -> Iterator[str]:
+    """Which versions of operator sets changed, and how many declarations else. No name of a file is in the answer."""
+    told = [each for each in document.declared if _OPERATOR_SET.fullmatch(each.what)][:_FEW]
+    for each in told:
+        what = "opset" if each.what == "opset ai.onnx" else each.what
+        yield f"{what} {each.a or 'none'} -> {each.b or 'none'}"
     others = len(document.declared) - len(told)
     if others:
         yield f"{format_count(others)} {'declaration' if others == 1 else 'declarations'} changed"
 
 
-_MOST_DECLARED = 12
+_OPERATOR_SET = re.compile(r"opset [A-Za-z0-9_.-]{1,40}")
+"""The version of a domain that a model imports, unless the domain is no name that stands alone in a sentence."""
 
 
-def _pairs(
-    told: Sequence[DeclaredPair], most: int = _MOST_DECLARED, *, is_cut: bool = False
-) -> Iterator[str]:
-    for each in told[:most]:
-        what = "opset" if each.what == "opset ai.onnx" else each.what
-        what, old, new = (shorten(said or "none", _LONGEST) for said in (what, each.a, each.b))
-        yield f"{what} {old} -> {new}"
-    if len(told) > most and not is_cut:
-        yield f"and {format_count(len(told) - most)} more"
+def _said_otherwise(title: str, pairs: Sequence[DeclaredPair]) -> Table:
+    """What the files say of themselves otherwise, a row each."""
+    rows = tuple(
+        Row(tuple(shorten(said or "none", _LONGEST) for said in (each.what, each.a, each.b)))
+        for each in pairs
+    )
+    columns = (Column(title, room=9), Column("old", room=9), Column("new", room=9))
+    return Table(columns, rows, title=title, others=f"other {title}")
 
 
 _LONGEST = 80
@@ -310,10 +315,6 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
     elif document.wiring is not None:
         first = f", first in {document.wiring.first}" if document.wiring.first else ""
         yield f"wiring: another than the old one's{first}; verify tells whether they compute the same"
-    if document.declared:
-        yield f"declared: {'; '.join(_declared(document, short=False))}"
-    if document.file_notes:
-        yield f"notes: {'; '.join(_pairs(document.file_notes))}"
     if document.file_notes is not UNSET and not document.same_file and _is_same(document):
         yield "the files are not the same, byte by byte; names of nodes, notes on nodes and values were not compared"
     if document.macs is not UNSET:
