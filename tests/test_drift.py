@@ -192,4 +192,4 @@ def test_each_kind_of_page_is_held_against_its_formats(tmp_path: Path) -> None:
         folder.mkdir()
         kinds.add(type(make(folder)).__name__)
 
-    assert set(PAGES) <= kinds
+    assert set(PAGES) <= kinds, "tests/reports.py makes one of each kind"

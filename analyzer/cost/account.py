@@ -25,7 +25,6 @@ from analyzer.cost.walk import Branch, Visit, Walk
 from analyzer.cost.work import WORK, Work, work_of
 from analyzer.errors import UsageError
 from analyzer.model import Node, Place
-from analyzer.model.operators import is_own
 from analyzer.records import Mutable, field
 from analyzer.text import printable
 
@@ -211,10 +210,9 @@ def _sums(visit: Visit) -> tuple[Sums, str, bool]:
 def _work(visit: Visit) -> tuple[Work, str]:
     """What a node computes, and why that is not known."""
     step = visit.step
-    is_known = is_own(step.node) or step.node.is_standard
     if visit.is_closed:
         return Work(), visit.why
-    if not is_known:
+    if not step.node.is_standard:
         return Work(), visit.why or f"no rule knows {step.node.domain}.{step.node.op_type}"
     try:
         work = work_of(step, visit.made)

@@ -26,7 +26,6 @@ from analyzer.cost.work import FREE, WITHOUT_MACS, work_of
 from analyzer.errors import CostError
 from analyzer.model import Graph, Model, Node, Place
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import is_own
 from analyzer.model.wiring import NAMED
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
@@ -394,7 +393,7 @@ def _macs(
         inputs, made = list(call.inputs), list(call.outputs)
     if node.op_type in WITHOUT_MACS or node.op_type in FREE:
         return 0 if node.is_standard else f"no rule knows {node.domain}.{node.op_type}"
-    if not (is_own(node) or node.is_standard):
+    if not node.is_standard:
         return f"no rule knows {node.domain}.{node.op_type}"
     step = Step(node, tuple(map(_value, inputs)), opset, attached=attached)
     try:

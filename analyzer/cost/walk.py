@@ -19,7 +19,6 @@ from analyzer.cost.values import MOST, MOST_AXES, NOTHING, Element, Step, Unshap
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor, ValueType
 from analyzer.model.dtypes import DType
 from analyzer.model.functions import called_bodies
-from analyzer.model.operators import is_own
 from analyzer.model.wiring import NAMED
 from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.timing.inputs.sizes import printed_axis
@@ -417,7 +416,7 @@ def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
     node = step.node
     count = max(len(node.outputs), 1)
     rule = None
-    if is_own(node) or node.is_standard:
+    if node.is_standard:
         rule = next((rules[node.op_type] for rules in _RULES if node.op_type in rules), None)
     if rule is None:
         why = f"no rule knows {node.domain + '.' if node.domain not in ('', 'ai.onnx') else ''}{node.op_type}"
