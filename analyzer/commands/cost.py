@@ -136,8 +136,8 @@ def cost(
     axes of its inputs. What is not known is told by node, and never 0.
     --memory also tells what a run takes on onnxruntime's CPU provider, whose
     planner is replayed, and the largest sizes that fit. --measured runs MODEL
-    once; the exit code is then 1 where a shape, the MACs or the memory differ.
-    --against compares the MACs with what the config of a family stands for.
+    once, --against counts the MACs of a config's closed form; the exit code is
+    then 1 if MODEL differs from the run, or from the config.
     """
     load_numpy()
     from analyzer.cost.account import measure_cost

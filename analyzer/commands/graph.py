@@ -117,7 +117,7 @@ class _Wanted(Frozen):
     "--mark",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="REPORT",
-    help="Mark where a saved report of verify says that the two part.",
+    help="Mark the first difference that a saved report of verify tells.",
 )
 @bounding
 @click.option("--quiet", is_flag=True, help="Print no progress and no messages.")

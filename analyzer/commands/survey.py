@@ -55,7 +55,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 @click.option(
     "--content",
     type=click.Choice(["none", "sampled", "full"]),
-    help="Read this much of the values, to find copies and kin.  [sampled; of a URL none]",
+    help="Read this much of the values, to find copies and families.  [sampled; of a URL none]",
 )
 @click.option(
     "--shape",

@@ -221,7 +221,7 @@ measuring = bundle(
 def time(model: str, fed: _Fed, measured: _Measured, grouped: Grouped, stamp: bool, run: Run) -> None:
     """How many milliseconds does each group of MODEL take?
 
-    onnxruntime runs MODEL, by turns as it is and with its profiler, which tells
+    onnxruntime runs MODEL in turn without and with its profiler, which tells
     how long each kernel takes. Each kernel's time goes to the group whose nodes
     it computes. A sweep over an axis also tells how the groups grow. -o draws
     .svg and .png too. Of a folder with the files of a generation loop (encoder,

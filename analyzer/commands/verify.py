@@ -132,8 +132,9 @@ def verify(
     """Does MODEL compute what PyTorch, or another file, computes?
 
     Both run on the same inputs. Outputs that are further apart than rounding
-    differ; then the first module, or inner value, that parts is told, and what
-    it differs in. The exit code is 1 where they differ, 2 where nobody knows.
+    differ; then the report names the first module, or inner value, that
+    differs, and the cause. The exit code is 1 if they differ, and 2 if there is
+    no answer.
     """
     from analyzer.process.child import Limits
     from analyzer.timing.inputs.sizes import parse_shapes
