@@ -14,6 +14,7 @@ from analyzer.account.classify.constants import as_read
 from analyzer.account.ledger import Ledger
 from analyzer.errors import UsageError
 from analyzer.manifest import Manifest
+from analyzer.model import Key
 from analyzer.model.content import ContentMode
 from analyzer.reconciliation.batchnorm import match_folded_batchnorm, match_frozen_batchnorm
 from analyzer.reconciliation.blocked import find_tiles, mark_tiles
@@ -150,6 +151,7 @@ def reconcile_ledger(
     is_file: bool = False,
     places: bool = True,
     misplaced: Collection[str] = (),
+    exchanged: Collection[Key] = (),
 ) -> Reconciliation:
     """Prove, or refute, that the file holds the PyTorch model's parameters, all of them and nothing else.
 
@@ -164,6 +166,7 @@ def reconcile_ledger(
             are followed, and nothing is said of where they are read.
         places: whether it is looked at where weights are read; not where PyTorch's program has that to say.
         misplaced: parameters of which that says that they are read where others belong.
+        exchanged: tables that were computed of a buffer of which it says so.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
@@ -192,5 +195,5 @@ def reconcile_ledger(
                 rule(books)
             if is_file:  # a packed operand of a recurrence may stand in that file as it does here
                 books.misfits.clear()
-        settle_told(books, misplaced)
+        settle_told(books, misplaced, exchanged)
         return close_books(books, ledger)

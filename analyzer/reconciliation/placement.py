@@ -19,14 +19,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from analyzer.account.ledger import Entry, natural_order
 from analyzer.manifest import Call, Parameter, split_name
-from analyzer.model import Node, Place, StoredTensor
+from analyzer.model import Key, Node, Place, StoredTensor
+from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.wiring import Reader
-from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.books import Books, is_inside
+from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
-from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Piece
+from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
 from analyzer.records import Frozen, replace
 
 _NUMBER = re.compile(r"\d+")
@@ -39,6 +43,10 @@ _DEPTH = 5
 
 _MOST_AROUND = 64
 """Readers and sources of one step that are looked at."""
+
+
+_AS_ANOTHER = "structure:read-as-another"
+"""The rule of what stands where another does elsewhere."""
 
 
 class _Read(Frozen):
@@ -72,9 +80,12 @@ def settle_misplaced(books: Books) -> None:
     for name, reason in _read_too_little(books):
         wrong.setdefault(name, reason)
     for name in _out_of_pattern(books, read, depths, around):
-        wrong.setdefault(name, "structure:read-as-another")
+        wrong.setdefault(name, _AS_ANOTHER)
     for name in _out_of_order(books, read, depths):
         wrong.setdefault(name, "structure:out-of-order")
+    for key in _turned_by_another(books):
+        line = books.entries[key]
+        books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=f"{line.decided_by}+{_AS_ANOTHER}")
     for each in values:
         rule = wrong.get(each.parameter.name)
         if rule is not None:
@@ -92,8 +103,15 @@ def settle_misplaced(books: Books) -> None:
                     books.entries[key] = replace(books.entries[key], line=Line.MISPLACED)
 
 
-def settle_told(books: Books, names: Iterable[str]) -> None:
-    """Settle as `misplaced` the parameters of which PyTorch's program says it, with the tensors that hold them."""
+def settle_told(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) -> None:
+    """Settle as `misplaced` what PyTorch's program says it of: parameters, with the tensors that hold them, and tables.
+
+    A table holds no parameter: it was computed of a buffer.
+    """
+    for key in tables:
+        line = books.entries[key]
+        rule = f"{line.decided_by}+program:read-as-another"
+        books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=rule)
     for name in names:
         settled = books.parameters[name]
         rule = f"{settled.decided_by}+program:read-as-another"
@@ -205,7 +223,7 @@ def _expected(books: Books, each: _Read) -> str | None:
     """The parameter that the reading module has at that input, if it is another one of this shape."""
     known = _in_module(books, each)
     if known is None:
-        return _beside_weight(books, each)
+        return _beside_weight(books, each) or _of_another_module(books, each)
     if known[0].name == each.parameter.name:
         return None
     found, module, leaf = known
@@ -219,6 +237,49 @@ def _expected(books: Books, each: _Read) -> str | None:
     if _is_equal(books, each.parameter, found):
         return None
     return found.name
+
+
+def _of_another_module(books: Books, each: _Read) -> str | None:
+    """The parameter of the reading module that is called as this one, which is another module's.
+
+    None where that module reads its own too, or neither is named: it may well read two.
+    """
+    scope = books.ledger.traced_scopes.get(each.reader.node.place)
+    if scope is None or each.entry.tensor.key in books.evaluated:
+        return None
+    module = books.aligned.module(scope)
+    owners = [split_name(name) for name in each.parameter.names]
+    if not module or any(is_inside(home, module) or is_inside(module, home) for home, _ in owners):
+        return None
+    for home, leaf in owners:
+        own = f"{module}.{leaf}"
+        found = books.tensor(own)
+        if not isinstance(found, Parameter) or found.shape != each.parameter.shape:
+            continue
+        if _inside(books, home) != _inside(books, module):
+            continue
+        line = books.parameters.get(found.name)
+        if line is None or _is_equal(books, each.parameter, found):
+            continue
+        homes = [
+            books.ledger.traced_scopes.get(reader.node.place)
+            for key in line.entries
+            for reader in books.ledger.wiring.readers(books.entry(key).tensor, past=MOVES | DECODES)
+        ]
+        if homes and all(where is not None and books.aligned.module(where) != module for where in homes):
+            return found.name
+    return None
+
+
+def _inside(books: Books, module: str) -> frozenset[tuple[str, tuple[int, ...]]]:
+    """The parameters of a module by their names in it, with their shapes: those of one class have the same."""
+    start = f"{module}."
+    return frozenset(
+        (name.removeprefix(start), parameter.shape)
+        for parameter in books.manifest.parameters
+        for name in parameter.names
+        if name.startswith(start)
+    )
 
 
 def _beside_weight(books: Books, each: _Read) -> str | None:
@@ -263,6 +324,8 @@ def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
 
     What forward applies several times, as a cell at each step, may have lost its bias at one of them.
     """
+    if not books.manifest.calls:
+        yield from _lost_at_a_use(books)
     if len(books.manifest.calls) != 1:
         return
     theirs = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
@@ -280,6 +343,39 @@ def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
         is_whole = mine[weight.name] == sum(theirs[name] for name in weight.names)
         if is_whole and mine[bias.name] < wanted:
             yield bias.name, f"program:read in {mine[bias.name]} of {wanted} places"
+
+
+def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
+    """The same where no program is known: biases that are read, but not as often as the weight of their module.
+
+    Every use is the module's own: nodes say so; or they say nothing, and at least two uses have the bias and one has
+    none. What else reads a weight may well leave the bias out.
+    """
+    reads = {found[0].parameter.name: found for found in _reads_of(books) if found}
+    for name, uses in reads.items():
+        home, leaf = split_name(name)
+        bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
+        if "weight" not in leaf or not isinstance(bias, Parameter) or bias.name not in reads:
+            continue
+        wanted, found = len(uses), len(reads[bias.name])
+        kinds = {
+            (use.reader.node.op_type if use.reader.node.op_type not in _PRODUCTS else "product")
+            for use in uses
+        }
+        scopes = {books.ledger.traced_scopes.get(use.reader.node.place) for use in uses}
+        is_own = None not in scopes and {books.aligned.module(scope or "") for scope in scopes} == {home}
+        is_usual = scopes == {None} and found == wanted - 1 > 1
+        has_another = all(
+            len(use.reader.node.inputs) > _BIASED.get(use.reader.node.op_type, _MANY) for use in uses
+        )
+        if found < wanted and len(kinds) == 1 and (is_own or is_usual) and not has_another:
+            yield bias.name, f"structure:read in {found} of {wanted} places"
+
+
+_PRODUCTS = frozenset({"Gemm", "MatMul"})
+_BIASED = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
+"""Operators with a bias of their own, and which input that is."""
+_MANY = 1 << 30
 
 
 def _tensors_of(call: Call) -> Iterator[str]:
@@ -320,6 +416,117 @@ def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
     if samples[0] is None or samples[1] is None:
         return True
     return samples[0].tobytes() == samples[1].tobytes()
+
+
+# cosines and sines
+
+_TURNING = MOVES | DECODES | {"Cast", "Neg"}
+"""What turns the halves of a vector, or every other number of it, into each other's place."""
+_MOST_TURNING = 24
+"""Nodes that this takes, at most."""
+
+
+def _turned_by_another(books: Books) -> Iterator[Key]:
+    """Tables of cosines where sines belong, and the other way round, by what they multiply.
+
+    A rotation is `x cos + turned(x) sin`, of which half the numbers change their sign as they are turned, or
+    `x cos - y sin` of two halves: what is negated, or taken off, is multiplied by the sines.
+    """
+    wiring = books.ledger.wiring
+    tables: dict[Key, bool] = {}
+    arrays: dict[Key, Reals] = {}
+    products: dict[Place, tuple[Key, Node, int]] = {}
+    for key, line in books.entries.items():
+        tensor = books.entry(key).tensor
+        if (
+            not _may_be_of_angles(line)
+            or not tensor.dtype.is_floating
+            or not 1 < tensor.numel <= _MOST_ANGLES
+        ):
+            continue
+        readers = wiring.readers(tensor, past=MOVES | DECODES | {"Cast"})
+        readers = [each for each in readers if each.node.op_type == "Mul" and each.node.is_standard]
+        array = books.contents.array(books.entry(key)) if readers else None
+        is_sine = None if array is None else _is_of_sines(array)
+        if array is None or is_sine is None:
+            continue
+        tables[key], arrays[key] = is_sine, array.astype(np.float64)
+        for node, slot in readers:
+            products[node.place] = key, node, 1 - slot
+    seen: set[Place] = set()
+    for _, node, _ in products.values():
+        for sum_, slot in wiring.readers(node):
+            if sum_.op_type not in ("Add", "Sub") or slot or sum_.place in seen:
+                continue
+            sources = [wiring.find(sum_.graph_path, name) for name in sum_.inputs]
+            pair = [products.get(each.place) for each in sources if isinstance(each, Node)]
+            if (
+                len(pair) != 2
+                or pair[0] is None
+                or pair[1] is None
+                or tables[pair[0][0]] == tables[pair[1][0]]
+            ):
+                continue
+            if not _are_of_one_circle(arrays[pair[0][0]], arrays[pair[1][0]]):
+                continue
+            seen.add(sum_.place)
+            if sum_.op_type == "Sub":
+                negated = [False, True]
+            else:
+                negated = [_is_negated(books, each[1], each[2]) for each in pair if each is not None]
+            if negated[0] != negated[1] and tables[pair[negated.index(True)][0]] is False:  # type: ignore[index]
+                yield pair[0][0]
+                yield pair[1][0]
+
+
+_MOST_ANGLES = 1 << 22
+"""Elements up to which a table is looked at."""
+
+
+def _may_be_of_angles(line: EntryLine) -> bool:
+    """Whether an entry holds no parameter: a table of a buffer, or one that is known by its numbers alone."""
+    is_of_buffer = line.line is Line.BUFFER and line.piece is None
+    return line.line in (Line.ADDED, Line.EVALUATED, Line.UNEXPLAINED) or is_of_buffer
+
+
+def _are_of_one_circle(one: Reals, other: Reals) -> bool:
+    """Whether the squares of two tables add up to one number."""
+    if one.shape != other.shape:
+        return False
+    sums = one * one + other * other
+    return bool((np.abs(sums - sums.flat[0]) <= 2 * _EVEN * sums.flat[0]).all())
+
+
+def _is_of_sines(array: Array) -> bool | None:
+    """Whether a table has sines, or cosines: of the first position all are 0, or one number; None of neither."""
+    flat = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
+    first = flat[0].astype(np.float64)
+    largest = float(np.abs(flat.astype(np.float64)).max(initial=0.0))
+    if not largest:
+        return None
+    if not first.any():
+        return True
+    is_even = bool((np.abs(first - largest) <= _EVEN * largest).all())
+    return False if is_even and bool((flat != flat[0]).any()) else None
+
+
+_EVEN = 2e-3
+"""What cosines of 0 differ by in half precision, relative to the largest."""
+
+
+def _is_negated(books: Books, node: Node, slot: int) -> bool:
+    """Whether what a node reads was turned, with a part of it negated."""
+    wiring = books.ledger.wiring
+    waiting, seen = [wiring.find(node.graph_path, node.inputs[slot])], set[Place]()
+    while waiting and len(seen) < _MOST_TURNING:
+        source = waiting.pop()
+        if not isinstance(source, Node) or source.op_type not in _TURNING or source.place in seen:
+            continue
+        if source.op_type == "Neg":
+            return True
+        seen.add(source.place)
+        waiting += [wiring.find(source.graph_path, name) for name in source.inputs if name]
+    return False
 
 
 # by what stands around it

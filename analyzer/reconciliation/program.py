@@ -37,6 +37,7 @@ from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.reconciliation.tables import TURNED
 from analyzer.records import Frozen, Mutable, field, replace
 
 # values that were computed in advance
@@ -101,6 +102,21 @@ def match_evaluated(books: Books) -> None:
         )
         books.evaluated[key] = match.value
     _hold_parameters(books, program, matches)
+    _name_turned(books, program)
+
+
+def _name_turned(books: Books, program: Program) -> None:
+    """Say of each table that is known for one of cosines or sines which of the program's it is."""
+    for key, line in list(books.entries.items()):
+        is_told = line.decided_by == TURNED or line.decided_by.endswith("+derived")
+        if line.line is not Line.BUFFER or line.piece is not None or not is_told:
+            continue
+        entry = books.entry(key)
+        near = _near_values(books, program, entry, books.contents.numel(entry))
+        match = next((each for value in near if (each := _compare_value(books, entry, value))), None)
+        if match is not None and match.layout is not None:
+            stands = Piece(key, match.layout.shape, match.layout.axes)
+            books.entries[key] = replace(line, value=match.value.name, stands=stands)
 
 
 # which stored tensors are asked about

@@ -562,6 +562,9 @@ def _first_left(
 _MOST_ANGLES = 1 << 22
 """Elements up to which a table is looked at."""
 
+TURNED = "content:rotary"
+"""The rule that knows a table of cosines or sines."""
+
 _NEAR_ANGLES = 2e-3
 """Cosines in float16 differ from those in float64 by half of that; an angle of a thousand in float32 by less."""
 
@@ -577,7 +580,7 @@ def match_rotary(books: Books) -> None:
             continue
         for buffer, frequencies in tables:
             if _is_table_of_angles(books, entry, frequencies):
-                books.settle(entry, Line.BUFFER, "content:rotary", buffer.name)
+                books.settle(entry, Line.BUFFER, TURNED, buffer.name)
                 break
 
 

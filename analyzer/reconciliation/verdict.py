@@ -432,7 +432,7 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
     for entry in result.entries:
         if entry.line is Line.BUFFER and entry.parameter is not None and entry.piece is not None:
             words[entry.key].add(f"{entry.parameter} {entry.piece.axes}")
-        elif entry.value is not None and entry.stands is not None:
+        elif entry.line is Line.EVALUATED and entry.value is not None and entry.stands is not None:
             words[entry.key] = {f"{entry.value} {entry.stands.axes}"}
         elif entry.order:
             words[entry.key].add(f"rows {entry.order}")

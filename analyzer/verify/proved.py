@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from analyzer.account.ledger import Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.manifest import Content, Manifest
+from analyzer.model import Key
 from analyzer.model.content import SAMPLES, digest, encode_values, is_constant_filled, sample
 from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_ledger
 from analyzer.reconciliation.verdict import remark_program
@@ -96,13 +97,19 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     if found.first is None or lines:
         return result
     first = found.first
-    names = _parameters_at(free, next(each for each in found.differences if each.node == first.node))
-    severity = Severity.ERROR if names else Severity.WARNING
+    at = next(each for each in found.differences if each.node == first.node)
+    names, tables = _parameters_at(free, at), _tables_at(free, at)
+    severity = Severity.ERROR if names or tables else Severity.WARNING
     reason = first.reason.removeprefix(f"{first.node}: ")
     remark = remark_program(first.module, first.node, reason, severity)
-    if names:
+    if names or tables:
         free = reconcile_ledger(
-            result.ledger, result.manifest, result.content, weights=weights, misplaced=names
+            result.ledger,
+            result.manifest,
+            result.content,
+            weights=weights,
+            misplaced=names,
+            exchanged=tables,
         )
         told = tuple(each for each in free.findings if each.id != "wiring-differs")
     return replace(free, computes="differs", findings=(*told, remark))
@@ -131,6 +138,19 @@ def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:
         return []
     keys = {((), name) for name in difference.reads}
     return [line.name for line in result.parameters if not keys.isdisjoint(line.entries)]
+
+
+def _tables_at(result: Reconciliation, difference: Difference) -> list[Key]:
+    """The same of tables that were computed of a buffer in advance, as cosines and sines of positions."""
+    if difference.kind != "input":
+        return []
+    keys = {((), name) for name in difference.reads}
+    lines = (Line.BUFFER, Line.EVALUATED)
+    return [
+        line.key
+        for line in result.entries
+        if line.key in keys and line.line in lines and line.value is not None
+    ]
 
 
 def _account(result: Reconciliation, file: str) -> VerifyReport | None:

@@ -403,8 +403,57 @@ def test_a_cell_that_has_its_biases_at_each_step_is_not_told(tmp_path: Path, has
     assert unrolled(tmp_path, {}, has_calls=has_calls) == []
 
 
-def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path) -> None:
-    assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}) == ["cell.bias_ih"]
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, has_calls: bool) -> None:
+    assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}, has_calls=has_calls) == ["cell.bias_ih"]
+
+
+def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
+    tmp_path: Path,
+) -> None:
+    biases = {1: ("", "cell.bias_hh"), 2: ("", "cell.bias_hh")}
+
+    assert unrolled(tmp_path, biases, has_calls=False) == []
+
+
+SKIPS: dict[str, Array] = {
+    f"{side}.{leaf}": noise(*shape, seed=number)
+    for number, (side, leaf, shape) in enumerate(
+        (side, leaf, shape)
+        for side in ("left", "right")
+        for leaf, shape in (("D", (WIDTH,)), ("inner.weight", (WIDTH, WIDTH)))
+    )
+}
+
+
+def side_by_side(left: str, right: str, *, of_left: str = "left", of_right: str = "right") -> ModelProto:
+    """Two modules of one class, neither after the other, each with a vector of no usual name that it multiplies by."""
+    shape = f"float[2,{WIDTH}]"
+    text = f"""g ({shape} x) => ({shape} y) {{
+        [l1] a = MatMul (x, "left.inner.weight")
+        [l2] b = Mul (a, "{left}.D")
+        [r1] c = MatMul (x, "right.inner.weight")
+        [r2] d = Mul (c, "{right}.D")
+        y = Mul (b, d)
+    }}"""
+    scopes = {"l1": "left.inner", "l2": of_left, "r1": "right.inner", "r2": of_right}
+    return dynamo_like(text_model(text, SKIPS), scopes=scopes, parameters=tuple(SKIPS))
+
+
+def test_vectors_of_two_modules_side_by_side_that_are_exchanged_are_misplaced(tmp_path: Path) -> None:
+    manifest = manifest_of(*parameters_of(SKIPS))
+
+    honest = reconcile(tmp_path, side_by_side("left", "right"), manifest)
+    exchanged = reconcile(tmp_path, side_by_side("right", "left"), manifest)
+
+    assert honest.balanced
+    assert misplaced(exchanged) == {"left.D", "right.D"}
+
+
+def test_a_module_that_reads_anothers_vector_beside_its_own_is_not_told(tmp_path: Path) -> None:
+    proto = side_by_side("right", "left", of_left="left", of_right="left")
+
+    assert reconcile(tmp_path, proto, manifest_of(*parameters_of(SKIPS))).balanced
 
 
 @pytest.mark.parametrize("has_calls", [False, True])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from models import bridge_of, buffer, manifest_of, noise, parameter, ramp, reconcile, text_model
 
@@ -334,3 +335,43 @@ def test_alibis_slopes_are_known_by_their_number(tmp_path: Path) -> None:
     assert run_of_positions(tmp_path, text, {"slopes": slopes}).balanced
     assert not run_of_positions(tmp_path, text, {"slopes": 2 * slopes}).balanced
     assert not run_of_positions(tmp_path, text, {"slopes": -slopes}).balanced
+
+
+# in each other's places
+
+HALVES = "h1 = Slice(x, s0, s4, ax) h2 = Slice(x, s4, s8, ax) n = Neg(h2) t = Concat <axis = -1> (n, h1)"
+
+
+def turned(cosine: str, sine: str, how: str) -> onnx.ModelProto:
+    """A rotation of a vector of eight, by tables of that name."""
+    shape = "float[12,8]"
+    nodes = {
+        "whole": f"{HALVES} a = Mul(x, {cosine}) b = Mul(t, {sine}) y = Add(a, b)",
+        "sine first": f"{HALVES} a = Mul(x, {cosine}) b = Mul({sine}, t) y = Add(b, a)",
+        "halves": f"""h1 = Slice(x, s0, s4, ax) h2 = Slice(x, s4, s8, ax)
+            a = Mul(h1, {cosine}) b = Mul(h2, {sine}) c = Sub(a, b)
+            d = Mul(h2, {cosine}) e = Mul(h1, {sine}) f = Add(d, e) y = Concat <axis = -1> (c, f)""",
+    }[how]
+    steps = (10.0 ** -np.arange(4)).astype("f4")
+    wide = angles(frequencies=steps if how == "halves" else np.concatenate([steps, steps]))
+    stored = {
+        "tcos": np.cos(wide).astype("f4"),
+        "tsin": np.sin(wide).astype("f4"),
+        **{f"s{n}": np.array([n]) for n in (0, 4, 8)},
+        "ax": np.array([1]),
+    }
+    return text_model(f"g ({shape} x) => ({shape} y) {{ {nodes} }}", stored)
+
+
+@pytest.mark.parametrize("how", ["whole", "sine first", "halves"])
+@pytest.mark.parametrize("has_frequencies", [False, True])
+def test_tables_of_cosines_and_sines_that_are_exchanged_are_misplaced(tmp_path, how, has_frequencies):
+    frequencies = (10.0 ** -np.arange(4)).astype("f4")
+    known = [buffer("rotary_emb.inv_freq" if has_frequencies else "another", frequencies)]
+
+    honest = reconcile(tmp_path, turned("tcos", "tsin", how), manifest_of(*known))
+    exchanged = reconcile(tmp_path, turned("tsin", "tcos", how), manifest_of(*known))
+
+    assert honest.balanced
+    assert {line.key[1] for line in exchanged.entries if line.line == "misplaced"} == {"tcos", "tsin"}
+    assert not exchanged.balanced

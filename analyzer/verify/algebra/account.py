@@ -113,7 +113,7 @@ class _Account(Mutable):
                 whole.add(key)
             if node.position in changed:
                 self._count_changed(changed[node.position])
-            elif node.position not in state.settled:
+            elif node.position not in state.settled or node.position in state.file.stopped:
                 why = next((state.file.why[name] for name in node.outputs if name in state.file.why), "")
                 self._leave(f"{name_node(node)} ({why})" if why else name_node(node))
             else:
@@ -194,11 +194,14 @@ class _Account(Mutable):
     def _outputs(self) -> Iterator[Pairing]:
         for name, theirs in self.before.pairs:
             verdict = Verdict.NOT_COMPARED
-            if all(name in state.same_outputs for state in self.states):
+            is_doubtful = any(theirs in state.drawing.program.doubtful for state in self.states)
+            if not is_doubtful and all(name in state.same_outputs for state in self.states):
                 verdict = Verdict.NOT_COMPARED if self.decided_by else Verdict.SAME
-            elif name in self.after.same_outputs:
+            elif name in self.after.same_outputs or self.after.drawing.wanted:
+                is_reached = name in self.after.same_outputs
                 leading = [change for change in self.changes if self._leads(change.node, name)]
-                if any(change.verdict is Verdict.DIFFERS for change in leading):
+                sure = [change for change in leading if change.verdict is Verdict.DIFFERS]
+                if any(is_reached or change.is_before_stop for change in sure):
                     verdict = Verdict.DIFFERS
             node = self.before.makers.get(name)
             agreement = Agreement(None, None, None, verdict)

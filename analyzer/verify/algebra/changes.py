@@ -17,9 +17,10 @@ from analyzer.model import Node
 from analyzer.model.operators import MOVES
 from analyzer.reconciliation.lines import UNBALANCED
 from analyzer.records import Frozen
+from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.reals import Reals
 from analyzer.verify.algebra.sides import Origin, State, elements_in
-from analyzer.verify.algebra.values import Field, Value, is_known, shape_of
+from analyzer.verify.algebra.values import Field, UnknownError, Value, is_known, shape_of
 from analyzer.verify.algebra.watched import print_of
 from analyzer.verify.record import Difference, Verdict
 from analyzer.verify.verify import name_node
@@ -43,6 +44,9 @@ class Change(Frozen):
     verdict: Verdict
     """Whether the two differ for sure, or nobody knows."""
     difference: Difference
+    is_before_stop: bool = False
+    """Whether it is told by what is given, behind it, to an operator that nothing here has a word for, and not by what
+    is computed in the end: its operands are exchanged, it reads another weight, or is told another number."""
 
 
 def find_changes(state: State) -> tuple[list[Change], State]:
@@ -99,8 +103,8 @@ def _next_change(state: State, reals: Reals, by_parameters: bool) -> tuple[Chang
 def _change(
     state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
 ) -> tuple[Change, State]:
-    difference = _describe(state, node, origin)
-    is_sure = not state.has_codes and (
+    difference = _describe(state, node, origin, put)
+    is_sure = not (state.has_codes or state.is_ambiguous or _is_of_stop(state, node, put)) and (
         reals.differ(state, node, origin, put)
         or (
             origin is not None
@@ -108,7 +112,23 @@ def _change(
             and _has_other_number(state, node, origin.call)
         )
     )
-    return Change(node, origin, Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED, difference), after
+    is_told = difference.kind in ("input", "weight") or (
+        origin is not None and _has_other_number(state, node, origin.call)
+    )
+    is_before_stop = is_told and len(after.met) > len(state.met)
+    verdict = Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED
+    return Change(node, origin, verdict, difference, is_before_stop), after
+
+
+def _is_of_stop(state: State, node: Node, put: Value) -> bool:
+    """Whether a node may be a part of what nothing here has a word for: what it reads, or gives, was taken for that."""
+    if print_of(put) in state.drawing.assumed:
+        return True
+    for each in _region(state, node):
+        values = (state.file.values[name] for name in each.inputs if name in state.file.values)
+        if each.position in state.file.stopped or not state.drawing.assumed.isdisjoint(map(print_of, values)):
+            return bool(state.drawing.assumed)
+    return False
 
 
 _ROUNDED = 1e-6
@@ -216,6 +236,12 @@ def _promises(state: State, node: Node, put: Value) -> bool:
             value = state.drawing.program.value(theirs[name])
             if value is not None and state.a.same(put, value):
                 return True
+    if print_of(put) in state.drawing.wanted and any(
+        reader.position in state.file.stopped
+        for name in node.outputs
+        for reader in state.readers.get(name, ())
+    ):
+        return True
     promised = False
 
     def see(other: Node, place: int, value: Value) -> Value:
@@ -242,15 +268,37 @@ def is_near(one: str, other: str) -> bool:
 # in words
 
 
-def _describe(state: State, node: Node, origin: Origin | None) -> Difference:
+def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Difference:
     """What a node differs in from what belongs in its place."""
     module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
     region = [*_region(state, node)]
     kind, parameter, expected, found = _differing(state, node, origin, region)
+    if kind != "weight" and _is_exchanged(state, node, put):
+        kind, found = "input", f"{node.op_type} with its operands exchanged"
     reads = [name for each in region for name in state.node_names(each) if name in state.parameters]
     if not reads and kind == "input":
         reads = [*_read_before(state, node)]
     return Difference(module, parameter, name_node(node), kind, expected, found, tuple(dict.fromkeys(reads)))
+
+
+def _is_exchanged(state: State, node: Node, put: Value) -> bool:
+    """Whether a node would give what belongs in its place if it had two of its operands in each other's place."""
+    values = [state.file.values.get(name) if name else None for name in node.inputs]
+    opset = dict(state.ledger.model.opsets).get("ai.onnx", 0)
+    for one, two in ((0, 1), (1, 2)):
+        if len(values) <= two or values[one] is None or values[two] is None:
+            continue
+        turned = [*values]
+        turned[one], turned[two] = turned[two], turned[one]
+        try:
+            made = operate(Operation(state.a, node, turned, None, opset))[0]
+        except (UnknownError, ValueError, TypeError, IndexError, AttributeError):
+            continue
+        finally:
+            state.a.taken()
+        if made is not None and state.a.same(made, put):
+            return True
+    return False
 
 
 def _read_before(state: State, node: Node) -> Iterator[str]:

@@ -19,7 +19,7 @@ from analyzer.verify.algebra.calls import FAILURES, call
 from analyzer.verify.algebra.field import draw
 from analyzer.verify.algebra.nodes import Operation, operate
 from analyzer.verify.algebra.stored import Stored, Weights
-from analyzer.verify.algebra.values import Algebra, Field, UnknownError, Value, is_known
+from analyzer.verify.algebra.values import Algebra, Factored, Field, UnknownError, Value, is_known
 
 _SIZES = ("Shape", "Size")
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor")
@@ -70,9 +70,29 @@ class Program(Mutable):
     why: dict[str, str] = field(default_factory=dict)
     """Of a value that is not known: why."""
     constants: dict[str, Any] = field(default_factory=dict)
+    stops: dict[str, tuple[Value, ...]] = field(default_factory=dict)
+    """By a call that nothing here has a word for, though all that it is given is known: what of that was drawn."""
+    stand_ins: dict[str, Value] = field(default_factory=dict)
+    """What stands for what such a call gives, from there on."""
+    doubtful: set[str] = field(default_factory=set)
+    """What is computed of these."""
+    _is_doubtful: bool = False
 
-    def run(self, told: Callable[[int, Call, Any], None] | None = None) -> None:
-        """Compute every call; `told` is given its number, the call, and what it gives."""
+    def run(
+        self,
+        told: Callable[[int, Call, Any], None] | None = None,
+        *,
+        goes_on: bool = False,
+        stand_ins: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Compute every call.
+
+        Args:
+            told: is given the number of a call, the call, and what it gives.
+            goes_on: whether numbers are drawn for what a call gives that nothing here has a word for: as many as it is
+                given, as of a function of each.
+            stand_ins: what is taken for them instead.
+        """
         self.values.update(self.inputs)
         for held in self.calls.constants:
             element = held.dtype.to_numpy() if held.dtype is not DType.BFLOAT16 else np.dtype("<f4")
@@ -81,13 +101,29 @@ class Program(Mutable):
                 is_half = array.dtype.kind == "f" and array.dtype.itemsize == 2
                 self.constants[held.name] = array.astype(np.float32) if is_half else array
         for at, each in enumerate(self.calls.calls):
+            self._is_doubtful = False
             try:
                 args = [self.argument(arg) for arg in each.args]
                 kwargs = {name: self.argument(arg) for name, arg in each.kwargs.items()}
-                self.values[each.name] = call(self.a, each.operator, args, kwargs)
             except UnknownError as error:
                 self.why[each.name] = str(error)
                 continue
+            try:
+                self.values[each.name] = call(self.a, each.operator, args, kwargs)
+            except UnknownError as error:
+                self.why[each.name] = str(error)
+                given = tuple(arg for arg in [*args, *kwargs.values()] if isinstance(arg, (Field, Factored)))
+                self.stops[each.name] = given
+                if stand_ins is not None and each.name in stand_ins:
+                    self.values[each.name] = stand_ins[each.name]
+                elif goes_on and given and isinstance(given[0], Field):
+                    made = Field(draw(given[0].shape, "in place of", each.name, self.a.seed), given[0].kind)
+                    self.values[each.name] = self.stand_ins[each.name] = made
+                else:
+                    continue
+                self._is_doubtful = True
+            if self._is_doubtful:
+                self.doubtful.add(each.name)
             if told is not None:
                 told(at, each, self.values[each.name])
 
@@ -105,6 +141,7 @@ class Program(Mutable):
         if kind == "value":
             if name not in self.values:
                 raise UnknownError(f"of {name}, which is not known")
+            self._is_doubtful = self._is_doubtful or name in self.doubtful
             return self.values[name]
         if kind == "tensor":
             return self.weights.of(name)
@@ -135,6 +172,7 @@ class Program(Mutable):
 
 
 Seen = Callable[[Node, int, Value], Value]
+StandIn = Callable[[Node, Sequence[Value | None]], Value | None]
 
 
 class File(Mutable, dict=True):
@@ -155,6 +193,10 @@ class File(Mutable, dict=True):
     """Positions of nodes that compute real numbers by what sizes have decided."""
     again_run: frozenset[int] = frozenset()
     """Positions of nodes that were computed again."""
+    stand_in: StandIn | None = None
+    """What stands for what a node gives that nothing here has a word for, by the node and what it is given."""
+    stopped: set[int] = field(default_factory=set)
+    """Positions of such nodes, though all that they are given is known."""
 
     def __post_init__(self) -> None:
         model = self.ledger.model
@@ -176,9 +218,17 @@ class File(Mutable, dict=True):
         self.values.update(self.inputs)
         self._graph(self.ledger.model.graphs[0], self.values, 0)
 
-    def again(self, a: Algebra, seen: Seen, changed: Collection[int], most: int | None = None) -> File:
+    def again(
+        self,
+        a: Algebra,
+        seen: Seen,
+        changed: Collection[int],
+        most: int | None = None,
+        stand_in: StandIn | None = None,
+    ) -> File:
         """The same with other results of some nodes: what depends on them is computed again, or the first so many."""
         found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
+        found.stand_in, found.stopped = stand_in or self.stand_in, set(self.stopped)
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
         graph = self.ledger.model.graphs[0]
         carried = {tensor.node: tensor for tensor in graph.tensors if tensor.node is not None}
@@ -197,6 +247,7 @@ class File(Mutable, dict=True):
                     found.values.pop(name, None)
                 dirty.update(filter(None, node.outputs))
                 done.add(node.position)
+                found.stopped.discard(node.position)
                 found._compute(node, carried.get(node.position), found.values, 0)
         found.again_run = frozenset(done)
         return found
@@ -226,6 +277,8 @@ class File(Mutable, dict=True):
         except UnknownError as error:
             for name in filter(None, node.outputs):
                 self.why.setdefault(name, str(error))
+            if not depth and all(name in scope for name in node.inputs if name):
+                self._stop(node, scope)
             return
         except FAILURES as error:
             for name in filter(None, node.outputs):
@@ -234,6 +287,15 @@ class File(Mutable, dict=True):
         for place, (name, value) in enumerate(zip(node.outputs, results, strict=False)):
             if name and value is not None:
                 scope[name] = value if depth else self.seen(node, place, value)
+
+    def _stop(self, node: Node, scope: dict[str, Value]) -> None:
+        """Go on behind a node of the main graph that nothing here has a word for, as far as something stands for it."""
+        self.stopped.add(node.position)
+        bodies = node.place in self._inside or (node.domain, node.op_type, node.overload) in self._functions
+        given = [scope[name] if name else None for name in node.inputs]
+        value = None if self.stand_in is None or bodies else self.stand_in(node, given)
+        if value is not None and node.outputs and node.outputs[0]:
+            scope[node.outputs[0]] = self.seen(node, 0, value)
 
     def _follow_sizes(self, node: Node, results: Sequence[Value | None], depth: int) -> None:
         """Keep where something is computed by what sizes decide, as a trigger would at others."""

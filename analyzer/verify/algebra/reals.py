@@ -112,7 +112,13 @@ class Reals(Mutable, dict=True):
             name: _reals(each.elements) if isinstance(each, Field) else each for name, each in inputs.items()
         }
         program = Program(a, drawn.calls, self.weights, inputs)
-        program.run()
+        program.run(
+            stand_ins={
+                name: _reals(each.elements)
+                for name, each in drawn.stand_ins.items()
+                if isinstance(each, Field)
+            }
+        )
         found: dict[int, Any] = {id(drawn.inputs[name]): value for name, value in inputs.items()}
         for name, value in drawn.values.items():
             pairs = zip(values_of(value), values_of(program.values.get(name)), strict=False)

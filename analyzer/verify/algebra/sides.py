@@ -18,7 +18,7 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
 from analyzer.verify.algebra.stored import Stored, Weights, whole_buffers
-from analyzer.verify.algebra.values import Array, Field, UnknownError, Value, shape_of
+from analyzer.verify.algebra.values import Array, Factored, Field, UnknownError, Value, shape_of
 from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 
 CODED = (Line.QUANTIZED, Line.BLOCK_QUANTIZED)
@@ -68,11 +68,25 @@ class Drawing(Mutable, dict=True):
     @property
     def is_whole(self) -> bool:
         """Whether all that the program returns is known."""
-        return all(self.program.value(name) is not None for name in self.program.calls.outputs)
+        return all(
+            self.program.value(name) is not None and name not in self.program.doubtful
+            for name in self.program.calls.outputs
+        )
+
+    @cached_property
+    def wanted(self) -> frozenset[Print]:
+        """What is given to calls that nothing here has a word for."""
+        given = (value for values in self.program.stops.values() for value in values)
+        return frozenset(key for value in given if (key := print_of(value)) is not None)
+
+    @cached_property
+    def assumed(self) -> frozenset[Print | None]:
+        """What stands for what such calls give."""
+        return frozenset(print_of(value) for value in self.program.stand_ins.values())
 
     def run(self) -> None:
         """Compute every call, and note what it gives, and its parts."""
-        self.program.run(self._note)
+        self.program.run(self._note, goes_on=True)
 
     def _note(self, at: int, call: Call, found: Any) -> None:
         steps = self.watched.taken()
@@ -222,6 +236,8 @@ class State(Mutable, dict=True):
     """Whether a node divides, or is decided by sizes, as nothing of the program is; by position."""
     dividing: set[int] = field(default_factory=set)
     """Those that divide so."""
+    stood: dict[int, str] = field(default_factory=dict)
+    """The call that a node is taken for that nothing here has a word for, by position."""
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
@@ -233,13 +249,23 @@ class State(Mutable, dict=True):
             weights = program.weights.seen_by(self.a)
             stored = Stored(self.result, weights, program.value)
             inputs = input_values(self.graph, self.calls, program, self.ledger.model.path)
-            self.file = File(self.a, self.ledger, stored, inputs, self._see, deciding=self.deciding)
+            self.file = File(
+                self.a,
+                self.ledger,
+                stored,
+                inputs,
+                self._see,
+                deciding=self.deciding,
+                stand_in=self._stand_in,
+            )
             self.file.run()
         else:
+            self.stood.update(self.before.stood)
             self.file = self.before.file.again(
                 self.a,
                 self._see,
                 {position for position, _ in self.given} - {position for position, _ in self.before.given},
+                stand_in=self._stand_in,
             )
             for place, value in self.before.results.items():
                 if place not in self.results and place[0] not in self.file.again_run:
@@ -270,6 +296,45 @@ class State(Mutable, dict=True):
             self.strange[node.position] = strange
             self.parts[node.position] = [key for key in keys if key is not None]
         return value
+
+    def _stand_in(self, node: Node, given: Sequence[Value | None]) -> Value | None:
+        """What stands for what a node gives that nothing here has a word for.
+
+        That is what was put there; or what stands for the one call of the program that is given the same.
+        """
+        self.stood.pop(node.position, None)
+        put = self.given.get((node.position, 0))
+        if put is not None:
+            return put
+        mine = [each for each in given if isinstance(each, (Field, Factored))]
+        program = self.drawing.program
+        alike = [
+            name
+            for name, yours in program.stops.items()
+            if len(yours) == len(mine)
+            and all(self.a.same(one, two) for one, two in zip(mine, yours, strict=True))
+        ]
+        if len(alike) != 1 or alike[0] not in program.stand_ins:
+            return None
+        self.stood[node.position] = alike[0]
+        return program.stand_ins[alike[0]]
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether two nodes are taken for one call."""
+        return len(set(self.stood.values())) < len(self.stood)
+
+    @cached_property
+    def met(self) -> frozenset[Print]:
+        """What of that which is given to calls without a word here is given to such nodes."""
+        names = (
+            name
+            for node in self.graph.nodes
+            if node.position in self.file.stopped
+            for name in node.inputs
+            if name in self.file.values
+        )
+        return self.drawing.wanted & {print_of(self.file.values[name]) for name in names}
 
     @cached_property
     def has_codes(self) -> bool:
@@ -317,7 +382,8 @@ class State(Mutable, dict=True):
     @cached_property
     def rightness(self) -> int:
         """How many of the program's values the file has; an output counts for many."""
-        return len(self.found & self.drawing.origins.keys()) + _OUTPUT * len(self.same_outputs)
+        found = len(self.found & self.drawing.origins.keys()) + len(self.met)
+        return found + _OUTPUT * len(self.same_outputs)
 
     # nodes
 

@@ -1,0 +1,121 @@
+"""Where the algebra has no word: the rest of a file is held against the program all the same, and nothing is proven."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from commands import run_here
+
+pytestmark = [
+    pytest.mark.export,
+    pytest.mark.slow,
+    pytest.mark.skipif(not all(map(find_spec, ("torch", "onnxscript"))), reason="exports"),
+]
+
+NETS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, stop, does):
+        super().__init__()
+        self.a, self.b, self.c, self.out = (nn.Linear(12, 12) for _ in range(4))
+        self.gain, self.norm, self.stop, self.does = nn.Parameter(torch.ones(12)), nn.LayerNorm(12), stop, does
+    def forward(self, x):
+        if self.stop == "before":
+            x = torch.fmod(self.c(x), 0.7)
+        p, q = self.a(x), self.b(x)
+        if self.does == "sub":
+            y = p - q
+        elif self.does == "div":
+            y = p / (q * q + 1)
+        elif self.does == "gain":
+            y = self.gain - p * q
+        else:
+            y = self.norm(p * q)
+        if self.stop == "after":
+            y = torch.fmod(y, 0.7)
+        return self.out(y)
+
+def made(stop, does):
+    torch.manual_seed(0)
+    net = Net(stop, does)
+    for each in net.parameters():
+        nn.init.normal_(each, 0.1, 0.4)
+    return net.eval(), (torch.randn(3, 12),)
+
+def before_sub(): return made("before", "sub")
+def before_div(): return made("before", "div")
+def after_sub(): return made("after", "sub")
+def after_div(): return made("after", "div")
+def after_gain(): return made("after", "gain")
+def after_norm(): return made("after", "norm")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("stops")
+    (folder / "stops.py").write_text(NETS)
+    return folder
+
+
+def made(folder: Path, name: str, change: Callable[[onnx.ModelProto], None] | None = None) -> Path:
+    """An export as a tool leaves it that says nothing of PyTorch, perhaps changed."""
+    if not (folder / name).exists():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            run_here("export", f"stops:{name}", "-o", folder / name, "--via", "torchscript", "--quiet")
+    model = onnx.load(folder / name / "model.onnx")
+    model.producer_name = "a tool"
+    if change is not None:
+        change(model)
+    path = folder / name / ("changed.onnx" if change is not None else "rewritten.onnx")
+    onnx.save(model, path)
+    return path
+
+
+def ask(command: str, path: Path, *more: str | Path) -> tuple[int, dict[str, Any]]:
+    result = run_here(command, path, "--against", path.parent / "manifest.json", "--format", "json", *more)
+    return result.returncode, json.loads(result.stdout)
+
+
+def exchange(model: onnx.ModelProto) -> None:
+    node = [node for node in model.graph.node if node.op_type in ("Sub", "Div")][-1]
+    node.input[0], node.input[1] = node.input[1], node.input[0]
+
+
+def move_epsilon(model: onnx.ModelProto) -> None:
+    node = next(node for node in model.graph.node if node.op_type == "LayerNormalization")
+    next(each for each in node.attribute if each.name == "epsilon").f = 1e-3
+
+
+@pytest.mark.parametrize("name", ["before_sub", "before_div", "after_sub", "after_div", "after_gain"])
+def test_operands_that_are_exchanged_do_not_balance(folder: Path, name: str) -> None:
+    honest, changed = made(folder, name), made(folder, name, exchange)
+
+    assert ask("reconcile", honest)[0] == 0
+    code, document = ask("reconcile", changed)
+    assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
+    assert ask("verify", changed, "--static")[0] == 1
+
+
+def test_another_number_before_it_differs(folder: Path) -> None:
+    code, document = ask("verify", made(folder, "after_norm", move_epsilon), "--static")
+
+    assert (code, document["outputs"][0]["verdict"]) == (1, "differs")
+    assert "0.001" in document["first"]["reason"]
+
+
+@pytest.mark.parametrize("name", ["before_sub", "after_sub", "after_norm"])
+def test_nothing_is_proven_past_it(folder: Path, name: str) -> None:
+    code, document = ask("verify", made(folder, name), "--static")
+
+    assert (code, document["outputs"][0]["verdict"], document["same"]) == (2, "not-compared", False)
+    assert "2 in another form" in document["uncovered"][0]
