@@ -251,6 +251,11 @@ def tracer_of(
             if _is_in_order(shapes, inputs, forward_names(model)):
                 shapes = [(name, shape) for name, (_, shape) in zip(inputs.axes, shapes, strict=True)]
                 named = {name for name, _ in shapes}
+            renamed = _renamed(shapes, inputs, {*forward_names(model), *inputs.axes})
+            if renamed is not None:
+                with quiet():
+                    reads = reads_again(model, _fit(*renamed))
+                return with_program(manifest, reads.program or Program(), salt)
             prefix = _prefix(named, inputs.axes.keys())
             inputs = _fit(inputs, {name.removeprefix(prefix): shape for name, shape in shapes})
             with quiet():
@@ -277,6 +282,34 @@ def _is_in_order(
         isinstance(value, torch.Tensor) and value.ndim == len(shape)
         for value, (_, shape) in zip(values, shapes, strict=True)
     )
+
+
+def _renamed(
+    shapes: Sequence[tuple[str, tuple[int | None, ...]]], inputs: ExampleInputs, known: Collection[str]
+) -> tuple[ExampleInputs, Shapes] | None:
+    """The example inputs that a file seems to take, all of whose inputs a wrapper has given names of its own.
+
+    Those are the first of their ranks, in order, and masks if nothing else is left. It may be wrong about which is
+    which, but not about their sizes: what is computed of no input depends on nothing else.
+    """
+    if inputs.args or any(name.endswith(each) for name, _ in shapes for each in known):
+        return None
+    for names in ([name for name in inputs.kwargs if "mask" not in name], list(inputs.kwargs)):
+        chosen: list[str] = []
+        left = iter(names)
+        for _, shape in shapes:
+            fits = (name for name in left if _rank(inputs.kwargs[name]) == len(shape))
+            chosen += [name for name in [next(fits, None)] if name is not None]
+        if len(chosen) == len(shapes):
+            kept = {name: inputs.kwargs[name] for name in chosen}
+            axes = {name: axes for name, axes in inputs.axes.items() if name in kept}
+            sizes = {name: shape for name, (_, shape) in zip(chosen, shapes, strict=True)}
+            return replace(inputs, kwargs=kept, axes=axes), sizes
+    return None
+
+
+def _rank(value: Any) -> int | None:
+    return value.ndim if isinstance(value, torch.Tensor) else None
 
 
 def _prefix(named: Collection[str], known: Collection[str]) -> str:

@@ -43,6 +43,23 @@ class Net(nn.Module):
             y = torch.fmod(y, 0.7)
         return self.out(y)
 
+class Unfolded(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.mixed, self.last = nn.Linear(6, 6), nn.Linear(3, 1), nn.Linear(12, 4)
+    def forward(self, x):
+        x = self.first(x)
+        near = nn.functional.unfold(x.transpose(1, 2)[..., None], (3, 1), padding=(1, 0))
+        near = self.mixed(near.reshape(x.shape[0], 6, 3, -1).transpose(2, 3)).squeeze(-1).transpose(1, 2)
+        return self.last(torch.cat([near, x], 2))
+
+def unfolded():
+    torch.manual_seed(0)
+    net = Unfolded()
+    for each in net.parameters():
+        nn.init.normal_(each, 0.1, 0.4)
+    return net.eval(), (torch.randn(2, 5, 6),)
+
 def made(stop, does):
     torch.manual_seed(0)
     net = Net(stop, does)
@@ -111,6 +128,14 @@ def test_another_number_before_it_differs(folder: Path) -> None:
 
     assert (code, document["outputs"][0]["verdict"]) == (1, "differs")
     assert "0.001" in document["first"]["reason"]
+
+
+def test_what_an_exporter_took_apart_is_no_other_program(folder: Path) -> None:
+    honest = made(folder, "unfolded")
+
+    assert ask("verify", honest, "--static")[0] == 2
+    code, document = ask("reconcile", honest)
+    assert (code, document["balanced"], document["wiring"]["program"]) == (0, True, "not-known")
 
 
 @pytest.mark.parametrize("name", ["before_sub", "after_sub", "after_norm"])

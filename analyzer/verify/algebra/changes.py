@@ -104,7 +104,8 @@ def _change(
     state: State, reals: Reals, node: Node, origin: Origin | None, put: Value, after: State
 ) -> tuple[Change, State]:
     difference = _describe(state, node, origin, put)
-    is_sure = not (state.has_codes or state.is_ambiguous or _is_of_stop(state, node, put)) and (
+    is_open = state.is_ambiguous or _is_of_stop(state, node, put) or not _is_met(state, node, origin)
+    is_sure = not (state.has_codes or is_open) and (
         reals.differ(state, node, origin, put)
         or (
             origin is not None
@@ -112,12 +113,25 @@ def _change(
             and _has_other_number(state, node, origin.call)
         )
     )
-    is_told = difference.kind in ("input", "weight") or (
-        origin is not None and _has_other_number(state, node, origin.call)
-    )
+    is_told = difference.kind == "weight" or difference.found.endswith(_EXCHANGED)
+    is_told = is_told or (origin is not None and _has_other_number(state, node, origin.call))
     is_before_stop = is_told and len(after.met) > len(state.met)
     verdict = Verdict.DIFFERS if is_sure else Verdict.NOT_COMPARED
     return Change(node, origin, verdict, difference, is_before_stop), after
+
+
+def _is_met(state: State, node: Node, origin: Origin | None) -> bool:
+    """Whether the file has each call without a word here that a difference is told by, given the same as there."""
+    if not state.drawing.program.doubtful:
+        return True
+    values = (state.file.values[name] for name in node.inputs if name in state.file.values)
+    before = (state.drawing.origins.get(key) for value in values if (key := print_of(value)) is not None)
+    doubts = [
+        state.drawing.program.doubtful.get(each.call.name, frozenset())
+        for each in (origin, *before)
+        if each is not None
+    ]
+    return frozenset().union(*doubts) <= set(state.stood.values())
 
 
 def _is_of_stop(state: State, node: Node, put: Value) -> bool:
@@ -131,6 +145,7 @@ def _is_of_stop(state: State, node: Node, put: Value) -> bool:
     return False
 
 
+_EXCHANGED = " with its operands exchanged"
 _ROUNDED = 1e-6
 """Of a number, what storing it in single precision does not change."""
 
@@ -274,7 +289,7 @@ def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Di
     region = [*_region(state, node)]
     kind, parameter, expected, found = _differing(state, node, origin, region)
     if kind != "weight" and _is_exchanged(state, node, put):
-        kind, found = "input", f"{node.op_type} with its operands exchanged"
+        kind, found = "input", f"{node.op_type}{_EXCHANGED}"
     reads = [name for each in region for name in state.node_names(each) if name in state.parameters]
     if not reads and kind == "input":
         reads = [*_read_before(state, node)]

@@ -74,9 +74,9 @@ class Program(Mutable):
     """By a call that nothing here has a word for, though all that it is given is known: what of that was drawn."""
     stand_ins: dict[str, Value] = field(default_factory=dict)
     """What stands for what such a call gives, from there on."""
-    doubtful: set[str] = field(default_factory=set)
-    """What is computed of these."""
-    _is_doubtful: bool = False
+    doubtful: dict[str, frozenset[str]] = field(default_factory=dict)
+    """What is computed of these: of which calls that is."""
+    _doubts: frozenset[str] = frozenset()
 
     def run(
         self,
@@ -101,7 +101,7 @@ class Program(Mutable):
                 is_half = array.dtype.kind == "f" and array.dtype.itemsize == 2
                 self.constants[held.name] = array.astype(np.float32) if is_half else array
         for at, each in enumerate(self.calls.calls):
-            self._is_doubtful = False
+            self._doubts = frozenset()
             try:
                 args = [self.argument(arg) for arg in each.args]
                 kwargs = {name: self.argument(arg) for name, arg in each.kwargs.items()}
@@ -116,14 +116,16 @@ class Program(Mutable):
                 self.stops[each.name] = given
                 if stand_ins is not None and each.name in stand_ins:
                     self.values[each.name] = stand_ins[each.name]
+                elif self._doubts and error.__cause__ is not None:
+                    continue  # what stands for a value may have another shape than that
                 elif goes_on and given and isinstance(given[0], Field):
                     made = Field(draw(given[0].shape, "in place of", each.name, self.a.seed), given[0].kind)
                     self.values[each.name] = self.stand_ins[each.name] = made
                 else:
                     continue
-                self._is_doubtful = True
-            if self._is_doubtful:
-                self.doubtful.add(each.name)
+                self._doubts |= {each.name}
+            if self._doubts:
+                self.doubtful[each.name] = self._doubts
             if told is not None:
                 told(at, each, self.values[each.name])
 
@@ -141,7 +143,7 @@ class Program(Mutable):
         if kind == "value":
             if name not in self.values:
                 raise UnknownError(f"of {name}, which is not known")
-            self._is_doubtful = self._is_doubtful or name in self.doubtful
+            self._doubts |= self.doubtful.get(name, frozenset())
             return self.values[name]
         if kind == "tensor":
             return self.weights.of(name)
