@@ -72,6 +72,8 @@ class Book(Mutable):
     unread: list[tuple[str, Key, str]] = field(default_factory=list)
     """(finding id, tensor, sentence)."""
     names: Names = field(default_factory=Names)
+    shapes: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = field(default_factory=dict)
+    """Shapes that were met, one object for all tensors of each, and their elements."""
     siblings: dict[str, Source | ExternalDataError] = field(default_factory=dict)
     """External files by location, looked at once each."""
     _counted: int = 0

@@ -149,19 +149,43 @@ class FilePayload(Frozen, eq=False):
 
 def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
     """What `array` says of each, with one opening of a file for all that are plain in it: for many small tensors."""
-    arrays: list[Array | None] = [None] * len(payloads)
+    return [
+        _decode(content, payload)
+        if content is not None and isinstance(payload, FilePayload)
+        else payload.array()
+        for payload, content in zip(payloads, _read_plain(payloads), strict=True)
+    ]
+
+
+def read_elements_together(payloads: Sequence[Payload]) -> list[tuple[np.dtype, bytes] | None]:
+    """The type of the elements and their bytes, as `read_together` has them in arrays, which take longer to make.
+
+    None for a payload that is written in another way, whose elements are no whole bytes, or do not fit its shape.
+    """
+    found: list[tuple[np.dtype, bytes] | None] = []
+    for payload, content in zip(payloads, _read_plain(payloads), strict=True):
+        element = payload.dtype.to_numpy() if content and isinstance(payload, FilePayload) else None
+        if element is None or content is None or not isinstance(payload, FilePayload):
+            found.append(None)
+        else:
+            is_whole = len(content) == element.itemsize * math.prod(payload.shape)
+            found.append((element, content) if is_whole else None)
+    return found
+
+
+def _read_plain(payloads: Sequence[Payload]) -> list[bytes | None]:
+    """The bytes of each payload that is in one piece and needs no decoding."""
+    contents: list[bytes | None] = [None] * len(payloads)
     plain: dict[str, list[tuple[int, FilePayload]]] = defaultdict(list)
     for index, payload in enumerate(payloads):
         is_plain = isinstance(payload, FilePayload) and payload.encoding is Encoding.PLAIN
         if isinstance(payload, FilePayload) and is_plain and len(payload.ranges) == 1:
             plain[payload.source.key].append((index, payload))
-        else:
-            arrays[index] = payload.array()
     for group in plain.values():
-        contents = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
-        for (index, payload), content in zip(group, contents, strict=True):
-            arrays[index] = _decode(content, payload)
-    return arrays
+        read = group[0][1].source.read_ranges([payload.ranges[0] for _, payload in group])
+        for (index, _), content in zip(group, read, strict=True):
+            contents[index] = content
+    return contents
 
 
 def _decode(content: bytes, payload: FilePayload) -> Array | None:
@@ -185,16 +209,26 @@ def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> lis
         and not payload.source.is_remote
         for payload, _ in asked
     ]
-    arrays = iter(
-        read_together([payload for (payload, _), is_whole in zip(asked, whole, strict=True) if is_whole])
-    )
-    found: list[Array | None] = []
-    for (payload, positions), is_whole in zip(asked, whole, strict=True):
-        array = next(arrays) if is_whole else None
-        if is_whole:
-            found.append(None if array is None else array.reshape(-1)[positions])
+    found: list[Array | None] = [None] * len(asked)
+    small = [number for number, is_whole in enumerate(whole) if is_whole]
+    alike: dict[tuple[np.dtype, int, int], list[tuple[int, bytes]]] = defaultdict(list)
+    """Of equal types, as large, and asked for the same positions: by one numpy call for all."""
+    for number, elements in zip(small, read_elements_together([asked[n][0] for n in small]), strict=True):
+        payload, positions = asked[number]
+        if elements is not None:
+            element, content = elements
+            alike[element, len(content), id(positions)].append((number, content))
         else:
-            found.append(payload.at(positions))
+            array = payload.array()
+            found[number] = None if array is None else array.reshape(-1)[positions]
+    for (element, _, _), held in alike.items():
+        rows = np.frombuffer(b"".join([content for _, content in held]), element).reshape(len(held), -1)
+        for (number, _), few in zip(held, rows[:, asked[held[0][0]][1]], strict=True):
+            found[number] = few
+    for number, is_whole in enumerate(whole):
+        if not is_whole:
+            payload, positions = asked[number]
+            found[number] = payload.at(positions)
     return found
 
 

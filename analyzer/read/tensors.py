@@ -5,7 +5,9 @@ All bytes but the elements are booked. Where external data is, is checked agains
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -65,9 +67,11 @@ def collect_fields(book: Book, places: Sequence[Field]) -> TensorFields:
         ModelReadError: the bytes are no message.
     """
     if len(places) == 1:
-        usual = _collect_usual(book, places[0])
+        usual = _scan_usual(book, places[0])
         if usual is not None:
-            return usual
+            inline = 0 if usual.raw is None else usual.raw[1]
+            name = usual.book(book, places[0])
+            return TensorFields(usual.dims, usual.data_type, name, raw=usual.raw, inline=inline)
     fields = TensorFields()
     window = book.window
     for piece, place in enumerate(places):
@@ -98,7 +102,30 @@ def collect_fields(book: Book, places: Sequence[Field]) -> TensorFields:
     return fields
 
 
-def _collect_usual(book: Book, place: Field) -> TensorFields | None:
+class _Usual(NamedTuple):
+    """What a tensor says that has nothing but the usual fields."""
+
+    dims: list[int]
+    data_type: int
+    name: bytes | None
+    named: int
+    """Bytes of the field that holds the name."""
+    raw: tuple[int, int] | None
+
+    def book(self, book: Book, place: Field) -> str | None:
+        """Book all but the payload; the name."""
+        inline = 0 if self.raw is None else self.raw[1]
+        book.nbytes[NAMES] += self.named
+        book.nbytes[TENSORS] += place.end - place.at - inline - self.named
+        if self.name is None:
+            return None
+        if not self.name.isascii():
+            return book.text(self.name)
+        text = self.name.decode()
+        return book.names.setdefault(text, text)
+
+
+def _scan_usual(book: Book, place: Field) -> _Usual | None:
     """A tensor as nearly every writer writes it: dims, data_type, name and raw_data, each once but for the dims.
 
     The general way takes ten times as long, which counts where there are tens of thousands. None for any other tensor.
@@ -135,11 +162,7 @@ def _collect_usual(book: Book, place: Field) -> TensorFields | None:
         return None
     if raw is None and size < end - start:
         return None
-    inline = 0 if raw is None else raw[1]
-    book.nbytes[NAMES] += named
-    book.nbytes[TENSORS] += end - place.at - inline - named
-    text = None if name is None else book.text(name)
-    return TensorFields(dims, data_type, text, raw=raw, inline=inline)
+    return _Usual(dims, data_type, name, named, raw)
 
 
 def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
@@ -330,6 +353,10 @@ def read_tensor(
         ModelReadError: the bytes are no message.
     """
     book.count(1 + len(path))  # each graph around a tensor is named wherever the tensor is
+    if len(places) == 1:
+        usual = _read_usual(book, places[0], path, carrier, name, node)
+        if usual is not None:
+            return usual
     fields = collect_fields(book, places)
     name = name if name is not None else fields.name or ""
     key = (path, name)
@@ -357,6 +384,30 @@ def read_tensor(
     if numel is None:
         payload = NoPayload()
     return StoredTensor(name, path, carrier, dtype, shape, numel or 0, nbytes, payload, extent, node)
+
+
+def _read_usual(
+    book: Book, place: Field, path: GraphPath, carrier: Carrier, name: str | None, node: int | None
+) -> StoredTensor | None:
+    """A tensor of the usual fields whose elements fit its shape; None of any other, of which nothing is booked."""
+    found = _scan_usual(book, place)
+    if found is None or found.raw is None:
+        return None
+    dtype = DType.from_onnx(found.data_type)
+    dims = tuple(found.dims)
+    known = book.shapes.get(dims)
+    if known is None:
+        numel = math.prod(dims)
+        if min(dims, default=0) < 0 or numel > _MAX_NUMEL:
+            return None
+        known = book.shapes[dims] = dims, numel
+    shape, numel = known
+    if not dtype.bits or found.raw[1] != dtype.nbytes(numel):
+        return None
+    own = found.book(book, place)
+    payload = FilePayload(book.source, Encoding.PLAIN, (found.raw,), dtype, shape)
+    given = name if name is not None else own or ""
+    return StoredTensor(given, path, carrier, dtype, shape, numel, found.raw[1], payload, None, node)
 
 
 def read_sparse(

@@ -265,3 +265,24 @@ def test_one_of_two_matrices_is_not_most_of_a_model(tmp_path: Path, seed: int) -
 
     assert found.severity is Severity.NOTE
     assert "w" in found.subjects
+
+
+@pytest.mark.parametrize("content", ["sampled", "full"])
+def test_among_many_small_tensors_of_many_types_each_is_told_for_itself(tmp_path, content):
+    types = ["f2", "f4", "f8", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+    weights, constant, broken = {}, set(), set()
+    for number in range(60):
+        array = (noise(2, 3, seed=number) + 2).astype(types[number % 5])
+        if number % 7 == 0:
+            array[:] = array[0, 0]
+            constant.add(f"layer.{number}.weight")
+        elif number % 11 == 0:
+            array[1, 2] = np.nan
+            broken.add(f"layer.{number}.weight")
+        weights[f"layer.{number}.weight"] = array
+    onnx.save(text_model("g (float[1] x) => (float[1] x) {}", weights), tmp_path / "m.onnx")
+
+    values = look_at_values(audit_model(tmp_path / "m.onnx").entries, content)
+
+    assert {name for _, name in values.constant} == constant
+    assert {name for _, name in values.not_finite} == broken

@@ -17,7 +17,7 @@ from analyzer.model.content import Array, ContentMode, sample_positions
 from analyzer.model.functions import Calls
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
-from analyzer.read.payload import read_together
+from analyzer.read.payload import read_elements_together, read_together
 
 # what values give away
 
@@ -57,11 +57,7 @@ def look_at_values(
     not_finite: set[Key] = set()
     for start in range(0, len(small), _TOGETHER):
         batch = small[start : start + _TOGETHER]
-        arrays = read_together([entry.tensor.payload for entry in batch])
-        all_sound = _is_sound_together(arrays)
-        for entry, array in zip(batch, arrays, strict=True):
-            if array is not None:
-                _look(entry, [array.reshape(-1)], constant, None if all_sound else not_finite)
+        _look_together(batch, constant, not_finite)
         if progress is not None:
             progress(start + len(batch), len(looked))
     places = functools.cache(functools.partial(sample_positions, salt=salt))  # large tensors have few sizes
@@ -90,12 +86,12 @@ def _contents(
             yield sampled
 
 
-def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key] | None) -> None:
-    """Note what a tensor's elements are; `not_finite` is None where they are known to be sound."""
+def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key]) -> None:
+    """Note what a tensor's elements are."""
     first: bytes | None = None
     is_constant = entry.role is Role.PARAMETER and entry.tensor.numel > 1
     for part in parts:
-        if not_finite is not None and not _is_sound(part, entry.role):
+        if not _is_sound(part, entry.role):
             not_finite.add(entry.tensor.key)
         if is_constant:
             first = part[:1].tobytes() if first is None else first
@@ -104,11 +100,30 @@ def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: 
         constant.add(entry.tensor.key)
 
 
-def _is_sound_together(arrays: Sequence[Array | None]) -> bool:
-    """Whether no element of many small arrays is NaN or infinite: one test instead of a thousand."""
-    found = [array.reshape(-1) for array in arrays if array is not None and array.dtype == np.float32]
-    others = any(array is not None and array.dtype != np.float32 for array in arrays)
-    return not others and (not found or bool(np.isfinite(np.concatenate(found)).all()))
+def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set[Key]) -> None:
+    """Note what the elements of small tensors are, with one test for NaN and infinities for all of a type."""
+    by_type: dict[np.dtype, list[tuple[Entry, bytes]]] = defaultdict(list)
+    others: list[Entry] = []
+    found = read_elements_together([entry.tensor.payload for entry in entries])
+    for entry, elements in zip(entries, found, strict=True):
+        if elements is None:
+            others.append(entry)
+        else:
+            by_type[elements[0]].append((entry, elements[1]))
+    for element, held in by_type.items():
+        whole = np.frombuffer(b"".join([content for _, content in held]), element)
+        are_sound = _is_sound(whole, Role.PARAMETER)
+        size = element.itemsize
+        for entry, content in held:
+            if not are_sound and not _is_sound(np.frombuffer(content, element), entry.role):
+                not_finite.add(entry.tensor.key)
+            first = content[:size]
+            may_be_constant = content[-size:] == first and entry.tensor.numel > 1
+            if may_be_constant and entry.role is Role.PARAMETER and content == first * (len(content) // size):
+                constant.add(entry.tensor.key)
+    for entry, array in zip(others, read_together([e.tensor.payload for e in others]), strict=True):
+        if array is not None:
+            _look(entry, [array.reshape(-1)], constant, not_finite)
 
 
 def _is_sound(part: Array, role: Role) -> bool:
