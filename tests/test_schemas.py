@@ -47,7 +47,7 @@ from analyzer.documents import inspect
 from analyzer.documents import reconcile as reconcile_records
 from analyzer.documents.base import LimitKind, Record
 from analyzer.documents.kinds import DOCUMENTS
-from analyzer.formats.json import render_json, to_document
+from analyzer.formats.json import render_json, to_document, write_json
 from analyzer.manifest import (
     Manifest,
     Parameter,
@@ -779,3 +779,10 @@ def test_saving_a_manifest_twice_writes_the_same_bytes(tmp_path: Path) -> None:
     save_manifest(load_manifest(tmp_path / "a.json"), tmp_path / "b.json")
 
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_record_is_written_as_its_document_is(report, tmp_path):
+    made = report(tmp_path)
+
+    assert render_json(made) == write_json(to_document(made))

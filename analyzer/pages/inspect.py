@@ -20,6 +20,7 @@ from analyzer.pages.page import (
     Facts,
     Figure,
     Kind,
+    LateRows,
     Notes,
     Page,
     Row,
@@ -552,10 +553,15 @@ _TENSORS = (
 def _tensors(document: InspectDocument) -> Table:
     totals = document.totals
     sums = (totals.parameters, totals.stored_elements, totals.stored_bytes)
-    ordered = sorted(document.tensors, key=lambda each: (-each.stored_elements, each.graph_path, each.name))
+
+    def rows() -> Iterator[Row]:
+        return map(
+            _tensor, sorted(document.tensors, key=lambda t: (-t.stored_elements, t.graph_path, t.name))
+        )
+
     return Table(
         _TENSORS,
-        tuple(map(_tensor, ordered)),
+        LateRows(len(document.tensors), rows),
         title="tensors",
         total=("total", "", "", "", *sums, "", "", "", "", "", "", ""),
         detail=Detail.MORE,

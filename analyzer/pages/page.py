@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from functools import cached_property
+from typing import NamedTuple, TypeAlias, overload
 
 from analyzer.errors import LedgerError
 from analyzer.records import Frozen, field, replace
@@ -148,11 +149,36 @@ class Row(Frozen):
     """It is shown wherever the table is cut, below the others."""
 
 
+class LateRows(Sequence[Row]):
+    """Rows that are made when somebody looks at them: of the tables that only `-v` shows there may be a million."""
+
+    def __init__(self, count: int, make: Callable[[], Iterable[Row]]) -> None:
+        self._count = count
+        self._make = make
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        return tuple(self._make())
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[Row, ...]: ...
+    def __getitem__(self, at: int | slice) -> Row | tuple[Row, ...]:
+        return self._rows[at]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+
 class Table(Frozen):
     """Rows under titles; the first column names them."""
 
     columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
     title: str = ""
     total: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
@@ -177,9 +203,8 @@ class Table(Frozen):
 
     def __post_init__(self) -> None:
         whole = len(self.columns)
-        short = next(
-            (row for row in (*self.rows, Row(self.total)) if row.cells and len(row.cells) != whole), None
-        )
+        rows = () if isinstance(self.rows, LateRows) else self.rows
+        short = next((row for row in (*rows, Row(self.total)) if row.cells and len(row.cells) != whole), None)
         if short is not None:
             raise LedgerError(f"a row of {len(short.cells)} cells under {whole} columns: {short.cells[0]!r}")
 

@@ -34,8 +34,11 @@ def render_json(report: Report | Head, options: RenderOptions | None = None) -> 
 def write_json(document: Head | Document) -> str:
     """A document as the text that `render_json` makes of a report."""
     parts: list[str] = []
-    _write(document if isinstance(document, dict) else msgspec.to_builtins(document), "", parts)
-    return _MARK.sub(r"\\u0023", "".join(parts)) + "\n"
+    _write(document, "", parts)
+    parts.append("\n")
+    text = "".join(parts)
+    parts.clear()  # there may be a gigabyte of them
+    return _MARK.sub(r"\\u0023", text) if "##" in text else text
 
 
 _MARK = re.compile(r"#(?=#\w*\[)")
@@ -47,7 +50,15 @@ _DEPTH = 2 * "  "
 
 
 def _write(value: Any, indent: str, parts: list[str]) -> None:
-    """Append a value's text. The compact form is written by json's C encoder, ten times as fast as its indented one."""
+    """Append a value's text. The compact form is written by json's C encoder, ten times as fast as its indented one.
+
+    Of a record only so much is made plain at a time as is written: a million rows as dicts take gigabytes.
+    """
+    if isinstance(value, msgspec.Struct):
+        if len(indent) < len(_DEPTH):
+            value = _fields(value)
+        else:
+            value = msgspec.to_builtins(value)
     if isinstance(value, dict) and value and len(indent) < len(_DEPTH):
         inner = indent + "  "
         separator = "{\n"
@@ -56,12 +67,23 @@ def _write(value: Any, indent: str, parts: list[str]) -> None:
             _write(value[key], inner, parts)
             separator = ",\n"
         parts.append(f"\n{indent}}}")
-    elif isinstance(value, list) and value and isinstance(value[0], dict):
+    elif isinstance(value, list) and value and isinstance(value[0], (dict, msgspec.Struct)):
         inner = indent + "  "
-        rows = f",\n{inner}".join(map(_compact, value))
-        parts.append(f"[\n{inner}{rows}\n{indent}]")
+        separator = f"[\n{inner}"
+        for row in value:
+            parts.append(separator)
+            parts.append(_compact(msgspec.to_builtins(row)))
+            separator = f",\n{inner}"
+        parts.append(f"\n{indent}]")
     else:
-        parts.append(_compact(value))
+        parts.append(_compact(msgspec.to_builtins(value)))
+
+
+def _fields(record: msgspec.Struct) -> dict[str, Any]:
+    """The fields that a record has in its document, by their names there."""
+    names = zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True)
+    found = ((key, getattr(record, name)) for key, name in names)
+    return {key: value for key, value in found if value is not msgspec.UNSET}
 
 
 _compact = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).encode

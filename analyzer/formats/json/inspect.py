@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Any
 
 from msgspec import UNSET
 
 from analyzer.account.artifact.components import ComponentTotals
 from analyzer.account.doubt import find_doubt
-from analyzer.account.ledger import Entry, Evidence, Hides, Ledger, Role, Run
+from analyzer.account.ledger import Entry, Evidence, Hidden, Hides, Ledger, Role, Run
 from analyzer.account.summary import count_operators, count_quantized, count_wasted
 from analyzer.documents import inspect as inspect_records
 from analyzer.formats.json.groups import document_grouping, document_macs
@@ -23,7 +25,7 @@ def document_inspection(report: Inspection, *, has_tree: bool = True) -> inspect
     """What `inspect` answers on one model or artifact; without the tree of groups where nobody reads it."""
     ledger = report.ledger
     doubt = find_doubt(ledger)
-    basis, opaque = ledger.basis, frozenset(ledger.opaque)
+    basis = ledger.basis
     return inspect_records.InspectDocument(
         **head(report.stamp),
         model=_model(ledger, report.digests),
@@ -68,10 +70,7 @@ def document_inspection(report: Inspection, *, has_tree: bool = True) -> inspect
         **document_grouping(report.grouping, ledger.parameters, has_tree=has_tree),
         blocks=None if ledger.blocks is None else list(map(_run, ledger.blocks.runs)),
         stages=None if ledger.stages is None else list(ledger.stages.names),
-        tensors=sorted(
-            (_tensor(entry, ledger, opaque, doubt.hidden.get(entry.tensor.key)) for entry in ledger.entries),
-            key=lambda item: (item.graph_path, item.name),
-        ),
+        tensors=_tensors(ledger, doubt.hidden),
         findings=list_findings(report.findings),
         macs=document_macs(ledger.macs),
     )
@@ -162,8 +161,23 @@ def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
     ]
 
 
+class _Lists(dict[tuple[Any, ...], list[Any]]):
+    """Tuples as lists, one for all rows that have an equal one: there may be a million rows."""
+
+    def __missing__(self, values: tuple[Any, ...]) -> list[Any]:
+        found = self[values] = list(values)
+        return found
+
+
+def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
+    opaque, lists = frozenset(ledger.opaque), _Lists()
+    rows = [_tensor(entry, ledger, opaque, hidden.get(entry.tensor.key), lists) for entry in ledger.entries]
+    rows.sort(key=attrgetter("graph_path", "name"))
+    return rows
+
+
 def _tensor(
-    entry: Entry, ledger: Ledger, opaque: frozenset[Key], hides: Hides | None
+    entry: Entry, ledger: Ledger, opaque: frozenset[Key], hides: Hides | None, lists: _Lists
 ) -> inspect_records.Tensor:
     tensor, blocks = entry.tensor, ledger.blocks
     member = None if blocks is None else blocks.entries[tensor.key]
@@ -172,7 +186,7 @@ def _tensor(
         graph_path="/".join(tensor.graph_path),
         carrier=tensor.carrier,
         dtype=tensor.dtype.name,
-        shape=list(tensor.shape),
+        shape=lists[tensor.shape],
         stored_elements=tensor.numel,
         parameters=entry.parameters,
         bytes=tensor.nbytes,
@@ -186,13 +200,13 @@ def _tensor(
         read_by=entry.read_by,
         computed_by=entry.computed_by,
         applications=entry.applications,
-        shared_with=list(entry.shared_with),
+        shared_with=lists[entry.shared_with],
         block=member and member.block,
         part=(member and member.part) or None,
         stage=None if ledger.stages is None else ledger.stages.entries.get(tensor.key),
         layer_role=None if blocks is None else blocks.roles.get(tensor.key),
         copy_of=None if entry.copy_of is None else label(entry.copy_of),
-        opaque=tensor.key in opaque,
+        opaque=bool(opaque) and tensor.key in opaque,
         hides=None
         if hides is None
         else inspect_records.Hides(at_least=hides.least, at_most=hides.most, why=hides.why),
