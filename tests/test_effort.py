@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from commands import run_here
-from models import Values, manifest_of, noise, parameter, save, text_model
+from models import FOLDED_FROM, Values, manifest_of, noise, parameter, save, text_model
 
 from analyzer import audit_model, save_manifest
 
@@ -140,6 +140,68 @@ def test_what_thousands_share_is_looked_at_once(tmp_path: Path, fan: str) -> Non
         return int(pstats.Stats(profile).total_calls)
 
     calls(10)  # modules are loaded, expressions compiled
+    few, many = calls(100), calls(400)
+
+    assert many < 5 * few
+
+
+def crowd(folder: Path, count: int) -> Path:
+    """A chain of products, each with a weight of a module of its own: as many groups, rows and blocks."""
+    weights = {f"layer.{i}.weight": noise(4, 4, seed=i) for i in range(count)}
+    lines = [f'x{i + 1} = MatMul(x{i}, "layer.{i}.weight")' for i in range(count)]
+    graph = f"g (float[4,4] x0) => (float[4,4] x{count}) {{ {' '.join(lines)} }}"
+    return save(folder, text_model(graph, weights), f"{count}.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("style", "most"), [("text", 720), ("json", 740)])
+def test_a_tensor_of_many_takes_a_few_hundred_calls(tmp_path: Path, style: str, most: int) -> None:
+    def calls(count: int) -> int:
+        path = str(crowd(tmp_path, count))
+        with cProfile.Profile() as profile:
+            assert run_here("inspect", path, "--format", style).returncode == 0
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
+    few, many, more = calls(100), calls(400), calls(1600)
+
+    assert more - many < 5 * (many - few)
+    assert more - many < most * 1200
+
+
+@pytest.mark.slow
+def test_a_json_report_is_not_held_as_dicts_besides(tmp_path: Path) -> None:
+    path = str(crowd(tmp_path, 1000))
+    held = {}
+    for style in ("text", "json"):
+        run_here("inspect", path, "--format", style)
+        tracemalloc.start()
+        made = run_here("inspect", path, "--format", style)
+        held[style] = tracemalloc.get_traced_memory()[1] - 3 * len(made.stdout)
+        tracemalloc.stop()
+
+    assert held["json"] < 1.2 * held["text"]
+
+
+@pytest.mark.slow
+def test_norms_whose_axes_were_put_elsewhere_are_held_against_their_own_shift_alone(tmp_path: Path) -> None:
+    def calls(count: int) -> int:
+        weights = {f"val_{i}": noise(4, 1, 1, seed=i) for i in range(count)}
+        lines = [f"x{i + 1} = Mul(x{i}, val_{i})" for i in range(count)]
+        proto = text_model(
+            f"g (float[4,1,1] x0) => (float[4,1,1] x{count}) {{ {' '.join(lines)} }}",
+            {**weights, "a.weight": noise(4, seed=count)},
+        )
+        for i in range(count):
+            proto.graph.value_info.add(name=f"val_{i}").metadata_props.add(
+                key=FOLDED_FROM, value=f"['n.{i}.weight', 'val_x']"
+            )
+        path = save(tmp_path, proto, f"{count}.onnx")
+        with cProfile.Profile() as profile:
+            audit_model(path)
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
     few, many = calls(100), calls(400)
 
     assert many < 5 * few

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from models import audit, ramp, text_model
 
 from analyzer.account import group
 from analyzer.account.group import group_by, total_by
-from analyzer.account.group.keys import ACCOUNTS, KEYS, choose_key, label_members, label_order
+from analyzer.account.group.keys import (
+    ACCOUNTS,
+    KEYS,
+    ROOT,
+    choose_key,
+    first_telling_depth,
+    label_members,
+    label_order,
+)
 from analyzer.account.ledger import Blocks, Entry, Group, Grouping, Ledger, Member, Role, Run, natural_order
 from analyzer.errors import LedgerError, UsageError
 
@@ -415,3 +426,25 @@ def test_nodes_that_are_in_no_group_are_a_defect_and_no_result(ledger, monkeypat
 
     with pytest.raises(LedgerError, match="groups by scope do not sum up: nodes 0"):
         group_by(ledger)
+
+
+@given(
+    st.dictionaries(
+        st.lists(st.sampled_from(["a", "b", "0", "1", "[root]"]), max_size=5).map(".".join),
+        st.integers(0, 9),
+        max_size=9,
+    )
+)
+def test_the_usual_depth_is_that_of_groups_made_depth_by_depth(held):
+    def groups(depth):
+        found = Counter()
+        for scope, count in held.items():
+            found[".".join(scope.split(".")[:depth]) or ROOT] += count
+        return found
+
+    deepest = max((scope.count(".") + 1 for scope in held), default=1)
+    wide = [depth for depth in range(1, deepest + 1) if len(groups(depth)) > 2]
+    whole = sum(held.values())
+    telling = [depth for depth in wide if max(groups(depth).values()) <= 0.9 * whole or not whole]
+
+    assert first_telling_depth(held) == next(iter(telling or wide), deepest)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from models import FOLDED_FROM, FX_NODE, INPUT_KIND, ramp, save, text_model
 
 from analyzer.account.ledger import Role
@@ -165,3 +168,11 @@ def test_names_of_tensors_tell_all_modules_around_them(tmp_path: Path):
 @pytest.mark.parametrize("text", ["[", "__import__('os')", "3", "", "{'a': 1}", "[" * 500, None])
 def test_notes_that_are_no_list_are_not_evaluated_and_say_nothing(text):
     assert list_of(text) is None
+
+
+@given(st.text(st.sampled_from("aé0_.-/ "), max_size=6))
+def test_a_dotted_name_is_words_with_dots_between_them_and_a_letter_somewhere(name):
+    first, *others = name.split(".")
+    are_words = re.fullmatch(r"\w+", first) and all(re.fullmatch(r"[\w-]+", word) for word in others)
+
+    assert is_dotted(name) is bool(others and are_words and {*name} & {"a", "_"})

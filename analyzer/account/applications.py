@@ -55,17 +55,33 @@ def count_applications(
         calls: how often each local function is called.
     """
     walk = _Walk(wiring, flow, _STEPS * (len(entries) + len(flow.nodes)))
-    uses = {entry.tensor.key: walk.uses(entry.tensor.key) for entry in entries}
+    originals = {entry.copy_of for entry in entries}
+    found: list[_Uses | int] = []
+    """Of nearly every tensor the only node that reads it, and computes with it."""
+    repeated: dict[Key, _Uses] = {}
     for entry in entries:
-        if entry.copy_of in uses:
-            for piece, numbers in uses[entry.tensor.key].items():
-                uses[entry.copy_of][piece] |= numbers
+        key, reads = entry.tensor.key, flow.reads(entry.tensor)
+        is_alone = entry.copy_of is None and key not in originals
+        if is_alone and len(reads) == 1 and walk.computes(reads[0][0]):
+            found.append(reads[0][0])
+            continue
+        uses = walk.uses(reads) if reads else {}
+        found.append(uses)
+        if not is_alone:
+            repeated[key] = uses
+    for entry in entries:
+        if entry.copy_of in repeated:
+            for piece, numbers in repeated[entry.tensor.key].items():
+                repeated[entry.copy_of].setdefault(piece, set()).update(numbers)
     weights = _Weights(model, flow, calls)
     counted: list[Entry] = []
-    for entry in entries:
-        found = uses[entry.tensor.key]
-        applications = max(1, sum(weights.count(numbers) for numbers in _beside(found)))
-        shared = _others(entry, found, flow, scopes)
+    for entry, told in zip(entries, found, strict=True):
+        shared: tuple[str, ...] = ()
+        if isinstance(told, int):
+            applications = max(1, weights.count((told,)))
+        else:
+            applications = max(1, sum(weights.count(numbers) for numbers in _beside(told)))
+            shared = _others(entry, told, flow, scopes)
         is_new = applications != entry.applications or shared != entry.shared_with
         counted.append(replace(entry, applications=applications, shared_with=shared) if is_new else entry)
     return tuple(counted)
@@ -88,11 +104,16 @@ class _Walk(Mutable):
     steps: int
     """How many are left: of a file that is made to exhaust them only direct readers are counted."""
 
-    def uses(self, key: Key) -> _Uses:
+    def computes(self, number: int) -> bool:
+        """Whether a node computes with what it reads: it takes more of it than its size, and hands nothing on."""
+        return not self.flow.measures[number] and not self.flow.prepares[number]
+
+    def uses(self, reads: Iterable[tuple[int, int]]) -> _Uses:
+        """The nodes that compute with a tensor which these read."""
         found: _Uses = defaultdict(set)
         seen: set[tuple[int, _Piece]] = set()
         waiting: list[tuple[int, _Piece]] = []
-        self._read(self.flow.reads[key], (), found, waiting)
+        self._read(reads, (), found, waiting)
         while waiting and self.steps > 0:
             number, piece = waiting.pop()
             if (number, piece) not in seen:

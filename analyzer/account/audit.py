@@ -13,6 +13,7 @@ from analyzer.account.bytes import book_bytes
 from analyzer.account.classify import classify, find_companions
 from analyzer.account.classify.constants import settle_constants, settle_masks
 from analyzer.account.copies import find_copies
+from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.findings.facts import Facts, look_at_values
 from analyzer.account.findings.rules import find
@@ -154,7 +155,7 @@ def _find_opaque(
         is_in_tree = tensor.carrier is Carrier.ATTRIBUTE_LIST and (tensor.graph_path, tensor.node) in trees
         if entry.role is Role.PARAMETER or is_kept or is_in_tree:
             explained.add(tensor.key)
-            encoded = find_encoding(tensor, wiring)
+            encoded = find_encoding(tensor, wiring) if tensor.dtype in CODES else None
             explained.update(() if encoded is None else (companion.key for companion in encoded.companions))
     return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained, reads=reads)
 

@@ -183,7 +183,7 @@ def find_doubt(ledger: Ledger) -> Doubt:
         hidden=ledger.hidden,
         unknown=sum(
             entry.capacity
-            for entry in ledger.entries
+            for entry in (ledger.entries if ledger.hidden else ())
             if entry.tensor.key in ledger.hidden and ledger.hidden[entry.tensor.key].why == "computed"
         ),
     )
@@ -211,8 +211,10 @@ def _count_stays(found: Sequence[Entry], own: Sequence[Entry], unread: Collectio
 
 def _find_unread(ledger: Ledger) -> frozenset[Key]:
     """Learned tensors whose contents nobody looked at, or could; all of them where a finding does not say which."""
-    keys = {label(entry.tensor.key): entry.tensor.key for entry in ledger.entries}
     said = [set(finding.subjects) for finding in ledger.findings if finding.id in UNREAD]
+    if ledger.content != "none" and not said:
+        return frozenset()
+    keys = {label(entry.tensor.key): entry.tensor.key for entry in ledger.entries}
     if ledger.content == "none" or any(keys.keys().isdisjoint(subjects) for subjects in said):
         return frozenset(keys.values())
     return frozenset(keys[subject] for subjects in said for subject in subjects if subject in keys)
@@ -234,11 +236,11 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
         number, reason = 0, ""
         if entry.decided_by == TRACED_CONSTANT:
             continue  # PyTorch writes no parameter so, whatever it computes with
-        if entry.tensor.key in opaque:
+        if opaque and entry.tensor.key in opaque:
             number, reason = entry.capacity - entry.parameters, said
         elif entry.decided_by == _BY_NAME:
             number, reason = entry.logical_numel, f"{_ONE_NAME}; {LOOK}"
-        elif _may_be_learned(entry, ledger):
+        elif entry.role is Role.UNATTRIBUTED and _may_be_learned(entry, ledger):
             number, reason = entry.capacity - entry.parameters, _UNEXPLAINED
         if number > 0:
             found[entry.tensor.key] = number, reason
@@ -250,7 +252,7 @@ _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding un
 
 def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
     """Whether nothing explains numbers that an output depends on, however few: the mean of a picture, or a bias."""
-    if entry.role is not Role.UNATTRIBUTED or not entry.tensor.dtype.is_floating:
+    if not entry.tensor.dtype.is_floating:
         return False
     if ledger.model.producer.startswith("pytorch") and entry.tensor.node is not None:
         return False  # a value of the trace

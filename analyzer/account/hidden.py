@@ -514,6 +514,8 @@ class _Part(Frozen):
     """Whether values may be read."""
     slots: dict[tuple[Slot, ...], tuple[int | None, int | None]] = field(default_factory=dict)
     """By the inputs of an operator: that of the weight, and that of the bias."""
+    sizes: dict[tuple[str, ...], set[int]] = field(default_factory=dict)
+    """Elements of what has these PyTorch names, once somebody has asked."""
     seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
     """Some elements of each table that was compared, by rows and by columns; of one without numbers nothing."""
 
@@ -522,6 +524,9 @@ class _Part(Frozen):
         name = float_name(entry.tensor.name).removeprefix(self.prefix)
         if self.prefix and is_dotted(name):
             return _Name.OWN
+        if entry.decided_by == "name:parameter":  # nearly all
+            is_of_tool = name.startswith("Conv") and _TOOL.fullmatch(name) is not None
+            return _Name.FOLDED if is_of_tool else _Name.OWN
         if entry.decided_by == "name:folded-bias" or _TOOL.fullmatch(name):
             return _Name.FOLDED
         if entry.sources and not entry.decided_by.startswith("provenance:folded-"):
@@ -636,6 +641,8 @@ class _Part(Frozen):
 
     def alone(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
         """What any other tensor hides; None where nothing."""
+        if self._is_as_it_was(entry):
+            return None
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
             if is_lifted(entry.tensor.name.rpartition(".")[2]):  # a tensor that forward kept, of whatever
@@ -679,6 +686,15 @@ class _Part(Frozen):
         if is_unknown:
             return Hides(0, None, "computed")
         return None
+
+    def _is_as_it_was(self, entry: Entry) -> bool:
+        """Whether it is a weight or a bias under its own PyTorch name, and of no norm: nearly all are."""
+        name = entry.tensor.name
+        if entry.decided_by != "name:parameter" or entry.sources != (name,) or self.prefix:
+            return False
+        module, _, leaf = name.rpartition(".")
+        is_usual = leaf in ("weight", "bias") and not name.startswith("Conv")
+        return is_usual and f"{module}.running_var" not in self.names
 
     def _is_joined(self, entry: Entry) -> bool:
         """Whether what several parameters were folded into may be all of them end to end.
@@ -844,10 +860,10 @@ class _Part(Frozen):
             return False
         module, _, leaf = entry.sources[0].rpartition(".")
         beside = {"weight": f"{module}.bias", "bias": f"{module}.weight"}.get(leaf)
-        return any(
-            other.sources == (beside,) and other.tensor.numel == entry.tensor.numel
-            for other in self.entries.values()
-        )
+        if not self.sizes:
+            for other in self.entries.values():
+                self.sizes.setdefault(other.sources, set()).add(other.tensor.numel)
+        return beside is not None and entry.tensor.numel in self.sizes.get((beside,), ())
 
     def _is_read_as_weight(self, entry: Entry) -> bool:
         """Whether codes are decoded for an operator that has weights, and not to add or multiply with them."""

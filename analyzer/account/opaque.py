@@ -129,7 +129,7 @@ def _weigh_unread(walk: _Walk) -> frozenset[Key]:
     return frozenset(found)
 
 
-class _Walk(Mutable):
+class _Walk(Mutable, dict=True):
     """Each graph once in the order of its nodes; bodies where they are held, functions where they are called."""
 
     model: Model
@@ -138,7 +138,6 @@ class _Walk(Mutable):
     is_explained: Callable[[StoredTensor], bool]
     tables: Collection[Key] = ()
     meetings: dict[_Meeting, None] = field(default_factory=dict)
-    stored: dict[Key, StoredTensor] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
     _valued: dict[GraphPath, bytearray] = field(default_factory=dict)
     """Of each graph whether something may be known of what a node gives, by position, and of what is STORED."""
@@ -148,9 +147,13 @@ class _Walk(Mutable):
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
-            self.stored.update((tensor.key, tensor) for tensor in graph.tensors)
             self._left += _MOST_VISITS * len(graph.nodes)
             self._valued[graph.path] = bytearray(len(graph.nodes) - ELSEWHERE)
+
+    @functools.cached_property
+    def stored(self) -> Mapping[Key, StoredTensor]:
+        """The stored tensors, which few files need."""
+        return {tensor.key: tensor for tensor in self.model.tensors()}
 
     def follow(
         self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
@@ -170,12 +173,17 @@ class _Walk(Mutable):
                 may_pass
                 and makers
                 and makers[0] != ELSEWHERE
-                and not any(map(valued.__getitem__, makers))
+                and not valued[makers[0]]
                 and not node.settings
                 and node.op_type not in _DROPS
                 and (not held or node.place not in held)
+                and not any(
+                    values.get(name, _GIVEN).sources
+                    for name, maker in zip(node.inputs, makers, strict=True)
+                    if valued[maker]
+                )
             ):
-                continue  # most of a main graph: it only reads what the model is given, or what comes of it
+                continue  # most of a main graph: it reads what the model is given, and what is explained
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)

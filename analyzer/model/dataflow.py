@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
+from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import GIVEN, STORED, Wiring
 from analyzer.records import Frozen
@@ -16,8 +16,6 @@ class Dataflow(Frozen):
     nodes: tuple[Node, ...]
     numbers: Mapping[GraphPath, range]
     """Of each graph those of its nodes, by position."""
-    reads: Mapping[Key, list[tuple[int, int]]]
-    """For each stored tensor, the nodes that read it and at which input, in file order."""
     sources: list[list[int]]
     """For each node, those whose values it computes with. They come before it; what only prepares is left out."""
     targets: list[list[int]]
@@ -28,6 +26,13 @@ class Dataflow(Frozen):
     """Whether a node takes from a value its size alone."""
     holders: Mapping[GraphPath, int]
     """The node that holds each nested graph."""
+    wiring: Wiring
+
+    def reads(self, tensor: StoredTensor) -> list[tuple[int, int]]:
+        """The nodes that read a stored tensor, and at which input, in file order."""
+        numbers = self.numbers
+        readers = self.wiring.readers(tensor, inlined=False)
+        return [(numbers[node.graph_path][node.position], slot) for node, slot in readers]
 
 
 def follow_data(model: Model, wiring: Wiring) -> Dataflow:
@@ -36,18 +41,12 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
     flow = Dataflow(
         nodes=nodes,
         numbers=numbers,
-        reads={
-            tensor.key: [
-                (numbers[node.graph_path][node.position], slot)
-                for node, slot in wiring.readers(tensor, inlined=False)
-            ]
-            for tensor in model.tensors()
-        },
         sources=[[] for _ in nodes],
         targets=[[] for _ in nodes],
         prepares=bytearray(len(nodes)),
         measures=bytearray(node.op_type in MEASURES for node in nodes),
         holders={graph.path: numbers[parent[0]][parent[1]] for graph, parent in _held(model, numbers)},
+        wiring=wiring,
     )
     for graph in model.graphs:
         _connect(graph, wiring, flow)

@@ -19,7 +19,7 @@ from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTens
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.operators import MEASURES
 from analyzer.model.places import ByNode
-from analyzer.model.wiring import GIVEN, GraphInput, Wiring
+from analyzer.model.wiring import GIVEN, STORED, GraphInput, Wiring
 from analyzer.records import Frozen, Mutable, field
 
 _MOST_FOLDED = 1 << 20
@@ -27,6 +27,7 @@ _MOST_FOLDED = 1 << 20
 _SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
 """Operators of which a stored operand may shut out another."""
 _ODD = _SHUT_OUT | MEASURES
+_PRODUCTS = frozenset({"Gemm", "MatMul", "Mul"})
 """Operators whose values may not depend on all that they read."""
 _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""
@@ -63,7 +64,8 @@ def find_live(
     nodes = [True if is_live else None for graph in model.graphs for is_live in found.nodes[graph.path]]
     tensors = found.stored()
     found.go_on()
-    return Live(ByNode(model, nodes).keys(), tensors, found.stored())
+    needed = found.stored()
+    return Live(ByNode(model, nodes).keys(), tensors, tensors if len(needed) == len(tensors) else needed)
 
 
 class _Slice(Mutable, dict=True):
@@ -131,7 +133,7 @@ class _Slice(Mutable, dict=True):
         while waiting:
             path, name = waiting.pop()
             provider = providers[path].get(name)
-            if is_flat and isinstance(provider, Node) and provider.op_type not in _ODD:
+            if is_flat and isinstance(provider, Node) and self._is_plain(path, provider.position):
                 self._follow_plain(path, provider.position)
             elif provider is None:
                 place = self.wiring.place(path, name)
@@ -157,10 +159,36 @@ class _Slice(Mutable, dict=True):
                 continue
             live[position] = followed[position] = True
             for slot, maker in enumerate(makers[position]):
-                if maker < 0 or nodes[maker].op_type in _ODD:
-                    self.want(path, nodes[position].inputs[slot])
-                else:
+                if maker >= 0 and (nodes[maker].op_type not in _ODD or self._is_plain(path, maker)):
                     waiting.append(maker)
+                else:
+                    self.want(path, nodes[position].inputs[slot])
+
+    def _is_plain(self, path: GraphPath, position: int) -> bool:
+        """Whether a node depends on all that it reads: no factor of a product can be zeros that shut out another.
+
+        Neither can a learned one, nor what is computed of what the graph is given.
+        """
+        node = self.wiring.graphs[path].nodes[position]
+        if node.op_type not in _ODD:
+            return True
+        if node.op_type not in _PRODUCTS or self.wiring.repeated:
+            return False
+        own = self.wiring.providers[path]
+        if path not in self._computed:
+            self._computed[path] = self._find_computed(path)
+        computed = self._computed[path]
+        for slot, maker in enumerate(self.wiring.makers[path][position]):
+            if maker >= 0:
+                is_factor = bool(computed[maker])
+            elif maker == STORED:
+                provider = own[node.inputs[slot]]
+                is_factor = isinstance(provider, StoredTensor) and self.is_learned(provider)
+            else:
+                is_factor = maker == GIVEN
+            if not is_factor:
+                return False
+        return True
 
     def _follow_node(self, node: Node, name: str) -> None:
         place = node.place

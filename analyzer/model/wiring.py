@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from analyzer.model import Carrier, Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.functions import called_bodies
@@ -34,6 +35,10 @@ class Reader(NamedTuple):
 
     node: Node
     slot: int
+
+
+_make_reader: Callable[[Iterable[Any]], Reader] = functools.partial(tuple.__new__, Reader)
+"""A reader of the pair of its fields: in a fifth of the time that a call of the class takes."""
 
 
 class GraphInput(NamedTuple):
@@ -104,10 +109,9 @@ class Wiring(Mutable):
     """The graphs' places in the file."""
     is_plain: bool = True
     """Whether no two graphs have one path."""
-    _reads: dict[GraphPath, dict[str, list[tuple[Node, int]]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name, who reads it at which input; in file order."""
-    _readers: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """The same as readers, of the values of which they have been asked for: few in a large graph."""
+    _reads: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
+    """By the graph that provides a value, and its name, who reads it at which input; in file order. Plain pairs until
+    somebody asks for them, as for many values of a large graph nobody does."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     """By path; of several under one path the first."""
@@ -139,6 +143,9 @@ class Wiring(Mutable):
 
     def look_up(self, path: GraphPath, name: str) -> Provider | None:
         """What provides a name in a graph or those around it, as it stands: a call, or an input of a body."""
+        own = self.providers[path].get(name)
+        if own is not None:
+            return own
         place = self.place(path, name)
         return None if place is None else self.providers[place][name]
 
@@ -256,10 +263,7 @@ class Wiring(Mutable):
                 output is told in their place. None that computes with the value is passed.
             inlined: whether calls are followed. Otherwise a call is a reader, and a body ends at its outputs.
         """
-        if isinstance(provider, StoredTensor) and provider.node is None:  # most that anybody asks for
-            found = self._readers_of(provider, provider.name)
-        else:
-            found = self._direct(provider)
+        found = self._direct(provider)
         if not past and not (inlined and self.calls):
             return found
         return self._follow(provider, found, past, inlined=inlined)
@@ -319,8 +323,7 @@ class Wiring(Mutable):
         past = frozenset(MOVES | DECODES)
         firsts: dict[Place, Reader | None] = {}  # thousands of tensors may go into one Concat
 
-        def read(tensor: StoredTensor) -> list[Reader]:
-            direct = self._direct(tensor)
+        def read(tensor: StoredTensor, direct: list[Reader]) -> list[Reader]:
             if not self.is_plain or self._is_given_out(tensor.graph_path, (tensor.name,)):
                 return self.readers(tensor, past=past) or self.readers(tensor)
             for each in direct:
@@ -328,7 +331,15 @@ class Wiring(Mutable):
                     self._look_past(each.node, past, firsts)
             return self._handed_on(direct, past, firsts) or self.readers(tensor)
 
-        return {tensor.key: self._computing(read(tensor), past) for tensor in tensors}
+        found: dict[Key, Reader | None] = {}
+        is_simple = self.is_plain and not self.calls
+        for tensor in tensors:
+            direct = self._direct(tensor)
+            if is_simple and len(direct) == 1 and direct[0].node.op_type not in past:  # nearly all
+                found[tensor.key] = direct[0]
+            else:
+                found[tensor.key] = self._computing(read(tensor, direct), past)
+        return found
 
     def _look_past(self, node: Node, past: frozenset[str], firsts: dict[Place, Reader | None]) -> None:
         """Note the first reader past a node that is passed, and past those on the way."""
@@ -385,6 +396,9 @@ class Wiring(Mutable):
         return found
 
     def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
+        if isinstance(provider, StoredTensor) and provider.node is None:  # most that anybody asks for
+            path, name = provider.graph_path, provider.name
+            return self._readers_at(path, name) if self.providers[path].get(name) is provider else []
         if isinstance(provider, Node):
             found = [self._readers_of(provider, name) for name in provider.outputs]
             return found[0] if len(found) == 1 else sorted(itertools.chain(*found), key=self._file_order)
@@ -399,14 +413,15 @@ class Wiring(Mutable):
         path = provider.graph_path
         if self.providers[path].get(name) is not provider:
             return []  # another provides the name
-        found = self._readers[path].get(name)
-        return self._readers_at(path, name) if found is None else found
+        return self._readers_at(path, name)
 
     def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
-        known = self._readers[path]
-        if name not in known:
-            known[name] = [Reader(node, slot) for node, slot in self._reads[path].get(name, ())]
-        return known[name]
+        found = self._reads[path].get(name)
+        if found is None:
+            return []
+        if type(found[0]) is tuple:
+            found[:] = map(_make_reader, found)
+        return found
 
     def _follow(
         self, provider: StoredTensor | Node, direct: list[Reader], past: Collection[str], *, inlined: bool
@@ -531,7 +546,7 @@ def _provide(wiring: Wiring, part: Graph) -> None:
     wiring.providers[path] = provided
     wiring._nodes[path] = part.nodes
     wiring._order[path] = len(wiring._order)
-    wiring._reads[path], wiring._readers[path] = {}, {}
+    wiring._reads[path] = {}
 
 
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
@@ -558,8 +573,9 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
                         wiring.undefined.append((path, name))
                     continue
                 found = wiring._reads[place]
+            read: Any = (node, slot)
             if name in found:
-                found[name].append((node, slot))
+                found[name].append(read)
             else:
-                found[name] = [(node, slot)]
+                found[name] = [read]
         makers.append(tuple(made))

@@ -25,7 +25,7 @@ from analyzer.account.blocks.assemble import (
     put_right,
 )
 from analyzer.account.blocks.flow import Flow, weigh
-from analyzer.account.blocks.lists import MOST, Lists, find_lists, has_matrix
+from analyzer.account.blocks.lists import MOST, Lists, Numbered, find_lists, has_matrix
 from analyzer.account.blocks.roles import (
     ATTENTION,
     CONVOLUTION,
@@ -54,12 +54,13 @@ def find_blocks(ledger: Ledger) -> Blocks:
     `head`. Without repeated blocks all of it is `stem`.
     """
     entries, wiring = ledger.entries, ledger.wiring
+    numbered = find_lists(entries)  # before there are flows: each takes as much memory as all that is read
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     layouts: dict[GraphPath, GraphLayout] = {}
     found = arrange(ledger.model, entries, wiring, flows, layouts)
     found, modules = merge_runs(found, name_blocks(found, entries))
-    named = _named(ledger, _numbered(entries, found), modules)
+    named = _named(ledger, _numbered(entries, found, numbered), modules)
     if named is not None:
         arranged = arrange(ledger.model, entries, wiring, flows, layouts, named)
         found, modules = merge_runs(arranged, tuple(named.lists[number] for number in arranged.lists))
@@ -86,14 +87,13 @@ _SOME = 0.05
 """Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
 
 
-def _numbered(entries: Sequence[Entry], found: Arrangement) -> Lists:
+def _numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) -> Lists:
     """The blocks that names tell, where they hold as much as those that structure finds.
 
     Half as much is enough where there are not as many of them: else a tool has taken some names away, and what has
     none is better known by structure.
     """
     share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
-    numbered = find_lists(entries)
     lists = numbered.at(share)
     if not lists:
         fewer = numbered.at(max(_SOME, share / 2))

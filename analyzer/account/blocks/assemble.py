@@ -27,6 +27,9 @@ _Order = tuple[int, ...]
 _DEEPEST = 256
 """Length of the place in the order of a graph in which no more blocks are looked for: that of 64 within each other."""
 
+_OF_MAIN_GRAPH = 3
+"""Length of what stands for a run in the order of the whole model, where the run is one of a main graph."""
+
 _MANY = 2
 """Nodes with weights without which a graph has no blocks."""
 
@@ -119,7 +122,7 @@ def arrange(
         for run in range(len(graph.layout.counts))
     }
     keys = sorted(lists)
-    everywhere = _Finder(laid, keys)
+    everywhere = _Finder.of(laid, keys)
     kept: set[int] = set()
     for entry in entries:
         if len(kept) == len(keys):
@@ -133,11 +136,15 @@ def arrange(
         for graph in laid.values()
         for run, count in enumerate(graph.layout.counts)
     }
-    finder = _Finder(laid, keys)
-    read = [finder.in_order(_looking(wiring.readers(entry.tensor, inlined=False))) for entry in entries]
+    finder = _Finder.of(laid, keys)
+    nodes = {path: finder.spots_of_nodes(path) for path in laid}
+    read: list[list[Reader]] = []
+    for entry in entries:
+        readers = wiring.readers(entry.tensor, inlined=False)
+        read.append(readers if len(readers) < 2 else finder.in_order(_looking(readers)))
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
-        nodes={path: finder.spots_of_nodes(path) for path in laid},
+        nodes=nodes,
         entries=tuple(map(finder.spot_of_entry, entries, read)),
         readers=tuple(found[0] if found else None for found in read),
         lists=() if named is None else tuple(lists[key] for key in keys),
@@ -146,8 +153,6 @@ def arrange(
 
 def _looking(readers: list[Reader]) -> list[Reader]:
     """Readers without those that take only a shape, where there are others."""
-    if len(readers) < 2:
-        return readers
     return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
 
 
@@ -213,8 +218,16 @@ class _Finder(Frozen):
     laid: Mapping[GraphPath, _Laid]
     keys: Sequence[_Order]
     """Of the runs, in order."""
+    is_flat: bool
+    """Whether all runs are of main graphs: then the slot of a vertex says where it is, also outside the blocks."""
     _spots: dict[GraphPath, dict[RunPlace, Spot]] = field(default_factory=lambda: defaultdict(dict))
-    """Of each graph those in blocks that have been asked for."""
+    """Of each graph those that have been asked for and that the slot tells."""
+    _of_nodes: dict[GraphPath, list[Spot]] = field(default_factory=dict)
+    """Of each graph those of its nodes, once all have been asked for."""
+
+    @classmethod
+    def of(cls, laid: Mapping[GraphPath, _Laid], keys: Sequence[_Order]) -> _Finder:
+        return cls(laid, keys, all(len(key) == _OF_MAIN_GRAPH for key in keys))
 
     def spot(self, path: GraphPath, vertex: int) -> Spot:
         graph = self.laid[path]
@@ -222,26 +235,33 @@ class _Finder(Frozen):
             path, vertex = graph.held
             graph = self.laid[path]
         slot = graph.layout.slots[vertex]
-        if slot.block == OUTSIDE:
-            return self._outside(graph.order(vertex))
-        found = self._spots[path].get(slot)
+        known = self._spots[path]
+        found = known.get(slot)
         if found is None:
+            found = self._find(graph, slot, vertex)
+            if self.is_flat or found.block != OUTSIDE:
+                known[slot] = found
+        return found
+
+    def _find(self, graph: _Laid, slot: RunPlace, vertex: int) -> Spot:
+        if slot.block != OUTSIDE:
             key = (*graph.prefix, slot.run, 1)
             run = bisect.bisect_left(self.keys, key)
-            if run == len(self.keys) or self.keys[run] != key:
-                return self._outside(graph.order(vertex))
-            found = self._spots[path][slot] = Spot(run, slot.block, slot.unit)
-        return found
+            if run < len(self.keys) and self.keys[run] == key:
+                return Spot(run, slot.block, slot.unit)
+        return self._outside(graph.order(vertex))
 
     def spots_of_nodes(self, path: GraphPath) -> list[Spot]:
         """The spots of the nodes of a graph, in their order."""
         graph = self.laid[path]
         slots, known = graph.layout.slots, self._spots[path]
-        return [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
+        found = [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
+        self._of_nodes[path] = found
+        return found
 
     def in_order(self, readers: list[Reader]) -> list[Reader]:
         """Readers in the order of the computation."""
-        return readers if len(readers) < 2 else sorted(readers, key=self._order)
+        return sorted(readers, key=self._order)
 
     def _order(self, reader: Reader) -> tuple[_Order, int, int]:
         path, vertex = self._where(reader)
@@ -253,7 +273,12 @@ class _Finder(Frozen):
         return graph.held or (path, graph.flow.vertex(*reader))
 
     def spot_of_reader(self, reader: Reader) -> Spot:
-        return self.spot(*self._where(reader))
+        node, slot = reader
+        path = node.graph_path
+        flow = self.laid[path].flow
+        if path in self._of_nodes and not flow.firsts:
+            return self._of_nodes[path][node.position]
+        return self.spot(path, flow.vertex(node, slot))
 
     def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
         """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
@@ -394,10 +419,12 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
     for entry, spot in zip(entries, found.entries, strict=True):
         if entry.role is Role.PARAMETER and entry.has_scope:
             scope = entry.scope
-            if scope not in wanted:
-                around = (owners[part] for part in ancestors(scope) if part in owners)
-                wanted[scope] = owners[scope] if scope in owners else next(around, None)
-            owner = wanted[scope]
+            owner = owners.get(scope)
+            if owner is None:
+                if scope not in wanted:
+                    around = (owners[part] for part in ancestors(scope) if part in owners)
+                    wanted[scope] = next(around, None)
+                owner = wanted[scope]
             if owner is None:
                 if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
                     spot = _outside(found, spot)

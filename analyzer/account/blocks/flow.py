@@ -157,7 +157,13 @@ class Flow(Mutable):
         """Number the nodes of one graph, sorted where they are not. What is computed from itself does not flow."""
         flow = cls(vertices=[0] * len(graph.nodes))
         caller = Node(graph.path, -1, "", "", "", (), ())
-        codes = _Codes(lambda name: flow._provide(wiring.look_up(graph.path, name), weights, caller))
+        own = wiring.providers[graph.path]
+
+        def look_up(name: str) -> int:
+            provider = own.get(name)
+            return flow._provide(provider or wiring.look_up(graph.path, name), weights, caller)
+
+        codes = _Codes(look_up)
         inside, captured = weights.inside, weights.captured
         static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
@@ -205,6 +211,8 @@ class Flow(Mutable):
     def vertex(self, node: Node, slot: int) -> int:
         """The vertex that reads an input of a node."""
         second = self.vertices[node.position]
+        if not self.firsts:
+            return second
         return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
 
     def is_dynamic(self, name: str) -> bool:

@@ -255,6 +255,10 @@ def _units(weights: Sequence[Unit], branches: Sequence[int] | None) -> list[_Uni
     """The units of a chain: they start at its branches; None where it has none."""
     weighty = [position for position, sizes in enumerate(weights) if sizes]
     starts = weighty if branches is None else branches
+    if branches is None:  # each ends where the next has weights
+        return [
+            _Unit(start, stop, weights[start]) for start, stop in itertools.pairwise([*starts, len(weights)])
+        ]
     return [
         _Unit(
             start,

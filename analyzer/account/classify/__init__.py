@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from analyzer.account.classify.structure import Structure
 from analyzer.account.decoding import CODES
-from analyzer.account.decoding.encodings import find_encoding, logical_numel
+from analyzer.account.decoding.encodings import find_encoding, logical_numel, may_unpack
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import (
     Provenance,
@@ -169,13 +169,13 @@ def _enter(tensor: StoredTensor, context: _Context) -> Entry:
     first = inlined[0].node if inlined else None
     # What a function does not use of what it is given, its calls do not use.
     using = direct if len(direct) < 2 else {reader.node.place for reader in direct}
-    stands_for = logical_numel(tensor, wiring)
+    stands_for = logical_numel(tensor, wiring) if may_unpack(inlined) else tensor.numel
     computing = context.computing[tensor.key]
     return Entry(
         tensor=tensor,
         role=decision.role,
         decided_by=decision.rule,
-        scope=common_scope(module_of(source) for source in decision.sources),
+        scope=common_scope(map(module_of, decision.sources)),
         scoped_by=decision.rule if decision.sources else Evidence.NONE,
         sources=decision.sources,
         uses=len(using) if inlined else 0,

@@ -129,9 +129,12 @@ def find_named(entries: Sequence[Entry], names: Names, content: ContentMode) -> 
     They are of one value throughout, the same in both; or, where contents are not looked at, of one dtype and shape in
     two components. The names of two components in which one of them means two different tensors say nothing.
     """
+    told = Counter(entry.sources for entry in entries)
     named: dict[_Sources, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        if entry.role is Role.PARAMETER and entry.sources and entry.tensor.numel and names.is_in_main(entry):
+    for entry in entries if len(told) < len(entries) else ():
+        if told[entry.sources] < 2 or not entry.sources:
+            continue  # nearly all
+        if entry.role is Role.PARAMETER and entry.tensor.numel and names.is_in_main(entry):
             named[entry.sources].append(entry)
     groups = [group for group in named.values() if len(group) > 1]
     if not groups or (content == "none" and not names.has_several_files):

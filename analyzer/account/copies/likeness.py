@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.account.copies.duplicates import Names, copy_of, either_way
-from analyzer.account.decoding import LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
+from analyzer.account.decoding import CODES, LEAST_LIKENESS, STEP_ROOM, Decoder, Encoded
 from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.ledger import Entry, Role
 from analyzer.model import Key
@@ -123,10 +123,20 @@ def find_alike(
 
 
 def _by_shape(entries: Sequence[Entry], wiring: Wiring) -> Iterator[list[_Form]]:
+    """The learned tensors of each shape, but for those that are all of one type and no codes."""
+    learned = [e for e in entries if e.role is Role.PARAMETER and e.tensor.numel > 1 and e.copy_of is None]
+    coded = {e.tensor.key: _form(e, wiring) for e in learned if e.tensor.dtype in CODES}
+    shapes = {either_way(form.shape) for form in coded.values() if form is not None}
+    types = {(entry.tensor.shape, entry.tensor.dtype) for entry in learned}
+    told = Counter(shape for shape, _ in {(either_way(s), dtype) for s, dtype in types if dtype not in CODES})
+    shapes.update(shape for shape, count in told.items() if count > 1)
+    if not shapes:
+        return
     groups: dict[tuple[int, ...], list[_Form]] = defaultdict(list)
-    for entry in entries:
-        if entry.role is Role.PARAMETER and entry.tensor.numel > 1 and entry.copy_of is None:
-            form = _form(entry, wiring)
+    for entry in learned:
+        is_code = entry.tensor.dtype in CODES
+        if is_code or either_way(entry.tensor.shape) in shapes:
+            form = coded[entry.tensor.key] if is_code else _form(entry, wiring)
             if form is not None:
                 groups[either_way(form.shape)].append(form)
     yield from groups.values()

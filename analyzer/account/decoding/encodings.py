@@ -8,6 +8,7 @@ QAttention, QMoE), onnxruntime/python/tools/quantization for how its files are w
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from analyzer.account.decoding import CODES, Encoded
 from analyzer.model import Node, StoredTensor
@@ -106,6 +107,11 @@ def logical_numel(tensor: StoredTensor, wiring: Wiring) -> int:
     """
     found = find_packing(tensor, wiring)
     return tensor.numel if found is None or found.is_short else found.numel
+
+
+def may_unpack(readers: Iterable[Reader]) -> bool:
+    """Whether any of the nodes that read a tensor unpacks codes, or hands them on to one that does."""
+    return any(reader.node.op_type in _TO_CODES for reader in readers)
 
 
 def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:

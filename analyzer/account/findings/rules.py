@@ -259,8 +259,8 @@ _STRIPPABLE = 1 << 10
 
 def find_entries(facts: Facts) -> Iterator[Finding]:
     """What single entries are."""
-    for id_, severity, is_one, sentence in _ENTRY_RULES:
-        members = [entry for entry in facts.entries if is_one(entry, facts)]
+    for id_, severity, find_members, sentence in _ENTRY_RULES:
+        members = find_members(facts)
         if members:
             freed = facts.freed(members) or 0
             yield Finding(
@@ -272,44 +272,53 @@ def find_entries(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def _is_unattributed(entry: Entry, _: Facts) -> bool:
-    return entry.role is Role.UNATTRIBUTED
+def _unattributed(facts: Facts) -> list[Entry]:
+    return [entry for entry in facts.entries if entry.role is Role.UNATTRIBUTED]
 
 
-def _is_unused(entry: Entry, facts: Facts) -> bool:
-    """Whether no output depends on it. A training graph has outputs of its own, so there it has to be unread."""
-    tensor = entry.tensor
-    if tensor.carrier is not Carrier.INITIALIZER or tensor.key in facts.live.needed:
-        return False
-    return not (entry.uses and is_training(tensor.graph_path))
+def _unused(facts: Facts) -> list[Entry]:
+    """Those on which no output depends. A training graph has outputs of its own, so there it has to be unread."""
+    needed = facts.live.needed
+    return [
+        entry
+        for entry in facts.entries
+        if entry.tensor.carrier is Carrier.INITIALIZER
+        and entry.tensor.key not in needed
+        and not (entry.uses and is_training(entry.tensor.graph_path))
+    ]
 
 
-def _is_hidden_in_constant(entry: Entry, _: Facts) -> bool:
-    carriers = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
-    return entry.role is Role.PARAMETER and entry.tensor.carrier in carriers
+_OF_NODES = (Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST)
 
 
-def _is_double(entry: Entry, _: Facts) -> bool:
-    return entry.role is Role.PARAMETER and entry.tensor.dtype in (DType.DOUBLE, DType.COMPLEX128)
+def _hidden_in_constants(facts: Facts) -> list[Entry]:
+    return [e for e in facts.entries if e.tensor.carrier in _OF_NODES and e.role is Role.PARAMETER]
+
+
+_DOUBLES = (DType.DOUBLE, DType.COMPLEX128)
+
+
+def _doubles(facts: Facts) -> list[Entry]:
+    return [e for e in facts.entries if e.tensor.dtype in _DOUBLES and e.role is Role.PARAMETER]
 
 
 def _say_size(entries: Sequence[Entry]) -> str:
     return f"{format_many(sum_elements(entries), 'element')} ({format_many(sum_nbytes(entries), 'byte')})"
 
 
-_Rule = tuple[str, Severity, Callable[[Entry, Facts], bool], Callable[[Sequence[Entry]], str]]
+_Rule = tuple[str, Severity, Callable[[Facts], list[Entry]], Callable[[Sequence[Entry]], str]]
 
 _ENTRY_RULES: tuple[_Rule, ...] = (
     (
         "unattributed",
         Severity.WARNING,
-        _is_unattributed,
+        _unattributed,
         lambda found: f"{format_many(sum_elements(found), 'element')} that no rule explains",
     ),
     (
         "unused-initializer",
         Severity.WARNING,
-        _is_unused,
+        _unused,
         lambda found: (
             f"{_say_size(found)} in {format_many(len(found), 'initializer')} that no output depends on"
         ),
@@ -317,7 +326,7 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
     (
         "constant-weights",
         Severity.NOTE,
-        _is_hidden_in_constant,
+        _hidden_in_constants,
         lambda found: (
             f"{format_doing(sum(entry.parameters for entry in found), 'parameter', 'are')} in Constant nodes, which "
             "tools that count initializers miss"
@@ -326,14 +335,14 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
     (
         "fp64-weights",
         Severity.WARNING,
-        _is_double,
+        _doubles,
         lambda found: (
             f"{format_doing(sum_elements(found), 'learned element', 'are')} stored in 64 bits; 32 bits would take "
             f"{format_many(sum_nbytes(found) // 2, 'byte')} less"
         ),
     ),
 )
-"""(id, severity, whether an entry is one, the sentence)."""
+"""(id, severity, which entries, the sentence)."""
 
 _SAVED = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
 """What of its entries' bytes mending a finding saves; of the others nothing."""

@@ -13,7 +13,7 @@ from analyzer.account.group.keys import (
     ACCOUNTS,
     Label,
     Labels,
-    choose_key,
+    choose,
     label_layers,
     label_members,
     label_order,
@@ -60,11 +60,13 @@ def group_by(
         UsageError: `by` names no key, or one twice, or `depth` is below 1.
         LedgerError: the groups do not sum to the totals, a defect of onnxledger.
     """
-    by = choose_key(ledger) if by is None else by
+    usual: int | None = None
+    if by is None:
+        by, usual = choose(ledger)
     if by == ACCOUNTS:
         return check_sums(ledger, _by_account(ledger, known))
     by = ",".join(parse_keys(by))
-    labels = label_members(ledger, by, depth)
+    labels = label_members(ledger, by, usual if depth is None and by == "scope" else depth)
     nothing = total_entries((), (), 0, known)
     grouping = Grouping(by, labels.depth, _total_labels(ledger, labels, known), nothing, nothing)
     check_sums(ledger, grouping, has_nodes=labels.nodes is not None)

@@ -178,26 +178,37 @@ def _join(by_key: Sequence[Sequence[str]]) -> list[Label]:
 
 
 def choose_key(ledger: Ledger) -> str:
+    """The key where nobody named one (`choose`)."""
+    return choose(ledger)[0]
+
+
+def choose(ledger: Ledger) -> tuple[str, int | None]:
     """The key where nobody named one: the first that tells the parts of the model apart.
 
     That is the first of scope, block, stage and op by which the parameters are in 3 to 20 groups, none of which has
     over 90 %; groups that repeat each other count as one of the 20. Blocks are passed where over half of the model lies
     in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
     tenth has one; then blocks; else the operators.
+
+    Returns:
+        The key, and the usual depth of scopes where that is known.
     """
+    depth = None
     shares: dict[str, _Shares] = {}
     for least, most in ((_FEW_GROUPS, _MANY_GROUPS), (2, _MANY_GROUPS), (2, None)):
         for key in _CHOICES:
             if key not in shares:
-                shares[key] = _Shares.of(ledger, key)
+                if key == "scope" and ledger.parameters and are_modules(ledger):
+                    depth = _usual_depth(ledger)
+                shares[key] = _Shares.of(ledger, key, depth)
             found = shares[key]
             if found.groups >= least and (most is None or found.rows <= most) and found.most <= _NEARLY_ALL:
-                return key
+                return key, depth
     if shares["scope"].groups and shares["scope"].rest <= _NEARLY_ALL:
-        return "scope"
+        return "scope", depth
     if not ledger.parameters and len({entry.scope for entry in ledger.entries if entry.has_scope}) > 1:
-        return "scope"
-    return "block" if _is_repeated(ledger) else "op"
+        return "scope", depth
+    return "block" if _is_repeated(ledger) else "op", depth
 
 
 _CHOICES = ("scope", "block", "stage", "op")
@@ -217,15 +228,16 @@ class _Shares(NamedTuple):
     """The share of what no group has by name."""
 
     @classmethod
-    def of(cls, ledger: Ledger, key: str) -> _Shares:
+    def of(cls, ledger: Ledger, key: str, depth: int | None) -> _Shares:
+        """The shares by a key; `depth` is that of scopes, None where these are no modules."""
         is_unknown = (
             (key == "block" and not _is_repeated(ledger))
             or (key == "stage" and ledger.stages is None)
-            or (key == "scope" and not are_modules(ledger))
+            or (key == "scope" and depth is None)
         )
         if is_unknown or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
-        labels, _ = KEYS[key](ledger, _usual_depth(ledger) if key == "scope" else 1)
+        labels, _ = KEYS[key](ledger, depth or 1 if key == "scope" else 1)
         held: Counter[str] = Counter()
         for entry, label in zip(ledger.entries, labels, strict=True):
             if entry.parameters:
@@ -286,14 +298,23 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
     """
     deepest = max((scope.count(".") + 1 for scope in held), default=1)
     whole = sum(held.values())
+    sizes: dict[int, tuple[int, int]] = {}
+    """At each depth how many groups there are, and what the largest holds."""
+    groups: Mapping[str, int] = held
+    for depth in range(
+        min(deepest, DEEPEST), 0, -1
+    ):  # groups are made of those below, which are fewer than scopes
+        if depth < deepest or ROOT in held:
+            folded: Counter[str] = Counter()
+            for scope, count in groups.items():
+                folded[_scope_group(scope, depth)] += count
+            groups = folded
+        sizes[depth] = len(groups), max(groups.values(), default=0)
     first = None
-    for depth in range(1, min(deepest, DEEPEST) + 1):
-        groups: Counter[str] = Counter()
-        for scope, count in held.items():
-            groups[_scope_group(scope, depth)] += count
-        if len(groups) >= _FEW_GROUPS:
+    for depth, (count, largest) in sorted(sizes.items()):
+        if count >= _FEW_GROUPS:
             first = first or depth
-            if max(groups.values()) <= _NEARLY_ALL * whole or not whole:
+            if largest <= _NEARLY_ALL * whole or not whole:
                 return depth
     return first or deepest
 

@@ -197,6 +197,7 @@ _BUFFER_LEAVES = frozenset(
 )
 _BUFFER_ENDINGS = (".codebook.embed", ".embed_positions.weights", ".rope.freqs")
 """Leaves that are buffers in one kind of module only: EnCodec's codebooks, sinusoids, Llama's original rotations."""
+_LAST_OF_ENDINGS = tuple(ending.rpartition(".")[2] for ending in _BUFFER_ENDINGS)
 
 
 def is_buffer_name(name: str) -> bool:
@@ -212,7 +213,7 @@ def is_buffer_name(name: str) -> bool:
     leaf = name.rpartition(".")[2]
     if leaf in _BUFFER_LEAVES or leaf.endswith(("_buffer", "_index", "_inv_freq", "_mask")):
         return True
-    return f".{name}".endswith(_BUFFER_ENDINGS)
+    return leaf.endswith(_LAST_OF_ENDINGS) and f".{name}".endswith(_BUFFER_ENDINGS)
 
 
 def is_root_buffer_name(name: str) -> bool:
@@ -230,6 +231,10 @@ def is_root_buffer_name(name: str) -> bool:
 
 def is_dotted(name: str) -> bool:
     """Whether a name has the form of a PyTorch state-dict key with a module path."""
+    if (
+        name.isascii() and name.replace(".", "_").isidentifier()
+    ):  # nearly all: then only the dots may be wrong
+        return "." in name and ".." not in name and name[0] != "." and name[-1] != "."
     return "." in name and _DOTTED.fullmatch(name) is not None
 
 
@@ -249,8 +254,13 @@ _LONGEST_NAME = 1024
 def known_modules(model: Model) -> set[str]:
     """The modules that the PyTorch names of tensors tell, and all those around them."""
     modules: set[str] = set()
-    for name in {float_name(tensor.name) for tensor in model.tensors() if len(tensor.name) <= _LONGEST_NAME}:
-        module = module_of(name) if is_dotted(name) else ""
+    for tensor in model.tensors():
+        if len(tensor.name) > _LONGEST_NAME:
+            continue
+        name = float_name(tensor.name)
+        module = module_of(name)
+        if module in modules or not is_dotted(name):
+            continue
         while module and module not in modules:
             modules.add(module)
             module = module_of(module)
@@ -263,9 +273,9 @@ def common_scope(scopes: Iterable[str]) -> str:
     >>> common_scope(["encoder.layer.0", "encoder.layer.1"])
     'encoder.layer'
     """
-    different = set(scopes)
+    different = {*scopes}
     if len(different) < 2:
-        return "".join(different)
+        return different.pop() if different else ""
     first, last = min(different), max(different)
     length = next(
         (index for index, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None

@@ -125,9 +125,10 @@ def _hold(
             continue
         key, is_vector = entry.tensor.key, sum(dim != 1 for dim in entry.tensor.shape) == 1
         scope = named[key][0] if key in named else None
-        looks_up = [flow.nodes[number].op_type in _LOOKUPS for number, _ in flow.reads[key]]
+        reads = flow.reads(entry.tensor)
+        looks_up = [flow.nodes[number].op_type in _LOOKUPS for number, _ in reads]
         is_shared = any(looks_up) and (not all(looks_up) or key in repeated)
-        for (number, slot), is_lookup in zip(flow.reads[key], looks_up, strict=True):
+        for (number, slot), is_lookup in zip(reads, looks_up, strict=True):
             if not is_shared:
                 held[number].append(_Held(slot, scope, is_vector))
             elif not is_lookup:

@@ -30,7 +30,7 @@ class _Ground(Frozen):
     decodes: Mapping[Key, Sequence[Key]]
     """For each scale or zero point, the codes that it belongs to."""
     mangled: Mapping[str, str]
-    """Modules of the file as torch.export writes them in a placeholder's name."""
+    """Modules of the file as torch.export writes them in a placeholder's name, where a tensor has such a name."""
     nodes: dict[int, Scope] = field(default_factory=dict)
     settled: dict[Key, Scope] = field(default_factory=dict)
     read: dict[Key, Scope | None] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class _Ground(Frozen):
         """What the nodes that read an entry agree on."""
         key = entry.tensor.key
         if key not in self.read:
-            numbers = dict.fromkeys(number for number, _ in self.flow.reads[key])
+            numbers = dict.fromkeys(number for number, _ in self.flow.reads(entry.tensor))
             is_owned = entry.role is Role.PARAMETER or entry.role is Role.BUFFER
             self.read[key] = agree((self.nodes.get(number) for number in numbers), is_owned=is_owned)
         return self.read[key]
@@ -69,7 +69,7 @@ def settle_scopes(
     Returns:
         The entries with `scope` and `scoped_by`; (scope, rule) of the nodes, those in `traced` included.
     """
-    ground = _Ground(flow, decodes, _mangled_modules(modules))
+    ground = _Ground(flow, decodes, _mangled_modules(modules) if any(map(_may_be_mangled, entries)) else {})
     _climb(entries, NAMES, ground)
     told = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
     found = settle_nodes(flow, wiring, entries, ground.settled, told)
@@ -136,10 +136,14 @@ def _by_path(entry: Entry, ground: _Ground) -> Scope | None:
 _PLACEHOLDER = re.compile(r"[pb]_(\w{1,512}?)(?:::\w+)?")
 
 
+def _may_be_mangled(entry: Entry) -> bool:
+    return entry.tensor.name.startswith(("p_", "b_"))
+
+
 def _by_mangled_name(entry: Entry, ground: _Ground) -> Scope | None:
     """A placeholder's name, `p_model_layers_0_mlp_weight`, as far as it is that of a module known otherwise."""
     name = entry.tensor.name
-    placeholder = _PLACEHOLDER.fullmatch(name) if name.startswith(("p_", "b_")) else None
+    placeholder = _PLACEHOLDER.fullmatch(name) if _may_be_mangled(entry) else None
     name = placeholder[1] if placeholder else ""
     while name:
         name = name.rpartition("_")[0]

@@ -151,7 +151,10 @@ _CALLED = re.compile(r"/([^/]++)/\1\.")
 
 def _has_joined(name: str) -> bool:
     """Whether some parts of a name are one, or none."""
-    return name.startswith(_FUSED) or "__/" in name or _CALLED.search(f"/{name}") is not None
+    if name.startswith(_FUSED) or "__/" in name:
+        return True
+    # What stands twice has a dot behind a slash; in most names the last slash is before an operator.
+    return "." in name[name.find("/", 1) :] and _CALLED.search(f"/{name}") is not None
 
 
 def _node_path(name: str) -> str | None:
@@ -223,16 +226,19 @@ def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
 
 def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
     """What to put before paths, by their first part: the one prefix that makes most of them known modules."""
+    lacking = {path for path in paths if "." in path and path.partition(".")[0] not in known}
+    if not lacking:
+        return {}
     endings: dict[str, set[str]] = defaultdict(set)
     for module in known:
         parts = module.split(".", _LONGEST_PREFIX)
         for depth in range(1, len(parts)):
-            endings[".".join(parts[depth:])].add(".".join(parts[:depth]))
+            ending = ".".join(parts[depth:])
+            if ending in lacking:
+                endings[ending].add(".".join(parts[:depth]))
     votes: dict[str, Counter[str]] = defaultdict(Counter)
-    for path in paths & endings.keys():
-        first, dot, _ = path.partition(".")
-        if dot and first not in known:
-            votes[first].update(endings[path])
+    for path, prefixes in endings.items():
+        votes[path.partition(".")[0]].update(prefixes)
     best = {first: counter.most_common(2) for first, counter in votes.items()}
     return {first: top[0][0] for first, top in best.items() if len(top) == 1 or top[0][1] > top[1][1]}
 
