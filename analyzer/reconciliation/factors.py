@@ -12,6 +12,7 @@ such a weight: then the model computes what it did.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -167,7 +168,9 @@ def _compare_scaled(
     projections, sizes = known
     stored_projections, stored_sizes = channel_statistics(restored)
     # The triangle inequality, for the norm; of codes the error of each element is at most a step, and independent.
-    slack = tolerance * stored_sizes + 1e-12
+    # Half precision has no numbers near 0, where a channel with a small factor may be.
+    each = least_difference(array) * math.sqrt(restored.size / max(len(restored), 1))
+    slack = tolerance * stored_sizes + max(each, 1e-12)
     if steps is not None:
         slack += np.sqrt(np.square(steps.reshape(len(steps), -1)).sum(axis=1))
     fits = np.abs(stored_sizes - np.abs(scale) * sizes) <= slack

@@ -416,6 +416,37 @@ def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
 
 
 @both
+@pytest.mark.parametrize("gain", [1e-6, 3e-5])
+def test_a_channel_that_is_hardly_there_is_rounded_as_half_precision_has_it(tmp_path, gain, at_hand):
+    arrays = {**ARRAYS, "bn.weight": np.array([gain, 2.0], "f4")}
+    scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
+    large = noise(2, 3000, 1, 1, seed=5)
+    weight = (large * scale[:, None, None, None]).astype("f2")
+    shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f2")
+    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    manifest = manifest_of(
+        convolution("conv.weight", large),
+        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
+        batch_norms=(BatchNorm("bn", EPS, *names),),
+        values={name: arrays[name] for name in names},
+    )
+    arrays = {**arrays, "conv.weight": large}
+    del arrays["conv.bias"]
+    other = weight.copy()
+    other[1] = weight[1, ::-1]
+    proto, changed = (
+        text_model(
+            'g (float16[1,3000,4,4] x) => (float16[1,2,4,4] y) { y = Conv(x, "conv.weight", "conv.weight_bias") }',
+            {"conv.weight": each, "conv.weight_bias": shift},
+        )
+        for each in (weight, other)
+    )
+
+    assert run(tmp_path, proto, at_hand, manifest, arrays).balanced
+    assert not run(tmp_path, changed, at_hand, manifest, arrays).balanced
+
+
+@both
 def test_bias_of_a_small_scale_is_looked_at_as_closely_as_that_of_a_large_one(tmp_path, at_hand):
     arrays = {**ARRAYS, "bn.weight": np.array([1e-4, -2e-4], "f4"), "bn.bias": np.array([1e-4, 2e-4], "f4")}
     scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
