@@ -53,6 +53,21 @@ class Unfolded(nn.Module):
         near = self.mixed(near.reshape(x.shape[0], 6, 3, -1).transpose(2, 3)).squeeze(-1).transpose(1, 2)
         return self.last(torch.cat([near, x], 2))
 
+class Attended(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.both, self.last = nn.Linear(12, 24), nn.Linear(12, 4)
+    def forward(self, x):
+        q, k = self.both(x).split(12, -1)
+        return self.last(torch.softmax(q @ k.transpose(1, 2), -1) @ x)
+
+def attended():
+    torch.manual_seed(0)
+    net = Attended()
+    for each in net.parameters():
+        nn.init.normal_(each, 0.1, 0.4)
+    return net.eval(), (torch.randn(2, 5, 12),)
+
 def unfolded():
     torch.manual_seed(0)
     net = Unfolded()
@@ -121,6 +136,20 @@ def test_operands_that_are_exchanged_do_not_balance(folder: Path, name: str) -> 
     code, document = ask("reconcile", changed)
     assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
     assert ask("verify", changed, "--static")[0] == 1
+
+
+def exchange_parts(model: onnx.ModelProto) -> None:
+    node = next(node for node in model.graph.node if node.op_type == "Split")
+    node.output[0], node.output[1] = node.output[1], node.output[0]
+
+
+def test_scores_of_queries_and_keys_in_each_others_place_do_not_balance(folder: Path) -> None:
+    """The products are the same numbers, turned: it shows at the softmax, which is told the same axis as PyTorch's."""
+    honest, changed = made(folder, "attended"), made(folder, "attended", exchange_parts)
+
+    assert ask("reconcile", honest)[0] == 0
+    code, document = ask("reconcile", changed)
+    assert (code, document["wiring"]["program"], document["wiring"]["misplaced"] > 0) == (1, "differs", True)
 
 
 def test_another_number_before_it_differs(folder: Path) -> None:

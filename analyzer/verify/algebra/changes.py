@@ -359,7 +359,18 @@ def _differing(
     if _reads_other(state, node, origin):
         return "input", None, theirs, f"{said} of another value"
     alike = node.op_type.lower().replace("normalization", "norm") == call.operator.replace("_", "")
+    if alike and _is_told_alike(state, node, call):
+        return "input", None, theirs, f"{said} of another value, or of one that is turned"
     return ("attribute" if alike else "operator"), None, theirs, said
+
+
+def _is_told_alike(state: State, node: Node, call: Call) -> bool:
+    """Whether an operator and a call are told the same numbers, so that they differ in what they are given."""
+    mine = [each for each in node.settings.values() if isinstance(each, float)]
+    mine += [*node.integers.values(), *_numbers_of(node, state.file.values)]
+    told = [*call.args, *call.kwargs.values()]
+    yours = [each for each in told if isinstance(each, (int, float)) and not isinstance(each, bool)]
+    return sorted(map(float, set(mine))) == sorted(map(float, set(yours)))
 
 
 def _is_of_another(state: State, node: Node, call: Call) -> bool:
