@@ -24,7 +24,6 @@ def test_values_flow_to_those_who_compute_with_them(tmp_path: Path) -> None:
 
     assert flow.targets == [[1, 2], [2], []]
     assert flow.sources == [[], [0], [0, 1]]
-    assert flow.reads == {}
 
 
 def test_node_that_reads_only_what_is_stored_prepares_it(tmp_path: Path) -> None:
@@ -35,12 +34,13 @@ def test_node_that_reads_only_what_is_stored_prepares_it(tmp_path: Path) -> None
         {"w": ramp(2, 3)},
     )
 
-    flow = flow_of(tmp_path, proto)
+    model = read_model(save(tmp_path, proto))
+    flow = follow_data(model, connect(model))
 
     assert list(flow.prepares) == [1, 1, 1, 0]
     assert flow.targets == [[1, 2], [2], [3], []]
     assert flow.sources[3] == []
-    assert flow.reads == {((), "w"): [(0, 0)]}
+    assert [flow.reads(tensor) for tensor in model.tensors()] == [[(0, 0)]]
 
 
 def test_nothing_flows_through_a_size(tmp_path: Path) -> None:

@@ -177,10 +177,13 @@ class _Walk(Mutable, dict=True):
                 and not node.settings
                 and node.op_type not in _DROPS
                 and (not held or node.place not in held)
-                and not any(
-                    values.get(name, _GIVEN).sources
-                    for name, maker in zip(node.inputs, makers, strict=True)
-                    if valued[maker]
+                and (
+                    len(makers) == 1
+                    or not any(
+                        values.get(name, _GIVEN).sources
+                        for name, maker in zip(node.inputs, makers, strict=True)
+                        if valued[maker]
+                    )
                 )
             ):
                 continue  # most of a main graph: it reads what the model is given, and what is explained
