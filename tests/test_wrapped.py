@@ -9,24 +9,13 @@ from pathlib import Path
 
 import pytest
 from commands import run_here
+from exports import CONFIGS
 
 pytestmark = [
     pytest.mark.export,
     pytest.mark.slow,
     pytest.mark.skipif(not all(map(find_spec, ("torch", "transformers", "onnxscript"))), reason="exports"),
 ]
-
-T5 = {
-    "architectures": ["T5ForConditionalGeneration"],
-    "model_type": "t5",
-    "vocab_size": 99,
-    "d_model": 32,
-    "d_kv": 8,
-    "d_ff": 48,
-    "num_layers": 1,
-    "num_heads": 4,
-    "decoder_start_token_id": 0,
-}
 
 
 def test_tables_of_its_own_lengths_are_those_of_its_inputs_in_order(tmp_path: Path) -> None:
@@ -44,7 +33,7 @@ def test_tables_of_its_own_lengths_are_those_of_its_inputs_in_order(tmp_path: Pa
             made: torch.Tensor = self.model(input_ids=source, decoder_input_ids=target).logits
             return made
 
-    (tmp_path / "config.json").write_text(json.dumps(T5))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["t5"]))
     model = resolve_source(str(tmp_path / "config.json"), SourceOptions(random_weights=True)).model.eval()
     model.config.use_cache = False
     tensors = {name: each.detach().clone() for name, each in model.named_parameters()}

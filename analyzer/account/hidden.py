@@ -388,8 +388,11 @@ def _trailing(has_numbers: Array, block: int) -> int:
 _ALIKE = 0.99
 """Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
 
+_SOME = 256
+"""Elements that are looked at first."""
+
 _SOME_ALIKE = 0.5
-"""What 256 of the elements show where all are alike; unlike ones are eight standard deviations from it."""
+"""What so many of the elements show where all are alike; unlike ones are eight standard deviations from it."""
 
 _LEAST_TABLE = 64
 """Elements of a table that a part of a weight may repeat, at least."""
@@ -417,10 +420,8 @@ def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_So
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         for is_turned, few in enumerate(some):
-            (length, width), (down, along) = (
-                few.shape,
-                (a - b for a, b in zip(array.shape, few.shape, strict=True)),
-            )
+            length, width = few.shape
+            down, along = array.shape[0] - length, array.shape[1] - width
             if (down > 0) == (along > 0) or min(down, along) < 0:
                 continue  # it is as long, or as wide, and not both
             for start in ((0, 0), (down, along)):
@@ -469,9 +470,6 @@ def _spread(shape: tuple[int, int]) -> tuple[npt.NDArray[np.intp], ...]:
     wide = min(columns, _SOME)
     high = min(rows, max(1, _SOME // wide))
     return np.ix_(np.arange(high) + (rows - high) // 2, np.linspace(0, columns - 1, wide, dtype=np.intp))
-
-
-_SOME = 256
 
 
 _NOTED = "provenance:input-spec"

@@ -92,6 +92,7 @@ def compare_ledgers(
 
     Raises:
         UsageError: values are to be compared, and one side has none, being a saved report.
+        ModelReadError: a file is not any more what was counted.
     """
     pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content, followed)
     is_same_file = are_same_files(a.model, b.model)

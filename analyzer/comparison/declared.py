@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from analyzer.comparison.record import DeclaredPair
-from analyzer.errors import ModelReadError
 from analyzer.model import Function, Model, ValueType
 from analyzer.read.notes import read_notes
 
@@ -14,16 +13,15 @@ def compare_declared(a: Model, b: Model) -> tuple[tuple[DeclaredPair, ...], tupl
     """What is declared otherwise, or on one side alone; and of it what is but a note.
 
     Of saved reports, which have no inputs, these are the versions; None stands for the notes where a side has none.
+
+    Raises:
+        ModelReadError: a file is not any more what was counted.
     """
-    try:
-        notes = read_notes(a), read_notes(b)
-    except ModelReadError:  # a file is not any more what was counted
-        notes = None, None
+    ours, theirs = read_notes(a), read_notes(b)
     declared = (*_versions(a, b), *_interfaces(a, b))
-    if notes[0] is None or notes[1] is None:
+    if ours is None or theirs is None:
         return declared, None
-    training = _apart(notes[0].training, notes[1].training)
-    return (*declared, *training), tuple(_apart(notes[0].texts, notes[1].texts))
+    return (*declared, *_apart(ours.training, theirs.training)), tuple(_apart(ours.texts, theirs.texts))
 
 
 def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:

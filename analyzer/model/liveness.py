@@ -26,8 +26,8 @@ _MOST_FOLDED = 1 << 20
 """Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
 _SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
 """Operators of which a stored operand may shut out another."""
+_PRODUCTS = _SHUT_OUT - {"Where"}
 _ODD = _SHUT_OUT | MEASURES
-_PRODUCTS = frozenset({"Gemm", "MatMul", "Mul"})
 """Operators whose values may not depend on all that they read."""
 _DEEPEST = 12
 """Nodes between a factor and the stored values that it is computed from."""

@@ -107,7 +107,7 @@ class _Gathered:
             return None
 
     def digest(self) -> str:
-        return f"{self.nbytes:,} bytes, SHA-256 {self._hasher.hexdigest()[:16]}"
+        return _digest(self.nbytes, self._hasher.hexdigest())
 
     def say(self) -> str:
         """The text that a graph says of itself."""
@@ -141,4 +141,8 @@ def _shortened(text: str) -> str:
     if len(text) <= _SAID:
         return text
     content = text.encode("utf-8", "surrogatepass")
-    return f"{len(content):,} bytes, SHA-256 {hashlib.sha256(content).hexdigest()[:16]}"
+    return _digest(len(content), hashlib.sha256(content).hexdigest())
+
+
+def _digest(nbytes: int, digest: str) -> str:
+    return f"{nbytes:,} bytes, SHA-256 {digest[:16]}"

@@ -366,7 +366,9 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
         is_own = None not in scopes and {books.aligned.module(scope or "") for scope in scopes} == {home}
         is_usual = scopes == {None} and found == wanted - 1 > 1
         has_another = all(
-            len(use.reader.node.inputs) > _BIASED.get(use.reader.node.op_type, _MANY) for use in uses
+            use.reader.node.op_type in _BIASED
+            and len(use.reader.node.inputs) > _BIASED[use.reader.node.op_type]
+            for use in uses
         )
         if found < wanted and len(kinds) == 1 and (is_own or is_usual) and not has_another:
             yield bias.name, f"structure:read in {found} of {wanted} places"
@@ -375,7 +377,6 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _BIASED = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 """Operators with a bias of their own, and which input that is."""
-_MANY = 1 << 30
 
 
 def _tensors_of(call: Call) -> Iterator[str]:
@@ -459,24 +460,21 @@ def _turned_by_another(books: Books) -> Iterator[Key]:
             if sum_.op_type not in ("Add", "Sub") or slot or sum_.place in seen:
                 continue
             sources = [wiring.find(sum_.graph_path, name) for name in sum_.inputs]
-            pair = [products.get(each.place) for each in sources if isinstance(each, Node)]
-            if (
-                len(pair) != 2
-                or pair[0] is None
-                or pair[1] is None
-                or tables[pair[0][0]] == tables[pair[1][0]]
-            ):
+            terms = [products[s.place] for s in sources if isinstance(s, Node) and s.place in products]
+            if len(terms) != 2 or len(sources) != 2:
                 continue
-            if not _are_of_one_circle(arrays[pair[0][0]], arrays[pair[1][0]]):
+            (one, *_), (two, *_) = terms
+            if tables[one] == tables[two] or not _are_of_one_circle(arrays[one], arrays[two]):
                 continue
             seen.add(sum_.place)
-            if sum_.op_type == "Sub":
-                negated = [False, True]
-            else:
-                negated = [_is_negated(books, each[1], each[2]) for each in pair if each is not None]
-            if negated[0] != negated[1] and tables[pair[negated.index(True)][0]] is False:  # type: ignore[index]
-                yield pair[0][0]
-                yield pair[1][0]
+            is_difference = sum_.op_type == "Sub"
+            negated = [
+                key
+                for (key, product, other), is_second in zip(terms, (False, True), strict=True)
+                if (is_second if is_difference else _is_negated(books, product, other))
+            ]
+            if len(negated) == 1 and not tables[negated[0]]:
+                yield from (one, two)
 
 
 _MOST_ANGLES = 1 << 22

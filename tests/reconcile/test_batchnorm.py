@@ -391,6 +391,17 @@ def test_what_was_swapped_between_two_layers_is_no_fold(tmp_path, order, names, 
     assert not run(tmp_path, file_of(parts, order, names), at_hand, manifest, tensors).balanced
 
 
+def without_bias(weight, arrays):
+    """The manifest of a convolution that has none, and its norm of these arrays."""
+    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
+    return manifest_of(
+        convolution("conv.weight", weight),
+        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
+        batch_norms=(BatchNorm("bn", EPS, *names),),
+        values={name: arrays[name] for name in names},
+    )
+
+
 @both
 def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
     """In float16 two thousandths of 1 would be rounding; of a shift of a thousandth they are all of it."""
@@ -402,13 +413,7 @@ def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
     scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
     weight = (WEIGHT * scale[:, None, None, None]).astype("f2")
     shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f2")
-    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
-    manifest = manifest_of(
-        convolution("conv.weight", WEIGHT),
-        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
-        batch_norms=(BatchNorm("bn", EPS, *names),),
-        values={name: arrays[name] for name in names},
-    )
+    manifest = without_bias(WEIGHT, arrays)
     del arrays["conv.bias"]
 
     assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced
@@ -423,13 +428,7 @@ def test_a_channel_that_is_hardly_there_is_rounded_as_half_precision_has_it(tmp_
     large = noise(2, 3000, 1, 1, seed=5)
     weight = (large * scale[:, None, None, None]).astype("f2")
     shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f2")
-    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
-    manifest = manifest_of(
-        convolution("conv.weight", large),
-        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
-        batch_norms=(BatchNorm("bn", EPS, *names),),
-        values={name: arrays[name] for name in names},
-    )
+    manifest = without_bias(large, arrays)
     arrays = {**arrays, "conv.weight": large}
     del arrays["conv.bias"]
     other = weight.copy()
@@ -452,13 +451,7 @@ def test_bias_of_a_small_scale_is_looked_at_as_closely_as_that_of_a_large_one(tm
     scale = arrays["bn.weight"] / np.sqrt(arrays["bn.running_var"] + EPS)
     weight = (WEIGHT * scale[:, None, None, None]).astype("f4")
     shift = (arrays["bn.bias"] - arrays["bn.running_mean"] * scale).astype("f4")
-    names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
-    manifest = manifest_of(
-        convolution("conv.weight", WEIGHT),
-        *((buffer if "running" in name else parameter)(name, arrays[name]) for name in names),
-        batch_norms=(BatchNorm("bn", EPS, *names),),
-        values={name: arrays[name] for name in names},
-    )
+    manifest = without_bias(WEIGHT, arrays)
     del arrays["conv.bias"]
 
     assert run(tmp_path, stored(weight, shift), at_hand, manifest, arrays).balanced

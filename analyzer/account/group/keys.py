@@ -301,9 +301,8 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
     sizes: dict[int, tuple[int, int]] = {}
     """At each depth how many groups there are, and what the largest holds."""
     groups: Mapping[str, int] = held
-    for depth in range(
-        min(deepest, DEEPEST), 0, -1
-    ):  # groups are made of those below, which are fewer than scopes
+    # Groups are made of those below, which are fewer than scopes.
+    for depth in range(min(deepest, DEEPEST), 0, -1):
         if depth < deepest or ROOT in held:
             folded: Counter[str] = Counter()
             for scope, count in groups.items():

@@ -231,9 +231,7 @@ def is_root_buffer_name(name: str) -> bool:
 
 def is_dotted(name: str) -> bool:
     """Whether a name has the form of a PyTorch state-dict key with a module path."""
-    if (
-        name.isascii() and name.replace(".", "_").isidentifier()
-    ):  # nearly all: then only the dots may be wrong
+    if name.isascii() and name.replace(".", "_").isidentifier():  # nearly all: only the dots may be wrong
         return "." in name and ".." not in name and name[0] != "." and name[-1] != "."
     return "." in name and _DOTTED.fullmatch(name) is not None
 

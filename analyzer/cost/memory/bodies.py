@@ -52,10 +52,8 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
     for visit in walk.run():
         if visit.is_closed:
             return lambda _: None
-        if {
-            visit.step.node.graph_path,
-            visit.place[0],
-        } & bodies:  # of a call in a body its function's nodes too
+        places = {visit.step.node.graph_path, visit.place[0]}  # of a call in a body its function's nodes too
+        if places & bodies:
             made += visit.made
     made += walk.joined
     planned = {(axis.input, axis.position): axis.size for axis in axes}
