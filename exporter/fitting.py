@@ -58,6 +58,7 @@ from exporter.engines import reads_again
 from exporter.inputs import Axes, ExampleInputs, forward_names, untried_inputs
 from exporter.program import Program
 from exporter.quiet import quiet
+from exporter.reads import Reads
 
 # tensors by name
 
@@ -257,9 +258,10 @@ def tracer_of(
                     reads = reads_again(model, _fit(*renamed))
                 return with_program(manifest, reads.program or Program(), salt)
             prefix = _prefix(named, inputs.axes.keys())
-            inputs = _fit(inputs, {name.removeprefix(prefix): shape for name, shape in shapes})
+            taken = {name.removeprefix(prefix): shape for name, shape in shapes}
+            inputs = _fit(inputs, taken)
             with quiet():
-                reads = reads_again(model, inputs)
+                reads = _reads_as_taken(model, inputs, taken.keys())
         except Exception as error:  # noqa: BLE001  an account can do without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
         if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
@@ -267,6 +269,27 @@ def tracer_of(
         return with_reads(manifest, replace(reads, trace=OF_CLASS), salt)
 
     return trace
+
+
+def _reads_as_taken(model: nn.Module, inputs: ExampleInputs, taken: Collection[str]) -> Reads:
+    """The program that is given what a file takes, as forward's defaults stand for an input that is not there.
+
+    What it reads is what the program of all inputs reads: another input may be what reads a parameter. That is all
+    there is where forward does not run without an input.
+    """
+    left = {name for name in inputs.axes if name not in taken}
+    if not left or inputs.args or not inputs.kwargs.keys() >= set(taken):
+        return reads_again(model, inputs)
+    kept = {name: value for name, value in inputs.kwargs.items() if name not in left}
+    axes = {name: axes for name, axes in inputs.axes.items() if name not in left}
+    try:
+        reads = reads_again(model, replace(inputs, kwargs=kept, axes=axes))
+    except Exception:  # noqa: BLE001  torch may raise anything
+        return reads_again(model, inputs)
+    if reads.parameters >= {name for name, _ in model.named_parameters()}:
+        return reads
+    every = reads_again(model, inputs)
+    return replace(reads, parameters=every.parameters, buffers=every.buffers)
 
 
 def _is_in_order(

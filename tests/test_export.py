@@ -560,7 +560,9 @@ class Loop:
         feed = {i.name: known[i.name.removeprefix("input.")] for i in session.get_inputs()}
         names = [o.name.removeprefix("output.") for o in session.get_outputs()]
         outputs = dict(zip(names, session.run(None, feed), strict=True))
-        self.state |= {name: value for name, value in outputs.items() if name.startswith("past_key_values")}
+        self.state |= {
+            name: value for name, value in outputs.items() if name.startswith(("past_key_values", "cache."))
+        }
         return outputs
 
 

@@ -52,3 +52,50 @@ def test_tables_of_its_own_lengths_are_those_of_its_inputs_in_order(tmp_path: Pa
     found = run_here("reconcile", tmp_path / "model.onnx", "--against", tmp_path / "model.safetensors")
 
     assert found.returncode == 0, found.stdout
+
+
+DEBERTA = {
+    "architectures": ["DebertaV2ForSequenceClassification"],
+    "model_type": "deberta-v2",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "vocab_size": 99,
+    "max_position_embeddings": 40,
+    "relative_attention": True,
+    "pos_att_type": ["c2p", "p2c"],
+    "position_buckets": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def without_a_mask(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint's folder with a file that takes ids alone, and in `own/` the manifest of an export of all inputs."""
+    import torch
+
+    from exporter import SourceOptions, export_source, resolve_source
+
+    folder = tmp_path_factory.mktemp("without")
+    (folder / "config.json").write_text(json.dumps(DEBERTA))
+    model = resolve_source(str(folder / "config.json"), SourceOptions(random_weights=True)).model.eval()
+    model.save_pretrained(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            model,
+            (torch.randint(3, 90, (2, 7)),),
+            str(folder / "model.onnx"),
+            input_names=["input_ids"],
+            dynamic_axes={"input_ids": {0: "batch", 1: "length"}},
+            dynamo=False,
+        )
+    export_source(str(folder), folder / "own")
+    return folder
+
+
+@pytest.mark.parametrize("against", [".", "own/manifest.json"])
+def test_an_input_that_a_file_leaves_out_is_as_without_it(without_a_mask: Path, against: str) -> None:
+    found = run_here("reconcile", without_a_mask / "model.onnx", "--against", without_a_mask / against)
+
+    assert found.returncode == 0, found.stdout

@@ -1,7 +1,7 @@
 """Operator -> what it does and what each of its inputs is: the one table that all rules ask.
 
 Sources: ONNX docs/Operators.md and docs/Operators-ml.md (1.23, with the inputs of earlier versions), onnxruntime
-docs/ContribOperators.md (1.31) and the schemas that it registers, onnxruntime-extensions docs/custom_ops.md and its
+docs/ContribOperators.md (1.32) and the schemas that it registers, onnxruntime-extensions docs/custom_ops.md and its
 `operators/` folder (by hand: it has no schemas). `tests/model/test_operators.py` holds the table against the first two.
 """
 
@@ -241,22 +241,28 @@ product      ww       FusedMatMul FusedMatMulActivation SparseToDenseMatMul Tran
              qszqszbsz QGemm
              qsqssbqs QOrderedMatMul
              dqi      MatMulFpQ4
-             dqs      MatMulBnb4
+             dqs      MatMulBnb4 MatMulPacked
              dqszb    DynamicQuantizeMatMul
              dqszib   MatMulNBits
+             dqsqsqs  MatMulNBitsQLoRA
              dqssb    MatMulBlockQuantizedFp8Weight
              dqsssb   MatMulBlockQuantizedFp4Weight
              ddwqsbqsb MatMulNBitsMlp
              ddwqsbqsbqsb MatMulNBitsQkv
              ddwbwbwb MoE
+             ddqqqd   MoEPacked
+             dbw      MoEGroupRouter
+             dw       RouterGateUpProj
+             dwwwwdd  HyperConnectionLowRankMix
              ddqsbqsbqsbzzzdssssss QMoE
 convolution  dwb      NhwcConv
              dwbd     CausalConvWithState FusedConv NhwcFusedConv
              dwib     ConvTransposeWithDynamicPads
-             dwibdi   VarlenCausalConvWithState
+             dwibdiid VarlenCausalConvWithState
              iwbt     WordConvEmbedding
              qszqszszb QLinearConv
 recurrent    dwwbiddwwwwdiw AttnLSTM
+             dddwbbwwwi Mamba2Verify
              dqqbiddwszsz DynamicQuantizeLSTM
 attention    dwbiddi  Attention
              dwbiddiii DecoderMaskedSelfAttention
@@ -266,28 +272,29 @@ attention    dwbiddi  Attention
              dddbidddii MultiHeadAttention
              dddbiid  PackedMultiHeadAttention
              dddidddiiib DecoderMaskedMultiHeadAttention
-             dddddiiuuidwssww GroupQueryAttention
+             dddddiiuuidwsswwi GroupQueryAttention
              dddddiiiuuiwwwssi PagedAttention
              dddddiiiiuu SparseAttention
              dddddiiiiiiddiuuwwwssi SparsePagedAttention
-             dddddddiiiiuuiwww DynamicSparseAttention
+             dddddddiiiiuuiwwwiss DynamicSparseAttention
              dddddd   LinearAttention
              dddidddwbii GatedDeltaNet
              ddwwuuiddbdiid SparseAttentionIndexer
-             ddwwuuiidbdidddiii PackedSparseAttentionIndexer
+             ddwwuuiidbdidddiiiiiii PackedSparseAttentionIndexer
              qqbssizzd QAttention
              qssssqqqsssbbbsssidd QOrderedAttention
              qsqsbssdqsbsis QOrderedLongformerAttention
 normalizes   dw       BranchwiseRMSNorm
              dwd      GatedRMSNorm
+             dwiuui   RMSNormRotary
              dwb      GroupNorm
              dwbdb    SkipGroupNorm
              ddwb     SkipSimplifiedLayerNormalization
              ddwbb    SkipLayerNormalization
              qswbs    QOrderedLayerNormalization
 elementwise  d        Gelu QuickGelu SampleOp
-             dd       BiasSoftmax ComplexMul ComplexMulConj HyperConnectionPreMix
-             ddd      GatedAdd
+             dd       BiasSoftmax ComplexMul ComplexMulConj HyperConnectionPreMix SwiGLU
+             dddw     GatedAdd
              dddd     HyperConnectionPostMix
              ddddd    GemmaRotaryEmbedding
              db       BiasGelu BiasSplitGelu FastGelu
@@ -315,6 +322,7 @@ moves        D        UnfoldTensor
 looks-up     Ti       GatherND
              Tii      RelativePositionBias
              Tiii     TorchEmbedding
+             qi       GatherPacked
              qisz     GatherBlockQuantized
              iitttwbii EmbedLayerNormalization
              iiqqqqqissssszzzzz QEmbedLayerNormalization
@@ -337,8 +345,10 @@ text         d        Tokenizer
 other        d        DynamicTimeWarping Inverse Irfft MurmurHash3 Rfft Unique
              d*       EPContext Snpe
              dd       CDist
+             dddi     ConvStateReplay GatedDeltaNetStateReplay
              id       NGramRepeatBlock
              iiii     BifurcationDetector
+             iiiiiii  PackedSparseAttentionIndexerMerge SpeculativePrefixCommit
              icciiii  NGramHashMapping
              icciiiiiii VarlenNGramHashMapping
 """

@@ -22,7 +22,7 @@ from analyzer.model.operators import (
 
 _NEWEST_ONNX = 28
 """The opset that the table was written from: of an older one the table knows more."""
-_NEWEST_RUNTIME = (1, 31)
+_NEWEST_RUNTIME = (1, 32)
 
 _BY_NAME = (
     (r"(?:.*_)?zero_points?", Slot.ZERO_POINT),
@@ -34,6 +34,7 @@ _BY_NAME = (
 _NAMED_OTHERWISE = frozenset(
     {
         ("EngramGate", Slot.SCALE),  # three scales of a norm, which are learned
+        ("HyperConnectionLowRankMix", Slot.SCALE),
         ("LinearAttentionGate", Slot.SCALE),  # -exp(A_log)
         ("MatMulNBitsMlp", Slot.SCALE),  # beside scales of codes the norm's
         ("MatMulNBitsQkv", Slot.SCALE),

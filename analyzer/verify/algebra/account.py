@@ -19,7 +19,7 @@ from analyzer.text import format_many
 from analyzer.verify.algebra.changes import Change, find_changes, is_near, values_in
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import values_of
-from analyzer.verify.algebra.sides import Drawing, State, draw_programs
+from analyzer.verify.algebra.sides import Drawing, State, draw_programs, left_out
 from analyzer.verify.algebra.values import Factored, Field, is_known
 from analyzer.verify.algebra.watched import Print, print_of
 from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyReport
@@ -52,11 +52,7 @@ def account_program(
     local_path(result.ledger)
     calls = _calls_of(result, file, against)
     numbers = Numbers()
-    fixed = [
-        [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
-        for given in result.ledger.model.graphs[0].signature
-    ]
-    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, fixed)
+    drawings = draw_programs(result.manifest, calls, _SEEDS, numbers, result.ledger.model)
     states = [State(result, calls, drawing) for drawing in drawings]
     first = next((state for state in states if not state.is_same), states[0])
     changes, after = find_changes(first)
@@ -250,9 +246,12 @@ class _Account(Mutable):
             for state in self.states
         ]
         yield f"not proven: other sizes than {' and '.join(dict.fromkeys(sizes))}"
-        if self.decided_by:
-            named = ", ".join(self.decided_by)
-            yield f"not proven: other numbers of {named} than the example's, by which PyTorch decides"
+        left = left_out(self.before.graph, self.before.calls)
+        decided = [name for name in self.decided_by if name not in left]
+        if decided:
+            yield f"not proven: other numbers of {', '.join(decided)} than the example's, by which PyTorch decides"
+        if left:
+            yield f"not proven: other than ones in masks, and zeros, of what the file does not take: {', '.join(left)}"
         quotients = {name for state in self.states for name in state.quotients}
         hidden = {name for state in self.states for name in state.hidden}
         for said, found in ((NO_SIZE, hidden - quotients), (QUOTIENTS, quotients)):

@@ -10,10 +10,11 @@ import numpy as np
 
 from analyzer.errors import UsageError
 from analyzer.manifest import Call, Calls, Given, Manifest
-from analyzer.model import Graph, Node, StoredTensor
+from analyzer.model import Graph, Model, Node, StoredTensor
+from analyzer.model.content import encode_values
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Line, Reconciliation
-from analyzer.records import Frozen, Mutable, field
+from analyzer.records import Frozen, Mutable, field, replace
 from analyzer.text import format_many
 from analyzer.verify.algebra.field import Numbers
 from analyzer.verify.algebra.programs import File, Program, inputs_of, values_of
@@ -106,24 +107,29 @@ class Drawing(Mutable, dict=True):
 
 
 def draw_programs(
-    manifest: Manifest, calls: Calls, seeds: Sequence[int], numbers: Numbers, fixed: Sequence[Sequence[int]]
+    manifest: Manifest, calls: Calls, seeds: Sequence[int], numbers: Numbers, model: Model
 ) -> list[Drawing]:
     """Compute PyTorch's side, first at the sizes of the export, then at others as far as it can.
 
     Inputs of whole numbers are drawn like real ones, so that nothing is decided by them that is not in the program;
-    those by which something has to be decided, as masks that pick elements, are given the example's numbers.
+    those by which something has to be decided, as masks that pick elements, are given the example's numbers. An input
+    that the file leaves out is what transformers takes where it is given none: a mask of ones, zeros elsewhere.
 
     Args:
         manifest: has the shapes of parameters and buffers.
         calls: the program.
         seeds: of the drawings.
         numbers: what stands for floating-point numbers.
-        fixed: for each input, its axes that the file has fixed.
+        model: the file, which fixes axes of inputs and may leave inputs out.
 
     Raises:
-        UsageError: an example of whole numbers is needed and was not recorded.
+        UsageError: an example of whole numbers is needed and was not recorded; the file leaves out an input whose
+            numbers nobody knows.
     """
-    whole = [given.name for given in calls.inputs if not given.dtype.is_floating]
+    left = left_out(model.graphs[0], calls)
+    fixed = _fixed_axes(model.graphs[0], calls)
+    every = [_default(given, model.path) if given.name in left else given for given in calls.inputs]
+    whole = [given.name for given in every if not given.dtype.is_floating]
 
     def draw(seed: int, inputs: Sequence[Given], known: Sequence[str]) -> Drawing:
         a = Watched(seed, numbers)
@@ -137,27 +143,60 @@ def draw_programs(
         drawing.run()
         return drawing
 
-    known: list[str] = []
-    drawing = draw(seeds[0], calls.inputs, known)
-    if not drawing.is_whole and whole:
+    known = left
+    drawing = draw(seeds[0], every, known)
+    if not drawing.is_whole and len(whole) > len(left):
         known = whole
-        drawing = draw(seeds[0], calls.inputs, known)
+        drawing = draw(seeds[0], every, known)
         for name in whole if drawing.is_whole else ():
+            if name in left:
+                continue
             fewer = [each for each in known if each != name]
-            other = draw(seeds[0], calls.inputs, fewer)
+            other = draw(seeds[0], every, fewer)
             if other.is_whole:
                 known, drawing = fewer, other
     found = [drawing]
     for seed, least in zip(seeds[1:], (False, True), strict=False):
-        resized = _resized(calls.inputs, fixed, least=least)
-        other = draw(seed, resized or calls.inputs, known)
+        resized = _resized(every, fixed, least=least)
+        other = draw(seed, resized or every, known)
         if resized is not None and not other.is_whole:
-            other = draw(seed, calls.inputs, known)
+            other = draw(seed, every, known)
         else:
             other.is_least = least
         if resized is not None or not least:
             found.append(other)
     return found
+
+
+def left_out(graph: Graph, calls: Calls) -> list[str]:
+    """The program's inputs that a file does not take, all of whose inputs have names of the program's."""
+    names = [given.name for given in calls.inputs]
+    return [name for name in names if name not in graph.inputs] if set(graph.inputs) < set(names) else []
+
+
+def _fixed_axes(graph: Graph, calls: Calls) -> Mapping[str, Sequence[int]]:
+    """For each input of the program that the file takes, by name and else in order, the axes that the file fixes."""
+    axes = {
+        given.name: [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
+        for given in graph.signature
+    }
+    names = [given.name for given in calls.inputs]
+    rest = iter([name for name in names if name not in axes])
+    taken = ((name if name in names else next(rest, None), each) for name, each in axes.items())
+    return {name: each for name, each in taken if name is not None}
+
+
+def _default(given: Given, path: object) -> Given:
+    """An input that the file does not take, with the numbers that transformers takes where it is given none.
+
+    Raises:
+        UsageError: nobody knows them.
+    """
+    element = given.dtype.to_numpy()
+    if given.dtype.is_floating or element is None or "position" in given.name:
+        raise UsageError(f"{path}: takes no {given.name}, which PyTorch's program takes")
+    number = np.full(1, "mask" in given.name, element)
+    return replace(given, numbers=encode_values(number))
 
 
 def _first_names(manifest: Manifest) -> dict[str, str]:
@@ -172,14 +211,11 @@ def _first_names(manifest: Manifest) -> dict[str, str]:
 
 
 def _resized(
-    inputs: Sequence[Given], fixed: Sequence[Sequence[int]], *, least: bool
+    inputs: Sequence[Given], fixed: Mapping[str, Sequence[int]], *, least: bool
 ) -> Sequence[Given] | None:
     """Inputs of larger sizes, or of 1; None where all are fixed."""
     kept = {
-        given.axes[axis]
-        for given, axes in zip(inputs, fixed, strict=False)
-        for axis in axes
-        if axis < len(given.axes)
+        given.axes[axis] for given in inputs for axis in fixed.get(given.name, ()) if axis < len(given.axes)
     }
     free = list(dict.fromkeys(name for given in inputs for name in given.axes if name and name not in kept))
     if not free:
