@@ -185,6 +185,49 @@ def test_no_more_elements_are_made_than_asked_for(tmp_path: Path) -> None:
     assert Evaluator(ledger.model, ledger.wiring, most=1).value((), "size") is not None
 
 
+CALLS = """<ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+g (float[n] x) => (float[n] y) {{ {body} }}
+<domain: "my", opset_import: ["" : 21]>
+shifted <by> (data) => (made) {{ by = Constant <value_int: int = @by> () made = Add(data, by) }}
+<domain: "my", opset_import: ["" : 21, "my" : 1]>
+twice (data) => (made, first) {{ first = my.shifted <by = 2> (data) made = my.shifted <by = 10> (first) }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    {
+        "for this caller": (
+            "s = my.shifted <by = 3> (one) r = my.shifted <by = 5> (five) y = Identity(x)",
+            10,
+        ),
+        "calls in calls": ("r, s = my.twice(one) y = Identity(x)", 13),
+        "another of its outputs": ("s, r = my.twice(one) y = Identity(x)", 3),
+        "a caller that does not say": ("r = my.shifted(one) y = Identity(x)", None),
+        "of an input": ("r = my.shifted <by = 3> (x) y = Identity(r)", None),
+    }.values(),
+    ids=lambda case: str(case)[:20],
+)
+def test_a_call_gives_what_its_body_makes_for_it(body: str, expected: int | None, tmp_path: Path) -> None:
+    ledger = audit(tmp_path, text_model(CALLS.format(body=body), STORED))
+
+    found = Evaluator(ledger.model, ledger.wiring).value((), "r")
+
+    assert (None if found is None else found.item()) == expected
+
+
+def test_calls_of_calls_end(tmp_path: Path) -> None:
+    header = '<domain: "my", opset_import: ["" : 21, "my" : 1]>'
+    deeper = "\n".join(
+        f"{header} f{n} (a) => (b) {{{{ c = my.f{n + 1}(a) b = my.f{n + 1}(c) }}}}" for n in range(40)
+    )
+    last = f"{header} f40 (a) => (b) {{{{ b = Neg(a) }}}}"
+    text = CALLS.format(body="r = my.f0(one) y = Identity(x)") + (deeper + last).format()
+    ledger = audit(tmp_path, text_model(text, STORED))
+
+    assert Evaluator(ledger.model, ledger.wiring).value((), "r") is None
+
+
 def test_a_value_is_seen_from_a_body_that_reads_it(tmp_path: Path) -> None:
     text = """g (float[3] x, bool c) => (float[3] y) {
         s = Neg(v)

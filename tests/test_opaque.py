@@ -500,3 +500,30 @@ def test_operators_on_codes_compute_what_they_stand_for(step: float, balanced: b
     file = text_model(QLINEAR, tensors)
 
     assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced
+
+
+def called(first: str, second: str) -> ModelProto:
+    """Two calls of one function, which adds what it is given to the values."""
+    function = '<domain: "my", opset_import: ["" : 20]> shifted (data, by) => (made) { made = Add(data, by) }'
+    made = f"n = Range(nought, sixteen, one) {first} {second} s = my.shifted(h, a) y = my.shifted(s, b)"
+    header = '<ir_version: 10, opset_import: ["" : 20, "my" : 1]>'
+    numbers = {"nought": 0, "sixteen": 16, "one": 1, "rate": 987.654}
+    tensors = {name: np.array(number, "f4") for name, number in numbers.items()}
+    return text_model(f"{header} {SIGNATURE} {{ h = MatMul(x, w) {made} }} {function}", {"w": W} | tensors)
+
+
+@pytest.mark.parametrize(
+    ("second", "balanced"),
+    [
+        ("b = Neg(n)", True),
+        ("b = RandomNormal <shape = [16]> ()", False),
+        ("p = Mul(n, rate) q = Sin(p) b = Mul(q, n)", False),  # of what the first is, and of one number
+    ],
+    ids=["a table too", "random", "other numbers of the same source"],
+)
+def test_each_call_of_a_function_is_judged_by_what_it_is_given(
+    second: str, balanced: bool, tmp_path: Path
+) -> None:
+    file = called("p1 = Mul(n, rate) a = Neg(p1)", second)
+
+    assert reconcile(tmp_path, file, manifest_of(parameter("w", W))).balanced is balanced

@@ -141,7 +141,12 @@ class _Walk(Mutable, dict=True):
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
     _valued: dict[GraphPath, bytearray] = field(default_factory=dict)
     """Of each graph whether something may be known of what a node gives, by position, and of what is STORED."""
-    _answers: dict[tuple[GraphPath, tuple[_Value, ...]], list[_Value]] = field(default_factory=dict)
+    _answers: dict[
+        tuple[GraphPath, tuple[_Value, ...], tuple[tuple[GraphPath, str] | None, ...]], list[_Value]
+    ] = field(default_factory=dict)
+    """What a body gives, by what it is given and where that comes from."""
+    _entered: dict[GraphPath, Node] = field(default_factory=dict)
+    """The call that each body is followed for just now."""
     _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
 
@@ -205,7 +210,18 @@ class _Walk(Mutable, dict=True):
         if node.place not in self._measured:
             self._measured[node.place] = self._gives_sizes(node)
         if not self._measured[node.place]:
-            self.meet(node.graph_path, node.inputs[slot], value)
+            self.meet(*self._origin(node.graph_path, node.inputs[slot]), value)
+
+    def _origin(self, path: GraphPath, name: str) -> tuple[GraphPath, str]:
+        """Where a value that a body is given comes from: its numbers are one caller's. Any other value as it is."""
+        place = self.wiring.place(path, name)
+        while place in self._entered and name in self.wiring.graphs[place].inputs:
+            call, slot = self._entered[place], self.wiring.graphs[place].inputs.index(name)
+            if slot >= len(call.inputs) or not call.inputs[slot]:
+                break
+            path, name = call.graph_path, call.inputs[slot]
+            place = self.wiring.place(path, name)
+        return path, name
 
     def _gives_sizes(self, node: Node) -> bool:
         """Whether the shapes that some nodes are given, and nothing else, depend on a node."""
@@ -276,11 +292,21 @@ class _Walk(Mutable, dict=True):
             if tensor.numel and not self.is_explained(tensor)
         }
         carried.update({f"@{name}": frozenset((node.place,)) for name in _long_lists(node)})
-        known = None if carried else self._answers.get((body.path, given))
+        origins = tuple(
+            self._origin(node.graph_path, name) if value.sources and value.is_fixed else None
+            for name, value in zip(node.inputs, operands, strict=False)
+        )
+        known = None if carried else self._answers.get((body.path, given, origins))
         if known is None:
+            before = self._entered.get(body.path)
+            self._entered[body.path] = node
             known = self.follow(body, dict(zip(body.inputs, given, strict=True)), depth + 1, carried)
+            if before is None:
+                del self._entered[body.path]
+            else:
+                self._entered[body.path] = before
             if not carried:
-                self._answers[body.path, given] = known
+                self._answers[body.path, given, origins] = known
         return known
 
     def _hold(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.model import GraphPath, Key, Model, Node, StoredTensor
+from analyzer.model import GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
@@ -20,6 +20,8 @@ _MOST = 1 << 22
 """Elements of a value that is worked out."""
 _DEEPEST = 200
 """Nodes after one another."""
+_MOST_STEPS = 20_000
+"""Nodes of functions that are worked out for their callers."""
 
 
 class Evaluator(Mutable):
@@ -37,6 +39,8 @@ class Evaluator(Mutable):
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
+    _called: dict[Place, dict[str, Array]] = field(default_factory=dict)
+    _steps: int = 0
 
     def __post_init__(self) -> None:
         if not self.by_default:
@@ -118,8 +122,10 @@ class Evaluator(Mutable):
         if isinstance(provider, StoredTensor):
             is_small = provider.key not in self._given and provider.numel <= self.most
             return provider.payload.array() if is_small else None
-        if not isinstance(provider, Node) or provider.place in self.wiring.calls:
+        if not isinstance(provider, Node):
             return None
+        if provider.place in self.wiring.calls:
+            return self._call(provider, key[1], depth)
         way = self._way(provider)
         index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
         if way is None or (index and way is not _split):
@@ -137,6 +143,64 @@ class Evaluator(Mutable):
             return None
         return found if found.size <= self.most else None
 
+    def _call(self, node: Node, output: str, depth: int) -> Array | None:
+        """What a call of a function gives: its body worked out for this caller."""
+        if self.tracked or node.graph_path not in self.wiring.graphs or output not in node.outputs:
+            return None
+        if node.place not in self._called:
+            self._called[node.place] = {}  # a circle has no value
+            given = [self.value(node.graph_path, name, depth + 1) if name else None for name in node.inputs]
+            self._called[node.place] = self._run(node, given, depth)
+        return self._called[node.place].get(output)
+
+    def _run(self, caller: Node, given: Sequence[Array | None], depth: int) -> dict[str, Array]:
+        """The caller's outputs by name, as far as they can be worked out."""
+        body = self.wiring.graphs.get(self.wiring.calls[caller.place])
+        if body is None or depth > _DEEPEST:
+            return {}
+        known = {name: value for name, value in zip(body.inputs, given, strict=False) if value is not None}
+        for tensor in body.tensors:
+            array = tensor.payload.array() if tensor.numel <= self.most else None
+            if array is not None:
+                known[tensor.name] = array
+        for node in body.nodes:
+            self._steps += 1
+            if self._steps > _MOST_STEPS:
+                break
+            operands = [known.get(name) for name in node.inputs]
+            if any(name and value is None for name, value in zip(node.inputs, operands, strict=True)):
+                continue
+            told = _with_settings(node, caller)
+            if told is None:
+                continue
+            if node.place in self.wiring.calls:
+                known |= self._run(told, operands, depth + 1)
+            else:
+                known |= self._outputs_of(told, operands)
+        return {
+            name: known[inner]
+            for name, inner in zip(caller.outputs, body.outputs, strict=False)
+            if name and inner in known
+        }
+
+    def _outputs_of(self, node: Node, operands: Sequence[Array | None]) -> dict[str, Array]:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            number = _constant_of(node)
+            return {} if number is None else {node.outputs[0]: number}
+        way = self._way(node)
+        found: dict[str, Array] = {}
+        for index, name in enumerate(node.outputs if way is _split else node.outputs[:1]):
+            try:
+                with np.errstate(all="ignore"):
+                    value = way and way(
+                        _Call(node, operands, self._fill(node), self.most, index, self.unrounded)
+                    )
+            except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
+                continue
+            if value is not None and value.size <= self.most:
+                found[name] = value
+        return found
+
     def _way(self, node: Node) -> Callable[[_Call], Array] | None:
         if node.domain in ("", "ai.onnx"):
             return (_TRACKED if self.tracked else _WAYS).get(node.op_type)
@@ -149,6 +213,36 @@ class Evaluator(Mutable):
         graph = self.wiring.graphs[node.graph_path]
         carried = next((tensor for tensor in graph.tensors if tensor.node == node.position), None)
         return np.zeros(1, np.float32) if carried is None else carried.payload.array()
+
+
+def _with_settings(node: Node, caller: Node) -> Node | None:
+    """A node of a function with what its caller gives for its attributes; None where the caller does not say."""
+    integers, settings = dict(node.integers), dict(node.settings)
+    for name, setting in node.settings.items():
+        if isinstance(setting, str) and setting.startswith("@"):
+            del settings[name]
+            if setting[1:] in caller.integers:
+                integers[name] = caller.integers[setting[1:]]
+            elif setting[1:] in caller.settings:
+                settings[name] = caller.settings[setting[1:]]
+            else:  # the function's own default, which is not looked up
+                return None
+    return node._replace(integers=integers, settings=settings)
+
+
+def _constant_of(node: Node) -> Array | None:
+    """A Constant of a number or of a list that its function's caller gives (ONNX docs/Operators.md, Constant)."""
+    if "value_int" in node.integers:
+        return np.array(node.integers["value_int"], np.int64)
+    for name, element in (
+        ("value_ints", np.int64),
+        ("value_float", np.float32),
+        ("value_floats", np.float32),
+    ):
+        found = node.settings.get(name)
+        if isinstance(found, (int, float, tuple)):
+            return np.array(found, element)
+    return None
 
 
 class _Call(Frozen):

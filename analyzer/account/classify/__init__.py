@@ -21,6 +21,7 @@ from analyzer.account.scopes import (
     float_name,
     is_buffer_name,
     is_dotted,
+    is_lifted,
     is_root_buffer_name,
     module_of,
     provenance_of,
@@ -286,4 +287,5 @@ _MADE_UP = re.compile(r"val_\d+")
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:
     if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(tensor.name):
         return False
-    return _MADE_UP.fullmatch(tensor.name.rpartition(".")[2]) is None
+    leaf = tensor.name.rpartition(".")[2]  # torch.export dots what forward makes, `attention.lifted_tensor_0`
+    return _MADE_UP.fullmatch(leaf) is None and not is_lifted(leaf)
