@@ -9,7 +9,7 @@ import click
 
 from analyzer.commands.help import command, complete_files, complete_from
 from analyzer.commands.options import parse_size
-from analyzer.commands.run import print_text, write_files
+from analyzer.commands.run import check_folders, print_text, write_files
 from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
@@ -84,6 +84,7 @@ def sql(
     from analyzer.fleet.lake import open_lake
     from analyzer.fleet.sql import answer_question, ask_lake, list_questions
 
+    check_folders(outputs)
     is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
     if query is None and question is None and is_page:
         _write_page(lake, outputs)

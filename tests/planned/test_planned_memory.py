@@ -283,6 +283,40 @@ def test_check_holds_what_a_run_takes(model: Path) -> None:
     assert "max-memory batch=800" in said.stdout
 
 
+@pytest.mark.time
+def test_check_judges_what_onnxruntime_makes_of_the_file(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[batch, 4096] x) => (float[batch, 4096] y)
+    { a = Add(x, x) b = Identity(a) c = Identity(b) y = Relu(c) }
+    """
+    path = save(tmp_path, text_model(text))
+    levels = {
+        level: run_here("check", path, "--max-memory", "batch=8: 1MiB", *level).stdout
+        for level in ((), ("--optimization", "all"))
+    }
+
+    assert "the file as it stands, not optimized (--optimization)" in " ".join(levels[()].split())
+    optimized = " ".join(levels["--optimization", "all"].split())
+    assert "PASS" in optimized
+    assert "onnxruntime's graph of it (all)" in optimized
+
+
+def test_a_level_of_optimization_is_of_a_limit_of_memory(model: Path) -> None:
+    said = run_here("check", model, "--max-nodes", "9", "--optimization", "all")
+
+    assert said.returncode == 2
+    assert "--optimization is for --max-memory; give that too" in said.stderr
+
+
+@pytest.mark.parametrize("flag", ["--max-memory", "--max-macs"])
+def test_a_size_of_no_axis_is_told_under_the_flag_that_gave_it(flag: str, model: Path) -> None:
+    said = run_here("check", model, flag, "nope=8: 1G")
+
+    assert said.returncode == 2
+    assert f"{flag}, nope: no " in " ".join(said.stdout.split())
+
+
 @pytest.mark.child
 def test_check_answers_nothing_where_nobody_knows(tmp_path: Path) -> None:
     text = """
