@@ -96,7 +96,7 @@ _limiting = bundle(
     _limit("--max-metadata-bytes", "Allow notes that could be stripped at most so many bytes."),
     _limit("--max-nodes", "Allow at most so many nodes in all graphs and functions."),
     _limit("--max-opaque", "Allow at most so many elements that compute and that no rule explains."),
-    _limit("--max-calls", "Allow at most so many calls of local functions, with those within each call."),
+    _limit("--max-calls", "Allow at most so many bodies of local functions once all calls are inlined."),
     _limit("--min-opset", "Require at least version N of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",
