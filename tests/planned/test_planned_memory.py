@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,20 @@ def test_check_judges_what_onnxruntime_makes_of_the_file(tmp_path: Path) -> None
     optimized = " ".join(levels["--optimization", "all"].split())
     assert "PASS" in optimized
     assert "onnxruntime's graph of it (all)" in optimized
+
+
+def test_what_needs_onnxruntime_names_the_extra_where_it_is_not_there(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    checked = run_here("check", model, "--max-memory", "1GiB", "--optimization", "all")
+    planned = run_here("cost", model, "--memory", "1GiB", "--optimization", "all")
+    measured = run_here("cost", model, "--measured")
+    verified = run_here("verify", model, "--against", model)
+
+    assert [each.returncode for each in (checked, planned, measured, verified)] == [2, 2, 2, 2]
+    for told in (checked.stdout, planned.stderr, measured.stderr, verified.stderr):
+        assert 'onnxruntime, which is not installed: pip install "onnxledger[time]"' in " ".join(told.split())
 
 
 def test_a_level_of_optimization_is_of_a_limit_of_memory(model: Path) -> None:
