@@ -9,7 +9,7 @@ import click
 
 from analyzer.commands.help import command
 from analyzer.commands.options import parse_size
-from analyzer.commands.run import check_folders, print_text, write_files
+from analyzer.commands.run import check_folders, print_text, screen_options, write_files
 from analyzer.commands.terminal import EXIT_NO_ANSWER, say, watching
 from analyzer.errors import UsageError
 from analyzer.text import format_many, printable
@@ -119,6 +119,7 @@ def survey(
     from analyzer.fleet.find import list_names
     from analyzer.fleet.record import FleetSettings
     from analyzer.fleet.run import survey_fleet
+    from analyzer.formats import RenderOptions
     from analyzer.formats.lake import summary_as_json, summary_as_text
 
     lake, files = _split(outputs)
@@ -134,7 +135,12 @@ def survey(
         )
     write_files([(path, _summary(done, path)) for path in files])
     if not quiet:
-        print_text((summary_as_json if style == "json" else summary_as_text)(done))
+        screen = screen_options(RenderOptions())
+        print_text(
+            summary_as_json(done)
+            if style == "json"
+            else summary_as_text(done, screen.width, ascii=screen.ascii)
+        )
     if done.models and done.unreadable == done.models:
         say(f"onnxledger: none of {format_many(done.models, 'model')} can be read")
         raise click.exceptions.Exit(EXIT_NO_ANSWER)

@@ -350,6 +350,24 @@ def test_questions_are_listed_in_whole_sentences(zoo: Path, tmp_path: Path) -> N
     )
 
 
+def test_answers_are_as_wide_as_the_terminal_and_in_its_characters(zoo: Path, tmp_path: Path) -> None:
+    lake, environment = tmp_path / "lake", {**os.environ, "COLUMNS": "40", "PYTHONIOENCODING": "ascii"}
+    for line in (
+        ("survey", zoo, "-o", lake, "--jobs", 1),
+        ("sql", lake, "--question", "largest", "-o", tmp_path / "a.txt"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "analyzer", *map(str, line)],
+            capture_output=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.decode("ascii").splitlines())) <= 40
+    assert max(map(len, (tmp_path / "a.txt").read_text(encoding="utf-8").splitlines())) > 40
+
+
 def test_a_person_sees_how_many_are_done_at_which_rate_and_the_time_left(zoo: Path, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     line = [
