@@ -194,6 +194,7 @@ def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
     Raises:
         CostError: the model is no single local file, or onnxruntime does not run it.
         MissingExtraError: onnxruntime is not installed.
+        MissingExtraError: onnxruntime is not installed.
         ModelReadError: the file cannot be read again.
         UsageError: sizes contradict each other, or name nothing.
     """
