@@ -30,6 +30,8 @@ def load_json(path: Path | str) -> Any:
     """
     path = Path(path)
     status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise OSError(errno.EISDIR, "it is a folder; name a file in it")
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as stream:

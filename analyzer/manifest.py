@@ -378,7 +378,9 @@ def load_manifest(path: Path | str) -> Manifest:
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path}: not JSON ({error}); export the model again to rewrite it") from error
     if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise ManifestError(f'{path}: not a manifest: it lacks "kind": "{KIND}"')
+        is_report = isinstance(document, dict) and "command" in document
+        advice = "; it is a saved report, which `onnxledger compare` and `show` take" if is_report else ""
+        raise ManifestError(f'{path}: not a manifest: it lacks "kind": "{KIND}"{advice}')
     if document.get("schema_version") != SCHEMA_VERSION:
         raise ManifestError(
             f"{path}: schema_version {document.get('schema_version')!r}, this version reads {SCHEMA_VERSION}: "

@@ -33,6 +33,7 @@ def model_of_data(path: Path) -> str:
     """`; it may hold the data of MODEL: name that` where a model lies beside what is called as data are, or ""."""
     models = sorted(name for name in _names(path.parent) if name.endswith(".onnx") and name != path.name)
     own = [name for name in models if path.name.startswith((name, Path(name).stem))]
+    own.sort(key=lambda name: (not path.name.startswith(name), -len(name)))
     found = own or (models if path.name.endswith(_DATA) else [])
     return f"; it may hold the data of {path.with_name(found[0])}: name that" if found else ""
 

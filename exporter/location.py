@@ -87,6 +87,9 @@ _OTHERS = {
 }
 """What files are that are named for a SOURCE and are none, by their suffix, with the next step."""
 
+_FILES = (".json", ".onnx", ".safetensors", ".bin", ".pt", ".pth")
+"""How a SOURCE ends that is a file, whatever else it could be called."""
+
 _LEAST = 3
 """Letters of a name that are enough to guess how it goes on."""
 
@@ -121,7 +124,10 @@ def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
     preset = preset_name(source)
     if preset is not None and not needs_weights:
         return Location("preset", preset_config(preset), has_weights=False)
-    if not is_hub_id(source) or source.endswith((".json", ".onnx", ".safetensors", ".bin", ".pt")):
+    if source.endswith(_FILES):
+        near = near_name(path) or "; name a checkpoint, a config.json, a manifest.json or a preset"
+        raise SourceError(f"{source}: no such file{near}")
+    if not is_hub_id(source):
         raise SourceError(f"{source}: no such file or folder{near_name(path) or _near_preset(source)}")
     return _locate_on_hub(source, preset, say)
 

@@ -226,8 +226,9 @@ def test_what_is_asked_wrongly_is_no_pass_and_the_summary_says_so(job):
 def test_an_input_without_sense_is_an_error_that_names_it(job, given):
     done = check(job, **given)
 
-    assert done.code == 2
+    assert (done.code, done.outputs) == (2, {"passed": "false"})
     assert f"the input {list(given)[-1]}" in done.stderr
+    assert f"the input {list(given)[-1]}" in done.summary
     assert "Traceback" not in done.stderr
 
 

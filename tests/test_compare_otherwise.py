@@ -348,7 +348,7 @@ def test_notes_of_the_same_length_are_told(tmp_path: Path, key: str, value: str,
     assert found["declared"] == []
     text = run_here("compare", tmp_path / "one.onnx", tmp_path / "other.onnx").stdout
     assert text.startswith("no difference in what was compared but in notes\n")
-    assert re.search(rf"^noted .*^{re.escape(what)} ", text, re.MULTILINE | re.DOTALL)
+    assert re.search(rf"^notes of the file .*^{re.escape(what)} ", text, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(("key", "value"), [("rate", "2"), ("step", "Sub")])

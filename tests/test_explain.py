@@ -23,6 +23,17 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(command, [*arguments])
 
 
+@pytest.mark.parametrize("ids", [(), ("nan-or-inf",)])
+def test_a_line_is_as_long_as_the_terminal_is_wide(ids, monkeypatch):
+    longest = []
+    for width in (40, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        longest.append(max(map(len, run("explain", *ids).stdout.splitlines())))
+        assert longest[-1] <= width
+
+    assert longest == sorted(set(longest))
+
+
 def test_without_an_id_all_are_listed_with_their_titles():
     lines = run("explain").stdout.splitlines()
 

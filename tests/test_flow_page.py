@@ -1,4 +1,4 @@
-"""CONTRIBUTING's map: the steps that it names are the calls that are made, in that order."""
+"""The ways through the code in docs/extending.md: the steps named there are the calls made, in that order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from models import dynamo_like, ramp, save, text_model
 
 from analyzer.cli import main
 
-PAGE = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text(encoding="utf-8")
 
 
 def steps(number: int) -> list[str]:

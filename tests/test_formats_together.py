@@ -59,18 +59,27 @@ def test_a_suffix_without_a_format_is_told_before_anything_is_written(
 
 
 def test_a_file_that_cannot_be_written_is_told_and_the_others_are_whole(model: Path, tmp_path: Path) -> None:
-    nowhere = tmp_path / "nowhere" / "a.csv"
-    result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", nowhere, *outputs(tmp_path, ".json"))
+    full = tmp_path / "a.csv"
+    full.symlink_to("/dev/full")
+    result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", full, *outputs(tmp_path, ".json"))
 
     assert (result.returncode, result.stdout) == (2, "")
-    assert f"-o {nowhere}: cannot be written: No such file or directory" in " ".join(result.stderr.split())
-    assert not nowhere.exists()
+    assert f"-o {full}: cannot be written: No space left on device" in " ".join(result.stderr.split())
     alone = run_here("inspect", model, "--format", "markdown").stdout
     for path in (tmp_path / "a.md", tmp_path / "a.json"):
         if path.exists() and path.suffix == ".md":
             assert path.read_text(encoding="utf-8") == alone
         elif path.exists():
             json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_a_folder_that_is_not_there_is_told_before_anything_is_written(model: Path, tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere" / "a.csv"
+    result = run_here("inspect", model, *outputs(tmp_path, ".md"), "-o", nowhere)
+
+    assert (result.returncode, result.stdout) == (2, "")
+    assert f"-o {nowhere}: its folder is not there; make it first" in " ".join(result.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == [model.name]
 
 
 def test_what_is_read_is_never_written_over(model: Path, tmp_path: Path) -> None:

@@ -295,7 +295,7 @@ def test_a_mark_that_no_picture_has_is_refused(
         (["--group", "a=a", "--match", "all", "-o", "out.svg"], "--match all: a graph shows everything once"),
         (["--artifact"], "--artifact: says what one folder holds"),
         (["-o", "model.onnx", "--format", "json"], "is what is read here; name another file"),
-        (["-o", "nowhere/out.svg"], "cannot be written"),
+        (["-o", "nowhere/out.svg"], "its folder is not there"),
     ],
 )
 def test_bad_usage_is_refused_and_nothing_is_written(

@@ -189,6 +189,28 @@ def test_the_headline_and_every_document_say_what_is_hidden_and_why(tmp_path: Pa
     assert tensor["hides"] == {"at_least": 4, "at_most": 8, "why": "batchnorm"}
 
 
+@pytest.mark.child
+def test_the_table_of_many_models_has_the_range_of_each_and_of_all(tmp_path: Path) -> None:
+    for name, weight, bias in (("norm", "onnx::Conv_28", "onnx::Conv_29"), ("plain", "a.weight", "a.bias")):
+        (tmp_path / name).mkdir()
+        convolve(tmp_path / name, weight, bias)
+    both = run("inspect", tmp_path).stdout.splitlines()
+    (tmp_path / "none").mkdir()
+    convolve(tmp_path / "none", "onnx::Conv_21", "a.bias")
+    unbound = run("inspect", tmp_path).stdout.splitlines()
+    plain = run("inspect", tmp_path / "plain" / "model.onnx", tmp_path / "plain").stdout
+
+    rows = {line.split()[0]: " ".join(line.split()) for line in both if line}
+    assert "model parameters in PyTorch" in rows["model"]
+    assert rows["norm/model.onnx"].startswith("norm/model.onnx 132 136 to 140 ")
+    assert rows["plain/model.onnx"].startswith("plain/model.onnx 132 ")
+    assert " to " not in rows["plain/model.onnx"]
+    assert rows["total"].startswith("total 264 268 to 272 ")
+    assert any("132 24 or more" in " ".join(line.split()) for line in unbound)
+    assert any("total 396 292 or more" in " ".join(line.split()) for line in unbound)
+    assert "in PyTorch" not in plain
+
+
 @pytest.mark.parametrize(
     ("limit", "code", "answer"),
     [

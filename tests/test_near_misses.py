@@ -48,6 +48,15 @@ def test_a_model_is_no_saved_report(folder):
     told = said("show", folder / "model.onnx.data")
 
     assert told.endswith("not JSON, as a saved report is; of a model `onnxledger inspect` makes one")
+    (folder / "cut.json").write_text("{")
+    assert said("show", folder / "cut.json").endswith("; a command writes one with -o FILE.json")
+
+
+def test_a_saved_report_is_no_manifest(folder):
+    run("inspect", str(folder / "model.onnx"), "--quiet", "-o", str(folder / "report.json"))
+    told = said("reconcile", folder / "model.onnx", "--against", folder / "report.json")
+
+    assert told.endswith("it is a saved report, which `onnxledger compare` and `show` take")
 
 
 @pytest.mark.export  # what is there is asked of PyTorch as well
@@ -65,6 +74,22 @@ def test_a_models_data_file_names_the_model(folder):
     assert f"it may hold the data of {folder}/model.onnx: name that" in said(
         "inspect", folder / "model.onnx.data"
     )
+
+
+def test_a_data_file_names_the_model_whose_name_it_has_whole(folder):
+    (folder / "model2.onnx").write_bytes((folder / "model.onnx").read_bytes())
+    (folder / "model2.onnx.data").write_bytes(b"\xc4" * 64)
+
+    assert f"the data of {folder}/model2.onnx: name that" in said("inspect", folder / "model2.onnx.data")
+
+
+def test_a_file_that_is_known_for_what_it_is_holds_no_data(folder):
+    (folder / "model.pt").write_bytes(b"PK\x03\x04" + bytes(64))
+
+    told = said("inspect", folder / "model.pt")
+
+    assert "is a zip archive, such as torch.save writes" in told
+    assert "name that" not in told.partition("export the model to ONNX and name that file")[2]
 
 
 def test_a_broken_file_beside_a_model_of_another_name_suggests_nothing(folder):

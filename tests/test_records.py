@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from models import manifest_of, parameter, ramp, text_model
 
 import analyzer
@@ -23,6 +26,20 @@ def ledger_of(folder: Path, count: int = 3, name: str = "m.onnx") -> Ledger:
     path = folder / name
     onnx.save(proto, path)
     return audit_model(path)
+
+
+def test_a_record_is_declared_as_contributing_says() -> None:
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    made: dict[str, Any] = {}
+    exec(compile(block, "CONTRIBUTING.md", "exec"), made)
+    part, longer = made["Part"], made["longer"]
+
+    assert repr(longer) == "Part(name='weight', nbytes=24, uses={})"
+    assert part("a", _read={0: b"x"}) == part("a")
+    assert dataclasses.asdict(longer)["nbytes"] == 24
+    with pytest.raises(AttributeError):
+        longer.nbytes = 8
 
 
 def test_a_record_says_in_a_line_what_it_is(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from commands import run_here
 from models import audit, ramp, text_model
 
 from analyzer.account.group import group_by
@@ -129,6 +130,15 @@ def test_settings_that_make_no_sense_tell_nothing_and_break_nothing(tmp_path, wr
 
 def test_stage_is_chosen_where_names_and_blocks_tell_nothing(tmp_path):
     assert choose_key(made(tmp_path, TRUNK, SIDES)) == "stage"
+
+
+def test_the_head_is_the_last_row_of_the_work_also_where_it_begins_first(tmp_path):
+    body = "p = Neg(w3) " + TRUNK.replace("MatMul(g, w3)", "MatMul(g, p)")
+    path = made(tmp_path, body, SIDES).model.path
+    told = run_here("cost", path, "--by", "stage").stdout.splitlines()
+
+    table = told[next(place for place, line in enumerate(told) if line.startswith("stage")) :]
+    assert [line.split()[0] for line in table[1:5]] == ["16x32", "8x16", "head", "total"]
 
 
 def test_operator_is_chosen_where_all_is_at_one_resolution(tmp_path):

@@ -79,8 +79,6 @@ class _Settled(Frozen):
         """
         from analyzer.budget.config import Config, load_config
 
-        if self.baseline is not None and not self.baseline.strip():
-            raise UsageError("--baseline: an empty name names nothing; give a saved report or a model")
         if self.config is not None and self.no_config:
             raise UsageError("--config and --no-config: give one of them")
         return Config() if self.no_config else load_config(self.config, needs_baseline=self.baseline is None)
@@ -98,7 +96,7 @@ _limiting = bundle(
     _limit("--max-metadata-bytes", "Allow notes that could be stripped at most so many bytes."),
     _limit("--max-nodes", "Allow at most so many nodes in all graphs and functions."),
     _limit("--max-opaque", "Allow at most so many elements that compute and that no rule explains."),
-    _limit("--max-calls", "Allow at most so many calls of local functions, all inlined."),
+    _limit("--max-calls", "Allow at most so many bodies of local functions once all calls are inlined."),
     _limit("--min-opset", "Require at least version N of ONNX's own operators.", "N"),
     click.option(
         "--allowed-ops",
@@ -144,6 +142,11 @@ _settling = bundle(
     help="Allow one run at most so much memory: 'batch=8,sequence=512: 6GiB'. Repeatable.",
 )
 @click.option(
+    "--optimization",
+    type=click.Choice(["none", "basic", "extended", "all"]),
+    help="Let --max-memory judge the graph that onnxruntime makes of MODEL at this level.  [MODEL as it stands]",
+)
+@click.option(
     "--max-macs",
     multiple=True,
     metavar="LIMIT",
@@ -168,6 +171,7 @@ def check(
     models: tuple[str, ...],
     limited: _Limited,
     max_memory: tuple[str, ...],
+    optimization: str | None,
     max_macs: tuple[str, ...],
     max_drift: str | None,
     settled: _Settled,
@@ -184,8 +188,6 @@ def check(
     then an earlier lake. The exit code is 1 if a rule fails, and 2 if a rule
     cannot be evaluated.
     """
-    if "" in models:  # an unset variable, which must not mean the working directory
-        raise UsageError("MODEL: an empty name names nothing; give a file, a folder, a report or a URL")
     load_numpy()
     from analyzer.budget.flags import override
     from analyzer.fleet import is_lake
@@ -193,7 +195,7 @@ def check(
     check_artifact(bounded, models if len(models) == 1 else ())
     config = settled.read()
     rules = override(config.rules, limited.rules())
-    room, work, drift = _room(max_memory), _work(max_macs), _drift(max_drift)
+    room, work, drift = _room(max_memory, optimization), _work(max_macs), _drift(max_drift)
     if not rules and not judged.strict and not room and not work and drift is None:
         raise UsageError(
             "no rules: give some, as --max-bytes 450MiB, or write [[rules]] into onnxledger.toml"
@@ -249,13 +251,19 @@ def _refuse_units(models: Iterable[str]) -> None:
 _UNITS = {*"bkmgt", *(f"{each}{unit}" for each in "kmgt" for unit in ("b", "ib")), "%"}
 
 
-def _room(texts: Iterable[str]) -> tuple[MemoryLimit, ...]:
-    """What each `--max-memory` says; of what `--help` does not need, only where it is given."""
+def _room(texts: Iterable[str], level: str | None) -> tuple[MemoryLimit, ...]:
+    """What each `--max-memory` says; of what `--help` does not need, only where it is given.
+
+    Raises:
+        UsageError: one is malformed, or a level of optimizations is given without any.
+    """
     if not texts:
+        if level is not None:
+            raise UsageError("--optimization is for --max-memory; give that too")
         return ()
     from analyzer.cost.memory.judged import parse_memory_limit
 
-    return tuple(map(parse_memory_limit, texts))
+    return tuple(parse_memory_limit(text, level) for text in texts)
 
 
 def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
@@ -281,7 +289,7 @@ def _judge_drift(
 ) -> Iterator[Verdict]:
     """A verdict of each model, which runs beside the PyTorch side in its folder, or beside another file."""
     from analyzer.commands.options import Sourced
-    from analyzer.commands.pytorch import require_beside
+    from analyzer.commands.pytorch import find_beside
     from analyzer.commands.verify import Weights, verify_source
     from analyzer.process.child import Limits
     from analyzer.verify.files import verify_files
@@ -293,6 +301,14 @@ def _judge_drift(
         if not name.endswith(".onnx") or Path(name).is_dir():
             yield skip_drift(limit, name, "one .onnx file runs; name it")
             continue
+        beside = find_beside(name)
+        if other is None and beside is None:
+            yield skip_drift(
+                limit,
+                name,
+                f"neither manifest.json nor config.json is beside it; write '{_BESIDE}', a file to hold it to",
+            )
+            continue
         try:
             if other is not None:
                 ours = run.audit(name, content="none")
@@ -300,7 +316,7 @@ def _judge_drift(
             else:
                 report = verify_source(
                     run.audit(name),
-                    require_beside(name),
+                    beside or "",
                     Sourced(None, False),
                     Weights(False, 0),
                     _SEEDS,
@@ -316,6 +332,7 @@ def _judge_drift(
         yield skip_drift(limit, name, "the model cannot be read")
 
 
+_BESIDE = "40dB against fp32.onnx"
 _SEEDS = (0, 1, 2)
 _MOST_SECONDS = 600.0
 """Of the runs of one model, as of `verify`."""

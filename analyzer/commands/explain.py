@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from analyzer.commands.help import command, complete_from
-from analyzer.commands.run import print_text
+from analyzer.commands.run import print_text, screen_options
 from analyzer.process import load_numpy
 
 
@@ -53,9 +53,19 @@ def explain(ids: tuple[str, ...], style: str) -> None:
 
         print_text(write_markdown(describe(document), verbose=True, longest=_WHOLE))
     else:
+        from analyzer.formats import RenderOptions
         from analyzer.formats.text.writer import write_text
 
-        print_text(write_text(describe(document), verbose=bool(ids)))
+        screen = screen_options(RenderOptions())
+        print_text(
+            write_text(
+                describe(document),
+                width=screen.width,
+                color=screen.color,
+                verbose=bool(ids),
+                ascii=screen.ascii,
+            )
+        )
 
 
 _WHOLE = 10**9

@@ -48,8 +48,6 @@ class _Asked(Frozen):
         Raises:
             UsageError: as said.
         """
-        if self.against == "":
-            raise UsageError("--against: an empty name names nothing; give a file, a folder or a URL")
         if self.symbolic and (self.against is not None or self.census or self.changes):
             raise UsageError(
                 "--symbolic: prints no numbers, and so compares none; leave the other options out"

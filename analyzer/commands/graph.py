@@ -14,6 +14,7 @@ from analyzer.commands.options import Bounded, Grouped, Output, Written, boundin
 from analyzer.commands.run import (
     Run,
     check_artifact,
+    check_folders,
     list_inputs,
     print_text,
     refuse_inputs,
@@ -153,6 +154,7 @@ def graph(
     if mark is not None and not {*styles} <= {*PICTURES}:
         raise UsageError("--mark: stands in a picture; write .svg or .png, and nothing else")
     check_artifact(bounded, [model])
+    check_folders(outputs)
     refuse_inputs(outputs, [*list_inputs(model), *([mark] if mark is not None else [])])
     place = None if mark is None else _read_mark(mark)
     run = Run(Output("", 0, quiet, verbose), Written())

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from analyzer.errors import UsageError
+
 if TYPE_CHECKING:  # what only a shell needs that completes
     from click.shell_completion import CompletionItem
 
@@ -62,6 +64,30 @@ class AuditCommand(click.Command):
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse an empty name before click takes it for the working folder: it came from a variable that is not set.
+
+        Raises:
+            UsageError: an argument, or an option that names a file or a source, is empty.
+        """
+        if not ctx.resilient_parsing and any(not each or each.endswith("=") for each in args):
+            given = self.make_parser(ctx).parse_args(list(args))[0]
+            for parameter in self.params:
+                value = given.get(parameter.name or "")
+                if _names_something(parameter) and "" in (
+                    value if isinstance(value, (list, tuple)) else [value]
+                ):
+                    name = (
+                        parameter.opts[0]
+                        if isinstance(parameter, click.Option)
+                        else parameter.make_metavar(ctx)
+                    )
+                    name = name.strip("[].")
+                    raise UsageError(
+                        f"{name}: an empty name names nothing; is the variable that it came from set?"
+                    )
+        return super().parse_args(ctx, args)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
@@ -82,6 +108,15 @@ class AuditCommand(click.Command):
             with formatter.section("Examples"):
                 for example in self.examples:
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+
+
+_SOURCES = ("--against", "--baseline")
+"""Options that name what need not be a file here."""
+
+
+def _names_something(parameter: click.Parameter) -> bool:
+    is_named = isinstance(parameter, click.Argument) and parameter.name != "query"
+    return is_named or isinstance(parameter.type, click.Path) or parameter.opts[0] in _SOURCES
 
 
 class AuditGroup(click.Group):

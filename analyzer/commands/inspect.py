@@ -72,8 +72,6 @@ def inspect(
     from analyzer.account.artifact import is_artifact
 
     grouped.check()
-    if "" in models:  # an unset variable, which must not mean the working directory
-        raise UsageError("MODEL: an empty name names nothing; give a file, a folder or a URL")
     check_artifact(bounded, models if len(models) == 1 else ())
     is_one = bounded.artifact or is_artifact(models[0]) or not Path(models[0]).is_dir()
     if len(models) > 1 or not is_one:

@@ -112,6 +112,19 @@ def find_beside(model: str) -> str | None:
     return next((str(path) for path in beside if path.is_file()), None)
 
 
+def check_there(model: str) -> None:
+    """Refuse a model that is not there, before anything is built to hold it against.
+
+    Raises:
+        ModelReadError: as said.
+    """
+    from analyzer.model.ranges import is_url
+    from analyzer.read.source import LocalFile
+
+    if not is_url(model) and not os.path.exists(model):  # noqa: PTH110  of any text, without an error
+        LocalFile.at(Path(model))
+
+
 def require_beside(model: str) -> str:
     """The same, where it has to be there.
 

@@ -21,6 +21,7 @@ from analyzer.commands.options import (
     time_stamp,
 )
 from analyzer.commands.pytorch import (
+    check_there,
     read_original,
     reconcile_with,
     report_reconciliation,
@@ -78,6 +79,7 @@ def reconcile(
     """
     grouped.check()
     check_artifact(bounded, [model])
+    check_there(model)
     source = against if against is not None else require_beside(model)
     run.guard(*list_inputs(model), source)
     original = read_original(source, sourced, run, **made)

@@ -11,7 +11,7 @@ import click
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Bounded, Sourced, Written, bounding, sourcing
 from analyzer.commands.pytorch import files_of, find_beside, read_names, reconcile_with
-from analyzer.commands.run import Run, answering, check_artifact, is_same, list_inputs
+from analyzer.commands.run import Run, answering, check_artifact, check_folders, is_same, list_inputs
 from analyzer.errors import UsageError
 from analyzer.records import replace
 
@@ -141,5 +141,4 @@ def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
         raise UsageError(
             f"-o {path}: is there, and recover did not write it; name another file, or move it away"
         )
-    if not path.parent.is_dir():
-        raise UsageError(f"-o {path}: its folder is not there")
+    check_folders([path])

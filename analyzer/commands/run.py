@@ -69,6 +69,7 @@ class Run(Frozen):
             _format_of(path, self.report).check()
         if written.documents and not any(path.suffix == _PAGE for path in written.outputs):
             raise UsageError(f"--with {written.beside[0]}: only a page has room for it; add -o FILE{_PAGE}")
+        check_folders(written.outputs)
         refuse_inputs(written.outputs, [*map(Path, read), *written.beside])
 
     def audit(
@@ -218,6 +219,17 @@ def search_clock(origin: object, models: int = 1) -> AbstractContextManager[None
     return within(
         SEARCH_SECONDS * models, f"{origin}: a regex takes too long; write it without nested repeats"
     )
+
+
+def check_folders(outputs: Iterable[Path]) -> None:
+    """Refuse, before any work, to write into a folder that is not there.
+
+    Raises:
+        UsageError: it is not.
+    """
+    for path in outputs:
+        if not path.parent.is_dir():
+            raise UsageError(f"-o {path}: its folder is not there; make it first")
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Collection[Path]) -> None:

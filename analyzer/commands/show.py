@@ -9,7 +9,7 @@ import click
 
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Output, reporting
-from analyzer.commands.run import print_text, refuse_inputs, screen_options, write_files
+from analyzer.commands.run import check_folders, print_text, refuse_inputs, screen_options, write_files
 from analyzer.errors import UsageError
 from analyzer.process import load_numpy
 
@@ -43,6 +43,7 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
     from analyzer.documents.saved import read_any_report
     from analyzer.formats import RenderOptions, render_saved
 
+    check_folders(outputs)
     refuse_inputs(outputs, [Path(each) for each in reports])
     documents = tuple(map(read_any_report, reports))
     plain = RenderOptions(rows=output.rows, verbose=output.verbose)

@@ -9,7 +9,7 @@ import click
 
 from analyzer.commands.help import command, complete_files, complete_from
 from analyzer.commands.options import parse_size
-from analyzer.commands.run import print_text, write_files
+from analyzer.commands.run import check_folders, print_text, screen_options, write_files
 from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
@@ -83,7 +83,10 @@ def sql(
     """
     from analyzer.fleet.lake import open_lake
     from analyzer.fleet.sql import answer_question, ask_lake, list_questions
+    from analyzer.formats import RenderOptions
+    from analyzer.formats.lake import answer_as_text
 
+    check_folders(outputs)
     is_page = bool(outputs) and all(path.suffix == ".html" for path in outputs)
     if query is None and question is None and is_page:
         _write_page(lake, outputs)
@@ -104,7 +107,12 @@ def sql(
         answer = ask_lake(opened, query or "", earlier=baseline, variables=variables)
     write_files([(path, _content(answer, path.suffix, question or query or "")) for path in outputs])
     if not quiet:
-        print_text(_shown(answer, style, rows))
+        screen = screen_options(RenderOptions(rows=rows))
+        print_text(
+            answer_as_text(answer, rows, screen.width, ascii=screen.ascii)
+            if style == "text"
+            else _shown(answer, style, rows)
+        )
 
 
 def _write_page(lake: str, outputs: tuple[Path, ...]) -> None:
@@ -137,13 +145,7 @@ def _shown(answer: Answer, style: str, rows: int) -> str:
         return answer_as_csv(answer)
     if style == "markdown":
         return answer_as_markdown(answer, rows)
-    return answer_as_text(answer, rows, _width())
-
-
-def _width() -> int:
-    import shutil
-
-    return max(80, shutil.get_terminal_size((80, 24)).columns)
+    return answer_as_text(answer, rows)
 
 
 def _content(answer: Answer, suffix: str, title: str) -> str | bytes:

@@ -9,10 +9,10 @@ import click
 
 from analyzer.commands.help import command
 from analyzer.commands.options import parse_size
-from analyzer.commands.run import print_text, write_files
-from analyzer.commands.terminal import watching
+from analyzer.commands.run import check_folders, print_text, screen_options, write_files
+from analyzer.commands.terminal import EXIT_NO_ANSWER, say, watching
 from analyzer.errors import UsageError
-from analyzer.text import printable
+from analyzer.text import format_many, printable
 
 if TYPE_CHECKING:  # what `--help` does not need
     from analyzer.fleet.record import Survey
@@ -112,15 +112,18 @@ def survey(
 
     SOURCE is a folder, a glob, a list of paths or URLs (a .txt file, or - for
     stdin), a URL, hf://org/*, s3://bucket/prefix/. A second run reads again
-    only what has changed. A model that cannot be read is a row with its error.
+    only what has changed. A model that cannot be read is a row with its error;
+    the exit code is 2 if none can be read.
     """
     from analyzer.fleet.engines import find_engine
     from analyzer.fleet.find import list_names
     from analyzer.fleet.record import FleetSettings
     from analyzer.fleet.run import survey_fleet
+    from analyzer.formats import RenderOptions
     from analyzer.formats.lake import summary_as_json, summary_as_text
 
     lake, files = _split(outputs)
+    check_folders(files)
     nbytes = parse_size("--memory-limit", memory_limit)
     settings = FleetSettings(
         content=content, max_objects=max_objects, seconds=timeout, nbytes=nbytes, shapes=_checked(shapes)
@@ -132,7 +135,15 @@ def survey(
         )
     write_files([(path, _summary(done, path)) for path in files])
     if not quiet:
-        print_text((summary_as_json if style == "json" else summary_as_text)(done))
+        screen = screen_options(RenderOptions())
+        print_text(
+            summary_as_json(done)
+            if style == "json"
+            else summary_as_text(done, screen.width, ascii=screen.ascii)
+        )
+    if done.models and done.unreadable == done.models:
+        say(f"onnxledger: none of {format_many(done.models, 'model')} can be read")
+        raise click.exceptions.Exit(EXIT_NO_ANSWER)
 
 
 def _checked(shapes: tuple[str, ...]) -> tuple[str, ...]:

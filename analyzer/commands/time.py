@@ -343,8 +343,6 @@ def find_models(model: str) -> dict[str, Path]:
     from analyzer.account.artifact import find_components
     from analyzer.model.ranges import is_url
 
-    if not model:
-        raise UsageError("MODEL: an empty name names nothing; give a file or a folder")
     if is_url(model):
         raise UsageError(
             f"{model}: onnxruntime runs local files; download it, with its external data, and name that"

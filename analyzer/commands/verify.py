@@ -12,6 +12,7 @@ import click
 from analyzer.commands.help import command, complete_files
 from analyzer.commands.options import Sourced, sourcing, stamping, time_stamp
 from analyzer.commands.pytorch import (
+    check_there,
     import_exporter,
     manifest_at,
     reconcile_with,
@@ -144,6 +145,7 @@ def verify(
 
     if Path(model).is_dir() or not model.endswith(".onnx"):
         raise UsageError(f"{model}: verify runs one .onnx file; name the file")
+    check_there(model)
     ways = _read_ways((optimization, provider), (against_optimization, against_provider))
     if ways is not None and (against is not None or is_static):
         other = "--static: runs nothing" if is_static else "--against: names another side"

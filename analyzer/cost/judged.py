@@ -7,7 +7,7 @@ from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, U
 from analyzer.cost.account import measure_cost
 from analyzer.cost.algebra import text_of
 from analyzer.cost.record import CostReport
-from analyzer.cost.sizing import parse_sized, resolve_sizes
+from analyzer.cost.sizing import name_flag, parse_sized, resolve_sizes
 from analyzer.errors import OnnxLedgerError
 from analyzer.records import Frozen
 from analyzer.text import format_many, short_count
@@ -58,7 +58,7 @@ def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
     try:
         report = measure_cost(ledger, sizes=resolve_sizes(ledger, limit.shapes))
     except OnnxLedgerError as error:
-        return _untold(limit, path, str(error))
+        return _untold(limit, path, name_flag(error, _FLAG))
     observed = report.at(report.total.macs)
     if observed is None:
         free = ", ".join(axis.told or axis.where for axis in report.axes if axis.bound is None)

@@ -27,6 +27,7 @@ from analyzer.errors import CostError
 from analyzer.model import Graph, Model, Node, Place
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import NAMED
+from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read import read_model
@@ -52,7 +53,9 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
 
     Raises:
         CostError: onnxruntime does not run it, or its process ends, or takes more time or memory than it may.
+        MissingExtraError: onnxruntime is not installed.
     """
+    require_onnxruntime("running a model")
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         asked = Tracing(str(path.absolute()), folder, (tuple(feeds),), level)
@@ -190,6 +193,7 @@ def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
 
     Raises:
         CostError: the model is no single local file, or onnxruntime does not run it.
+        MissingExtraError: onnxruntime is not installed.
         MissingExtraError: onnxruntime is not installed.
         ModelReadError: the file cannot be read again.
         UsageError: sizes contradict each other, or name nothing.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from analyzer.account.ledger import Ledger
 from analyzer.budget.amounts import parse_amount
 from analyzer.budget.record import Unit
-from analyzer.errors import UsageError
+from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.model import Graph
 from analyzer.records import replace
 from analyzer.text import printable, shown
@@ -74,7 +74,19 @@ def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes,
         number = parse_amount(amount.strip(), unit)
     except ValueError as error:
         raise UsageError(f"{flag} {shown(text)}: {error}; write it as '{example}'") from error
-    shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
+    try:
+        shapes = parse_shapes([sizes.strip()] if sizes.strip() else [])
+    except UsageError as error:
+        raise UsageError(name_flag(error, flag)) from error
     if shapes.sweep is not None:
         raise UsageError(f"{flag} {shown(text)}: a limit is of one size of each axis; give it once for each")
     return shapes, number
+
+
+def name_flag(error: OnnxLedgerError, flag: str) -> str:
+    """What is wrong with sizes, under the name of the option that gave them.
+
+    >>> name_flag(UsageError("--shape batch: is to be both 1 and 2"), "--max-macs")
+    '--max-macs, batch: is to be both 1 and 2'
+    """
+    return str(error).replace("--shape ", f"{flag}, ", 1)

@@ -33,8 +33,8 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     totals: CostTotals
     """Sums over all nodes."""
     by: NodeKeys
-    """What the groups are made by: `scope`, `block`, `op`, or several of them with commas between; or `group`, the
-    user's own."""
+    """What the groups are made by: `scope`, `block`, `stage`, `op`, or several of them with commas between; or
+    `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     groups: list[CostGroup]

@@ -52,8 +52,8 @@ class InspectDocument(Stamped, frozen=True, kw_only=True):
     dtypes: list[DtypeTotals]
     """Sums by element type, sorted by name."""
     by: Keys
-    """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
-    `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
+    """What the groups are made by: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them with commas
+    between; or `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     match: Match | None

@@ -59,8 +59,8 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     nearest: list[NearestMatch]
     """For tensors that nothing explains, the PyTorch parameter that each is most like; at most 64."""
     by: Keys
-    """What the groups are made by: `scope`, `block`, `op`, `dtype`, `role`, or several of them with commas between; or
-    `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
+    """What the groups are made by: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them with commas
+    between; or `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
     depth: Parts | None
     """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
     match: Match | None

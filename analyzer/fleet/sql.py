@@ -164,7 +164,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     hints = [line for line in lines[1:] if line.startswith(("Candidate", "Did you mean"))]
-    return "; ".join([lines[0], *hints[:1]])
+    return "; ".join([lines[0].rstrip("!"), *hints[:1]])
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -54,11 +54,11 @@ def document_lake(done: Done) -> LakeDocument:
     )
 
 
-def summary_as_text(done: Done) -> str:
-    """How many models, what was read, how large the tables are."""
+def summary_as_text(done: Done, width: int = 80, *, ascii: bool = False) -> str:
+    """How many models, what was read, how large the tables are; `width` and `ascii` as of `answer_as_text`."""
     from analyzer.formats.text.writer import write_text
 
-    return write_text(describe_lake(document_lake(done)))
+    return write_text(describe_lake(document_lake(done)), width=width, ascii=ascii)
 
 
 def summary_as_json(done: Done) -> str:
@@ -66,17 +66,18 @@ def summary_as_json(done: Done) -> str:
     return write_json(document_lake(done))
 
 
-def answer_as_text(answer: Answer, rows: int = 20, width: int = 80) -> str:
+def answer_as_text(answer: Answer, rows: int = 20, width: int = 80, *, ascii: bool = False) -> str:
     """A table that shows some of the rows, and says how many there are.
 
     Args:
         answer: what is shown.
         rows: so many at most; 0 shows all.
         width: characters of a line.
+        ascii: whether the encoding has no other characters.
     """
     from analyzer.formats.text.writer import write_text
 
-    return write_text(describe_answer(answer, ""), rows=rows, width=width)
+    return write_text(describe_answer(answer, ""), rows=rows, width=width, ascii=ascii)
 
 
 def answer_as_markdown(answer: Answer, rows: int = 20, title: str = "Answer") -> str:

@@ -86,7 +86,7 @@ def _blocks(document: CheckDocument) -> Iterator[Block]:
 
 
 _TABLES = 3
-"""Rules that failed of which everybody sees the largest parts."""
+"""Rules of which everybody sees more than the verdict."""
 
 
 def _is_told(rule: Verdict) -> bool:
@@ -156,6 +156,10 @@ def _remarks(document: CheckDocument) -> Iterator[str]:
     free = [model for model in document.models if model not in asked]
     if free:
         yield f"no rule is about {natural_list(free)}"
+    planned = [rule for rule in document.rules if rule.metric == "memory" and rule.status is Became.PASS]
+    for rule in planned[:_TABLES]:
+        of = f" of {rule.model}" if len(document.models) > 1 else ""
+        yield f"{rule.name}{of}: {rule.message}"
     others = [each for each in document.findings if each.severity != "error"]
     if others:
         yield f"found besides: {count_severities(others)}"

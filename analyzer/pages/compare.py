@@ -75,8 +75,8 @@ def _blocks(document: CompareDocument) -> Iterator[Block]:
         yield _chart()
     yield groups
     yield _tensors(document)
-    yield _said_otherwise("declared", document.declared)
-    yield _said_otherwise("noted", document.file_notes or [])
+    yield _said_otherwise("declarations", document.declared)
+    yield _said_otherwise("notes of the file", document.file_notes or [])
     yield _totals(document)
 
 
@@ -302,11 +302,10 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         how = "" if document.followed.content == "full" else ", at some positions"
         told = format_many(document.followed.tensors, "learned tensor")
         rest = "" if document.followed.whole else "; the others by name, or not at all"
-        how = f"in any orientation, type and code{how}"
         if document.followed.tensors:
-            yield f"{told} followed by content {how}{rest}"
+            yield f"{told} followed by content, also transposed, cast or in codes{how}{rest}"
         else:
-            yield f"no learned tensor of one has the content of one of the other {how}"
+            yield f"no learned tensor of one holds the values of one of the other, transposed, cast or in codes{how}"
     elif document.changes.tensors.unchanged and not document.same_file:
         but = ", but those of scales and zero points," if _has_scales(document) else ""
         yield f"values were not compared{but} (--content full): unchanged is the same type, shape, role and size"
@@ -314,7 +313,7 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         yield "wiring: both compute the same with their weights"
     elif document.wiring is not None:
         first = f", first in {document.wiring.first}" if document.wiring.first else ""
-        yield f"wiring: another than the old one's{first}; verify tells whether they compute the same"
+        yield f"wiring: not that of the old one{first}; verify tells whether they compute the same"
     if document.file_notes is not UNSET and not document.same_file and _is_same(document):
         yield "the files are not the same, byte by byte; names of nodes, notes on nodes and values were not compared"
     if document.macs is not UNSET:

@@ -263,9 +263,12 @@ def _groups(document: CostDocument) -> Table:
     title = title_groups(document.by, document.depth)
     idle = [group for group in document.groups if group.macs.expression == "0"]
     busy = [group for group in document.groups if len(idle) == 1 or group.macs.expression != "0"]
+    busy.sort(
+        key=lambda group: {"stem": -1, "head": 1}.get(group.group, 0)
+    )  # as in the graph, and in `inspect`
     rows = tuple(_row(name, alike, document) for name, alike in _alike(busy))
     if len(idle) > 1:
-        rows += (_row(f"[{format_count(len(idle))} without MACs]", idle, document, is_alike=False),)
+        rows += (_row(f"[{format_count(len(idle))} groups with 0]", idle, document, is_alike=False),)
     totals = document.totals
     total = (
         "total",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,7 +34,9 @@ def describe_lake(document: LakeDocument) -> Page:
     size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
     told = [f"{size} in {shards}, {format_count(document.written)} written now"]
     if document.unreadable:
-        told.append("sql LAKE --question errors says what cannot be read, and why")
+        told.append(
+            f"onnxledger sql {shlex.quote(document.lake)} --question errors says what cannot be read, and why"
+        )
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
     tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
     return Page(
@@ -118,7 +121,7 @@ def _families(families: Answer, most: int) -> Iterator[Block]:
 
 
 _NAMES = frozenset({"model", "models", "of", "sha256", "id", "op_type", "digest", "root"})
-_PROSE = frozenset({"error", "findings"})
+_PROSE = frozenset({"error", "findings", "says"})
 
 
 def _table(answer: Answer, most: int) -> Table:

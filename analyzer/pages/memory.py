@@ -22,9 +22,9 @@ def memory_answer(document: CostDocument) -> str:
     if room.fits is None:
         return f"whether it fits {there} is not known"
     if room.fits and room.needed is not None:
-        return f"fits {there}: {format_bytes(room.needed)} are modelled, the most of them {room.line}"
+        return f"fits {there}: {format_bytes(room.needed)} are modelled, most of it {room.line}"
     needed = "more" if room.needed is None else format_bytes(room.needed)
-    return f"DOES NOT FIT {there}: {needed} are needed, too much from {room.line} on"
+    return f"DOES NOT FIT {there}: {needed} are needed; the sum passes it with the line {room.line}"
 
 
 def memory_blocks(document: CostDocument) -> Iterator[Block]:

@@ -243,7 +243,7 @@ def _without_parameters(rows: Sequence[TreeRow]) -> Row:
     sums: list[Cell] = [sum(getattr(row, key) for row in rows) for key in keys]
     sums += _sum_macs(rows)
     groups = sum(row.count for row in rows)
-    return Row((Said(None, f"[{format_count(groups)} not learned]"), 0, 0.0, *sums))
+    return Row((Said(None, f"[{format_count(groups)} groups with 0]"), 0, 0.0, *sums))
 
 
 def _balancing(group: Group, sign: int, parameters: int) -> Row:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from analyzer.account.findings.catalog import EXPLANATIONS
+from analyzer.documents.inspect import Totals
 from analyzer.documents.survey import SurveyDocument, Surveyed, SurveyFinding, Unreadable
 from analyzer.pages.page import (
     Block,
@@ -23,6 +24,7 @@ from analyzer.pages.page import (
     Tone,
 )
 from analyzer.pages.shared import chart_groups, count_said, count_severities, shares_said
+from analyzer.records import replace
 from analyzer.text import format_bytes, format_count, format_many
 
 
@@ -91,9 +93,13 @@ def _blocks(document: SurveyDocument) -> Iterator[Block]:
     yield _told(document)
 
 
+_HIDDEN = "in PyTorch"
+"""The column of what files hide, which stands there where one does."""
+
 _COLUMNS = (
     Column("model", Kind.NAME),
     Column("parameters", Kind.COUNT, room=9),
+    Column(_HIDDEN, room=8),
     Column("stored", Kind.COUNT, room=2),
     Column("tensors", Kind.COUNT, room=0),
     Column("nodes", Kind.COUNT, room=1),
@@ -111,6 +117,7 @@ def _models(document: SurveyDocument) -> Table:
     total: tuple[Cell, ...] = (
         "total",
         totals.parameters,
+        _hidden([row.totals for row in readable]),
         totals.stored_elements,
         sum(row.totals.stored_tensors for row in readable),
         sum(row.nodes for row in readable),
@@ -118,8 +125,20 @@ def _models(document: SurveyDocument) -> Table:
         "",
         count_severities(finding for row in readable for finding in row.findings),
     )
-    rows = tuple(_model(row, folder) for row in sorted(document.models, key=_rank))
-    return Table(_COLUMNS, rows, title="model", total=total, is_long=True, key="models")
+    rows = [_model(row, folder) for row in sorted(document.models, key=_rank)]
+    kept = [
+        place
+        for place, column in enumerate(_COLUMNS)
+        if column.title != _HIDDEN or any(row.cells[place] for row in rows)
+    ]
+    return Table(
+        tuple(_COLUMNS[place] for place in kept),
+        tuple(replace(row, cells=tuple(row.cells[place] for place in kept)) for row in rows),
+        title="model",
+        total=tuple(total[place] for place in kept),
+        is_long=True,
+        key="models",
+    )
 
 
 def _rank(row: Surveyed | Unreadable) -> tuple[int, int, int]:
@@ -135,11 +154,12 @@ def _name(path: str, folder: str) -> str:
 def _model(row: Surveyed | Unreadable, folder: str) -> Row:
     name = _name(row.path, folder)
     if isinstance(row, Unreadable):
-        return Row((name, None, None, None, None, None, "", "unreadable"), tone=Tone.BAD)
+        return Row((name, None, "", None, None, None, None, "", "unreadable"), tone=Tone.BAD)
     totals = row.totals
     cells = (
         name,
         totals.parameters,
+        _hidden([totals]),
         totals.stored_elements,
         totals.stored_tensors,
         row.nodes,
@@ -148,6 +168,17 @@ def _model(row: Surveyed | Unreadable, folder: str) -> Row:
         count_severities(row.findings),
     )
     return Row(cells, tone=Tone.BAD if _errors(row) else Tone.PLAIN)
+
+
+def _hidden(models: Sequence[Totals]) -> str:
+    """How many parameters PyTorch had, where that is not what is counted; "" where the files hide none."""
+    counted = sum(each.parameters for each in models)
+    least = sum(each.parameters_at_least for each in models)
+    most = [each.parameters_at_most for each in models]
+    if None in most:
+        return f"{format_count(least)} or more"
+    bound = sum(each or 0 for each in most)
+    return f"{format_count(least)} to {format_count(bound)}" if (least, bound) != (counted, counted) else ""
 
 
 def _precision(row: Surveyed) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from analyzer.errors import UsageError
+from analyzer.errors import MissingExtraError, UsageError
 
-__all__ = ["collect_seldom", "load_numpy", "uncollected", "within"]
+__all__ = ["collect_seldom", "load_numpy", "require_onnxruntime", "uncollected", "within"]
 
 _MANY_OBJECTS = 200_000
 """Objects that come to be before the collector looks through them; Python has 700."""
@@ -52,6 +52,18 @@ def load_numpy() -> None:
         import numpy  # noqa: F401
     finally:
         del os.environ[_BLAS_THREADS[0]]  # processes that are started later have their own work
+
+
+def require_onnxruntime(purpose: str) -> None:
+    """Find out that onnxruntime is not installed before a process is started that needs it.
+
+    Raises:
+        MissingExtraError: as said.
+    """
+    import importlib.util
+
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise MissingExtraError("time", "onnxruntime", purpose)
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[s
 def _explain(source: Source, error: BrokenMessageError) -> ModelReadError:
     """What a person should do about bytes that are no message."""
     words = describe_kind(source.read(0, HEAD))
-    near = "" if source.is_remote else model_of_data(Path(source.name))
     if words is not None:
-        return ModelReadError(f"{source.name}: [not-onnx] is {words}{near}")
+        return ModelReadError(f"{source.name}: [not-onnx] is {words}")
+    near = "" if source.is_remote else model_of_data(Path(source.name))
     return ModelReadError(f"{error}{near or '; check the download, or export it again'}")

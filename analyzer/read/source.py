@@ -179,6 +179,8 @@ class LocalFile(Frozen):
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
             reason = getattr(error, "strerror", None) or error
             near = near_name(path) if isinstance(error, FileNotFoundError) else ""
+            if str(path) == "-":
+                near = "; a model is not read from stdin: save it to a file, and name that"
             raise ModelReadError(f"{path}: cannot be read: {reason}{near}") from error
         if stat.S_ISDIR(status.st_mode):
             raise ModelReadError(

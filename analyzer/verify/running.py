@@ -14,6 +14,7 @@ import numpy as np
 
 from analyzer.errors import TimingError
 from analyzer.model.content import Array
+from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.records import Frozen
 from analyzer.text import format_bytes, printable, shorten
@@ -99,6 +100,7 @@ class Runner:
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
+            MissingExtraError: onnxruntime is not installed.
         """
         target = Path(self._folder.name, "values.npz")
         question = self._question(subject, wanted, arrays, feeds, seed, execution)
@@ -263,6 +265,7 @@ class Runner:
         return decoded
 
     def _start(self) -> Child:
+        require_onnxruntime("running a model")
         try:
             with open(os.devnull, "wb") as log:  # noqa: PTH123 - no path of a file
                 return Child(_PROGRAM, log=log, environment={"ORT_DISABLE_TELEMETRY": "1"})

@@ -326,9 +326,46 @@ def test_the_command_says_what_it_did_and_its_json_is_as_its_schema_says(zoo: Pa
     jsonschema.validate(document, load_schema("lake"))
     jsonschema.validate(json.loads((tmp_path / "done.json").read_text()), load_schema("lake"))
     assert {row["table"]: row["rows"] for row in document["tables"]}["models"] == 22
+    assert f"onnxledger sql {lake} --question errors" in " ".join(done.stdout.split())
     assert run_here("survey", zoo).returncode == 2
     assert run_here("survey", "", "-o", lake).returncode == 2
     assert run_here("survey", zoo, "-o", lake, "--address", "localhost:1").returncode == 2
+
+
+def test_a_lake_none_of_whose_models_can_be_read_is_no_answer(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    done = run_here("survey", tmp_path / "nowhere.onnx", "-o", lake, "--jobs", 1)
+
+    assert done.returncode == 2
+    assert "1 model: 1 read, 0 unchanged, 1 unreadable" in done.stdout
+    assert "none of 1 model can be read" in done.stderr
+
+
+def test_questions_are_listed_in_whole_sentences(zoo: Path, tmp_path: Path) -> None:
+    run_here("survey", zoo, "-o", tmp_path / "lake", "--jobs", 1)
+    listed = run_here("sql", tmp_path / "lake", "--question", "list").stdout
+
+    assert "Files that are on disk more than once, byte for byte, and what the copies cost." in " ".join(
+        listed.split()
+    )
+
+
+def test_answers_are_as_wide_as_the_terminal_and_in_its_characters(zoo: Path, tmp_path: Path) -> None:
+    lake, environment = tmp_path / "lake", {**os.environ, "COLUMNS": "40", "PYTHONIOENCODING": "ascii"}
+    for line in (
+        ("survey", zoo, "-o", lake, "--jobs", 1),
+        ("sql", lake, "--question", "largest", "-o", tmp_path / "a.txt"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "analyzer", *map(str, line)],
+            capture_output=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+
+        assert done.returncode == 0, done.stderr
+        assert max(map(len, done.stdout.decode("ascii").splitlines())) <= 40
+    assert max(map(len, (tmp_path / "a.txt").read_text(encoding="utf-8").splitlines())) > 40
 
 
 def test_a_person_sees_how_many_are_done_at_which_rate_and_the_time_left(zoo: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -281,6 +282,54 @@ def test_check_holds_what_a_run_takes(model: Path) -> None:
     said = run_here("check", model, "--max-memory", "batch=8: 1MiB", "--max-memory", "batch=800: 100kB")
     assert said.returncode == 1
     assert "max-memory batch=800" in said.stdout
+
+
+@pytest.mark.time
+def test_check_judges_what_onnxruntime_makes_of_the_file(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 8, opset_import: ["": 17]>
+    agraph (float[batch, 4096] x) => (float[batch, 4096] y)
+    { a = Add(x, x) b = Identity(a) c = Identity(b) y = Relu(c) }
+    """
+    path = save(tmp_path, text_model(text))
+    levels = {
+        level: run_here("check", path, "--max-memory", "batch=8: 1MiB", *level).stdout
+        for level in ((), ("--optimization", "all"))
+    }
+
+    assert "the file as it stands, not optimized (--optimization)" in " ".join(levels[()].split())
+    optimized = " ".join(levels["--optimization", "all"].split())
+    assert "PASS" in optimized
+    assert "onnxruntime's graph of it (all)" in optimized
+
+
+def test_what_needs_onnxruntime_names_the_extra_where_it_is_not_there(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    checked = run_here("check", model, "--max-memory", "1GiB", "--optimization", "all")
+    planned = run_here("cost", model, "--memory", "1GiB", "--optimization", "all")
+    measured = run_here("cost", model, "--measured")
+    verified = run_here("verify", model, "--against", model)
+
+    assert [each.returncode for each in (checked, planned, measured, verified)] == [2, 2, 2, 2]
+    for told in (checked.stdout, planned.stderr, measured.stderr, verified.stderr):
+        assert 'onnxruntime, which is not installed: pip install "onnxledger[time]"' in " ".join(told.split())
+
+
+def test_a_level_of_optimization_is_of_a_limit_of_memory(model: Path) -> None:
+    said = run_here("check", model, "--max-nodes", "9", "--optimization", "all")
+
+    assert said.returncode == 2
+    assert "--optimization is for --max-memory; give that too" in said.stderr
+
+
+@pytest.mark.parametrize("flag", ["--max-memory", "--max-macs"])
+def test_a_size_of_no_axis_is_told_under_the_flag_that_gave_it(flag: str, model: Path) -> None:
+    said = run_here("check", model, flag, "nope=8: 1G")
+
+    assert said.returncode == 2
+    assert f"{flag}, nope: no " in " ".join(said.stdout.split())
 
 
 @pytest.mark.child

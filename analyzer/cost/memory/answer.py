@@ -83,6 +83,7 @@ def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
     Raises:
         CostError: the model is no single local file, or its shapes cannot be inferred.
         UsageError: sizes contradict each other, or name nothing.
+        MissingExtraError: a level is asked for, and onnxruntime is not installed.
     """
     path = file_of(ledger)
     check_calls(ledger)

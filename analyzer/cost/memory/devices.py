@@ -11,6 +11,7 @@ from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.records import Frozen
+from analyzer.text import printable
 
 
 class Device(Frozen):
@@ -41,6 +42,8 @@ def find_device(name: str) -> Device:
     entry = _table().get(name.lower())
     if entry is None:
         near = get_close_matches(name.lower(), _table(), 1)
-        known = f"did you mean {near[0]}?" if near else f"there are {', '.join(_table())}"
-        raise UsageError(f"--device {name}: {known}; of another give its memory, as --memory 8GiB")
+        known = f"did you mean {near[0]}? Else" if near else f"there are {', '.join(_table())}; of another"
+        raise UsageError(
+            f"--device {printable(name)}: no such device; {known} give its memory, as --memory 8GiB"
+        )
     return Device(name.lower(), entry["nbytes"], entry["kind"] == "gpu", entry["source"])

@@ -13,6 +13,7 @@ import msgspec
 
 from analyzer.account.ledger import Ledger
 from analyzer.errors import CostError
+from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, OverMemoryError, OverTimeError
 from analyzer.process.memory import available
 from analyzer.read.described import Asked, Described, DescribedTensor, Dim, Optimizing, Sizes
@@ -129,7 +130,9 @@ def open_optimized(path: Path, level: str) -> Iterator[Inference]:
 
     Raises:
         CostError: onnxruntime does not load the model, or a process ends or takes more time or memory than it may.
+        MissingExtraError: onnxruntime is not installed.
     """
+    require_onnxruntime("planning the graph that a session makes")
     name = printable(str(path))
     with tempfile.TemporaryDirectory(prefix="onnxledger-") as folder:
         asked = Optimizing(str(path.absolute()), folder, level)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.account.ledger import Ledger
 from analyzer.budget.record import AtMost, Contributor, Rule, Skipped, Status, Unit, Verdict
 from analyzer.cost.memory.answer import Asked, answer_memory
-from analyzer.cost.sizing import parse_sized
+from analyzer.cost.sizing import name_flag, parse_sized
 from analyzer.errors import OnnxLedgerError
 from analyzer.records import Frozen
 from analyzer.text import format_bytes
@@ -21,6 +21,8 @@ class MemoryLimit(Frozen):
     text: str
     shapes: Shapes
     nbytes: int
+    level: str | None = None
+    """Of the optimizations that a run has, one of `LEVELS`; None: the file as it stands."""
 
     @property
     def rule(self) -> Rule:
@@ -30,8 +32,10 @@ class MemoryLimit(Frozen):
         return Rule(name, "memory", AtMost(self.nbytes), origin=_FLAG)
 
 
-def parse_memory_limit(text: str) -> MemoryLimit:
+def parse_memory_limit(text: str, level: str | None = None) -> MemoryLimit:
     """Read a limit: sizes of axes, a colon, and bytes; bytes alone are at the sizes that `time` would take.
+
+    `level` is that of the optimizations with which onnxruntime makes the graph that is judged.
 
     >>> parse_memory_limit("batch=8: 6GiB").nbytes
     6442450944
@@ -39,7 +43,7 @@ def parse_memory_limit(text: str) -> MemoryLimit:
     Raises:
         UsageError: it says no bytes, or its sizes are malformed.
     """
-    return MemoryLimit(text, *parse_sized(_FLAG, text, Unit.BYTES, "batch=8,sequence=512: 6GiB"))
+    return MemoryLimit(text, *parse_sized(_FLAG, text, Unit.BYTES, "batch=8,sequence=512: 6GiB"), level)
 
 
 def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
@@ -53,9 +57,9 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
     if not ledger.model.graphs:
         return _untold(limit, path, "a saved report does not hold the graph; name the model")
     try:
-        answer = answer_memory(ledger, Asked(limit.shapes))
+        answer = answer_memory(ledger, Asked(limit.shapes, level=limit.level))
     except OnnxLedgerError as error:
-        return _untold(limit, path, str(error))
+        return _untold(limit, path, name_flag(error, _FLAG))
     needed = answer.needed
     if needed.total is None:
         why = next((line.note for line in needed.lines if line.line == "activations"), "")
@@ -71,7 +75,12 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
             why = f"{format_bytes(needed.total)} are modelled, and bodies of If, Loop and Scan ask for {told} more"
             return _untold(limit, path, why)
     at = ", ".join(f"{axis.name}={axis.size}" for axis in _named(answer.axes))
-    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, without what is not modelled: {untold}"
+    graph = (
+        "the file as it stands, not optimized (--optimization)"
+        if limit.level is None
+        else f"onnxruntime's graph of it ({limit.level})"
+    )
+    said = f"{format_bytes(needed.total)} at {at or 'fixed sizes'}, {graph}, without what is not modelled: {untold}"
     return Verdict(
         limit.rule,
         path,

@@ -49,6 +49,7 @@ def open_account(
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
+        MissingExtraError: a level is asked for, and onnxruntime is not installed.
     """
     _, reuses = reuses_of(version)
     order = priority_order if by_priority else default_order

@@ -20,6 +20,7 @@ from analyzer.model import File, Function, Key, Model, NoPayload, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.functions import Calls
 from analyzer.model.wiring import Wiring
+from analyzer.near import near_name
 from analyzer.schemas import SCHEMAS, schema_name
 from analyzer.text import printable, printable_name, shorten, shown
 
@@ -284,13 +285,16 @@ def _parse(path: Path | str) -> object:
     try:
         return load_json(path)
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+        near = near_name(Path(path)) if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}{near}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
             f"{path}: not JSON, as a saved report is; of a model `onnxledger inspect` makes one"
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON ({error})") from error
+        raise UsageError(
+            f"{path}: not JSON, as a saved report is ({error}); a command writes one with -o FILE.json"
+        ) from error
 
 
 def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:

@@ -98,7 +98,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         Surveyed,
         Unreadable,
         without="totals roles",
-        after={"readable": (*plain(SurveyTotals, "models", "readable"), "stored_tensors", "shared_bytes")},
+        after={
+            "readable": (*plain(SurveyTotals, "models", "readable"), "stored_tensors", "shared_bytes"),
+            "nodes": ("parameters_at_least", "parameters_at_most"),
+        },
     ),
     "reconcile": _RECONCILED,
     "export": _RECONCILED,

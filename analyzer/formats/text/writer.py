@@ -388,14 +388,16 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _wrap_path(text: str, width: int) -> list[str]:
-    """A name that has no room goes on in a further line behind a `/`, so that the file's own name stays whole.
+    """Names that have no room go on in a further line; one that has none there is broken behind a `/`.
 
-    >>> _wrap_path("models/bert/model.onnx", 16), _wrap_path("model.onnx against a.json", 16)
-    (['models/bert/', 'model.onnx'], ['model.onnx', 'against a.json'])
+    >>> _wrap_path("models/bert/model.onnx", 16), _wrap_path("a/b.onnx against c/d.json", 20)
+    (['models/bert/', 'model.onnx'], ['a/b.onnx against', 'c/d.json'])
     """
     lines: list[str] = []
     line = ""
-    for word in text.replace(" ", " \n").replace("/", "/\n").split("\n"):
+    names = text.replace(" ", " \n").split("\n")
+    pieces = [name.replace("/", "/\n") if _length(name.rstrip()) > width else name for name in names]
+    for word in "\n".join(pieces).split("\n"):
         if line and _length(line) + _length(word.rstrip()) > width:
             lines.append(line.rstrip())
             line = ""
