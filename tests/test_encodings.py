@@ -1068,6 +1068,7 @@ def test_other_domains_operators_pack_nothing(tmp_path):
 # experts
 
 
+@pytest.mark.usefixtures("newer_runtime")
 @pytest.mark.parametrize(
     ("bits", "block", "has_zeros"),
     [*itertools.product((4, 8), (0, 16), (False, True)), (2, 16, False), (2, 16, True)],

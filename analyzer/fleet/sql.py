@@ -7,6 +7,7 @@ import decimal
 import functools
 import io
 import math
+import re
 import tomllib
 import uuid
 from collections.abc import Iterable, Mapping
@@ -149,7 +150,8 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
 
     try:
         statements = connection.extract_statements(query)
-        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        is_one = len(statements) == 1 and statements[0].type == duckdb.StatementType.SELECT
+        if not is_one or _PRAGMA.match(query):
             raise UsageError("QUERY: one SELECT is answered, and nothing else: a lake is read only")
         found = connection.execute(statements[0])
         columns = _distinct(column[0] for column in found.description)
@@ -159,6 +161,10 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
         advice = "; run survey again, which reads its models anew" if "Parquet" in line else ""
         raise UsageError(f"QUERY: {shorten(line, 400)}{advice}") from error
     return Answer(columns, rows)
+
+
+_PRAGMA = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*pragma\b", re.IGNORECASE | re.DOTALL)
+"""Some of them are a SELECT to duckdb before 1.5."""
 
 
 def _first_line(error: Exception) -> str:

@@ -12,7 +12,7 @@ from analyzer.errors import UsageError
 from analyzer.model.content import Array
 from analyzer.records import Frozen
 from analyzer.text import printable
-from analyzer.timing.inputs.arrays import load_array
+from analyzer.timing.inputs.arrays import load_array, save_arrays
 from analyzer.timing.inputs.feeds import plan_feeds, read_headers
 from analyzer.timing.request import Fill
 
@@ -72,7 +72,7 @@ def gather_inputs(texts: Sequence[str], folder: Path) -> GivenInputs | None:
     if len(texts) == 1 and not arrays:
         return GivenInputs(Path(texts[0]), files)
     target = folder / "inputs.npz"
-    np.savez(target, allow_pickle=False, **arrays)
+    save_arrays(target, arrays)
     return GivenInputs(target, files)
 
 

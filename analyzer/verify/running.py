@@ -18,6 +18,7 @@ from analyzer.process import require_onnxruntime
 from analyzer.process.child import Child, Limits, OverMemoryError, OverTimeError
 from analyzer.records import Frozen
 from analyzer.text import format_bytes, printable, shorten
+from analyzer.timing.inputs.arrays import save_arrays
 from analyzer.timing.request import Feed
 from analyzer.verify.asked import (
     PLAIN,
@@ -225,7 +226,7 @@ class Runner:
     ) -> Question:
         given = Path(self._folder.name, "given.npz")
         if arrays is not None:
-            np.savez(given, allow_pickle=False, **{f"v{at}": each for at, each in enumerate(arrays.values())})
+            save_arrays(given, {f"v{at}": each for at, each in enumerate(arrays.values())})
         return Question(
             model=str(subject.path),
             home="" if subject.home is None else str(subject.home),

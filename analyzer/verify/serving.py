@@ -16,7 +16,7 @@ from analyzer.errors import TimingError
 from analyzer.model.content import Array
 from analyzer.model.operators import MOVES, OPERATORS, Slot
 from analyzer.process.child import read_frame, write_frame
-from analyzer.timing.inputs.arrays import as_taken, make_array
+from analyzer.timing.inputs.arrays import as_taken, make_array, save_arrays
 from analyzer.timing.request import Feed
 from analyzer.timing.running.providers import binding_device, check_installed, saves_graph, whole_chain
 from analyzer.timing.running.session import check_registered, level_of
@@ -457,7 +457,7 @@ def _typed(array: Array, kind: str) -> Array:
 
 def _values(held: _Held, asked: Question) -> list[int]:
     kept = {f"v{place}": value for place, value in _run(held, asked, asked.wanted)}
-    np.savez(asked.target, allow_pickle=False, **kept)
+    save_arrays(Path(asked.target), kept)
     return [int(name[1:]) for name in kept]
 
 

@@ -30,6 +30,7 @@ def product(folder: Path) -> Path:
 
 
 @pytest.mark.time
+@pytest.mark.usefixtures("newer_runtime")
 def test_a_run_that_is_as_it_is_said_agrees(tmp_path: Path) -> None:
     done = run_here(
         "cost", product(tmp_path), "--shape", "b=2,s=5", "--measured", "--memory", "--format", "json"

@@ -11,7 +11,7 @@ from models import save, text_model
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
-pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children", "newer_runtime")]
 
 TEXT = """
 <ir_version: 8, opset_import: ["": 18]>

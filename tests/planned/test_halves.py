@@ -14,7 +14,7 @@ from analyzer.cost.memory.answer import Asked, answer_memory
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
-pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children", "newer_runtime")]
 
 TEXT = """
 <ir_version: 8, opset_import: ["": OPSET, "com.microsoft": 1]>

@@ -16,7 +16,7 @@ from analyzer.cost.memory import packing
 from analyzer.cost.memory.opened import open_account
 from tools.memory_matrix.truth import run
 
-pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children", "newer_runtime")]
 
 MS = "com.microsoft"
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]

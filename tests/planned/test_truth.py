@@ -15,7 +15,7 @@ from analyzer.cost.memory.answer import Asked, answer_memory
 from tools.memory_matrix.cells import WAYS, hold
 from tools.memory_matrix.truth import run
 
-pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children")]
+pytestmark = [pytest.mark.time, pytest.mark.usefixtures("forked_children", "newer_runtime")]
 
 BLOCK = """
 <ir_version: 8, opset_import: ["": 17]>

@@ -394,6 +394,8 @@ NODES: list[tuple[str, list[Any], dict[str, Any]]] = [
 def test_with_known_numbers_a_node_gives_what_onnx_gives(
     a: Algebra, op_type: str, values: list[Any], settings: dict[str, Any]
 ) -> None:
+    if op_type in ("Conv", "Resize", "ScatterElements") and onnx.__version__.startswith(("1.21", "1.22")):
+        pytest.skip("onnx's reference before 1.23 has no right answer in some cases")
     names = [f"x{at}" for at in range(len(values))]
     count = {"Split": 2, "TopK": 2}.get(op_type, 1)
     outputs = [f"y{at}" for at in range(count)]

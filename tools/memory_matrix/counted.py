@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from analyzer.account.audit import audit_model
 from analyzer.cost.memory.opened import open_account
 from analyzer.cost.memory.planner import live_nbytes
 from analyzer.errors import OnnxLedgerError
-from analyzer.timing.inputs.arrays import make_array
+from analyzer.timing.inputs.arrays import make_array, save_arrays
 from tools.memory_matrix.cells import points_of
 
 _LINE = 64
@@ -197,7 +195,7 @@ class _Told:
 def _run(path: Path, feeds: Mapping[str, Any], python: Path, library: Path) -> _Told | None:
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder, "feeds.npz")
-        np.savez(given, allow_pickle=False, **feeds)
+        save_arrays(given, feeds)
         environment = {**os.environ, "LD_PRELOAD": str(library), "ORT_DISABLE_TELEMETRY": "1"}
         command = [str(python), "-c", _RUN, str(path), str(given)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

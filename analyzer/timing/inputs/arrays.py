@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,6 +64,18 @@ def _positions(feed: Feed) -> Array:
     if feed.high:
         row = np.minimum(row, int(feed.high))
     return np.broadcast_to(row, feed.shape).copy()
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """Write an `.npz` file, as `numpy.savez` does, whose `allow_pickle` is an array's name before numpy 2.1.
+
+    Raises:
+        ValueError: an array holds Python objects.
+    """
+    with zipfile.ZipFile(path, "w") as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
 
 
 def load_array(feed: Feed, npz: str) -> Array:
