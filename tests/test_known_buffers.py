@@ -156,3 +156,17 @@ def test_a_buffer_that_the_export_folded_is_not_missing_but_a_weight_is(tmp_path
         found[name] = reconcile_ledger(ledger, original.manifest, weights=original.weights).balanced
 
     assert found == {"tril": True, "gain": False}
+
+
+@pytest.mark.parametrize("leaf", ["act_scaling_factor", "weight_integer", "x_min"])
+def test_state_of_a_module_that_quantizes_itself_is_no_parameter(tmp_path, leaf):
+    known = {
+        "q__weight": noise(4, 4),
+        f"q__{leaf}": noise(4, 4, seed=1),
+        "LayerNorm__shift": noise(1, seed=2),
+    }
+
+    assert split(tmp_path, **known, norm__shift=noise(1)) == (
+        ["norm.shift", "q.weight"],
+        ["LayerNorm.shift", f"q.{leaf}"],
+    )

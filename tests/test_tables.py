@@ -534,3 +534,58 @@ def test_a_series_is_one_whole_again_or_each_twice(series: Array) -> None:
     assert is_geometric(np.concatenate([series, series]))
     assert is_geometric(np.repeat(series, 2))
     assert not is_geometric(np.concatenate([series, series[:-1], series[:1]]))
+
+
+def buckets(rows: int, columns: int, count: int, farthest: int, *, both: bool = True) -> Array:
+    """As T5 has them: of each side so many, the first half one by one."""
+    distance = distances(rows, columns)
+    side = np.where(distance > 0, count if both else 0, 0)
+    size, exact = np.abs(distance) if both else np.maximum(-distance, 0), count // 2
+    far = exact + np.log(np.maximum(size, 1) / exact) / np.log(farthest / exact) * (count - exact)
+    return side + np.where(size < exact, size, np.minimum(np.floor(far + 1e-9), count - 1))
+
+
+@pytest.mark.parametrize("size", [(12, 12), (60, 90), (200, 200)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_buckets_of_distances_are_a_table(size, turned):
+    table = buckets(*size, 16, 128).astype(np.int64)
+
+    assert is_known_table(table.T if turned else table)
+    assert is_known_table(buckets(*size, 32, 128, both=False).astype(np.int64))
+
+
+@pytest.mark.parametrize("place", [(0, 11), (40, 3), (59, 0)])
+def test_buckets_of_which_one_is_another_are_none(place):
+    table = buckets(60, 60, 16, 128).astype(np.int64)
+    table[place] += 1
+
+    assert not is_known_table(table)
+
+
+def test_buckets_in_steps_of_any_width_are_none():
+    widths = np.cumsum(np.repeat([0, 1, 0, 1, 1, 0], 10))
+    distance = distances(50, 50)
+
+    assert not is_known_table(widths[np.abs(distance)] + np.where(distance > 0, 40, 0))
+
+
+@pytest.mark.parametrize("base", [2e6, 3.7e4, 5e7])
+def test_waves_in_eight_bits_are_of_some_base(base):
+    table = halves(24, 32, np.sin, base)
+    step = 2 / 255
+
+    assert is_known_table(np.round(table / step) * step, step)
+    table[9, 3] += 4 * step
+    assert not is_known_table(np.round(table / step) * step, step)
+
+
+@pytest.mark.parametrize("wave", [np.sin, np.cos])
+def test_waves_at_the_middles_of_a_pictures_patches_are_a_table(wave):
+    middles = (np.arange(6) + 0.5) / 3 - 1
+    turns = 2 * np.pi * middles[:, None] * 100 ** (-np.arange(4) / 4)
+    rows, columns = np.repeat(turns, 6, axis=0), np.tile(turns, (6, 1))
+    table = np.tile(wave(np.concatenate([rows, columns], axis=1)), (1, 2)).astype(np.float32)
+
+    assert is_known_table(table)
+    table[7, 2] += np.float32(0.01)
+    assert not is_known_table(table)

@@ -9,6 +9,7 @@ windows).
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -102,6 +103,7 @@ def _is_known(values: Reals, step: float, slack: float) -> bool:
     return (
         is_affine(values, 0.51 * step)
         or is_coordinates(values)
+        or are_buckets(values)
         or is_mask(values)
         or _are_speeds(values, slack)
         or is_sloped(values, slack, step)
@@ -166,6 +168,63 @@ def counts_one_axis(values: Reals) -> bool:
         )
         for axis, length in enumerate(values.shape)
     )
+
+
+def are_buckets(values: Reals) -> bool:
+    """Whether each element is the bucket of column minus row: distances one by one, then in steps of their logarithm.
+
+    How many buckets a side has stands where distances change sides; what the largest distance is, few configs differ
+    in (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
+
+    >>> distance = np.arange(6)[None, :] - np.arange(6)[:, None]
+    >>> are_buckets(np.where(distance > 0, 16.0, 0.0) + np.abs(distance))
+    True
+    """
+    is_whole = bool((np.isfinite(values) & (values == np.rint(values))).all())
+    if values.ndim != 2 or min(values.shape) < 3 or not is_whole:
+        return False
+    rows, columns = values.shape
+    by_distance = np.concatenate([values[::-1, 0], values[0, 1:]])  # (rows + columns - 1,)
+    distance = np.arange(columns)[None, :] - np.arange(rows)[:, None]
+    if by_distance[rows - 1] != 0 or not bool((by_distance[distance + rows - 1] == values).all()):
+        return False
+    before, after = by_distance[rows - 1 :: -1], by_distance[rows - 1 :]  # from distance 0 on
+    if not after[1:].any():  # as a decoder has them: what comes later is not seen
+        return any(_are_side(before, count) for count in _SIDES_OF_BUCKETS)
+    for one, other in ((before, after), (after, before)):
+        count = int(other[1]) - 1
+        if count > 1 and _are_side(one, count):
+            return _are_side(np.concatenate([[0.0], other[1:] - count]), count)
+    return False
+
+
+_SIDES_OF_BUCKETS = (16, 32, 64, 128, 160, 320)
+"""How many buckets decoders have, whose file does not tell."""
+
+_FARTHEST = (32, 64, 80, 128, 256, 512, 800, 1024, 2048)
+"""Distances beyond which all have the last bucket."""
+
+
+def _are_side(buckets: Reals, count: int) -> bool:
+    """Whether distances 0, 1, 2, ... have their buckets among so many."""
+    exact = count // 2
+    near, far = buckets[:exact], np.arange(exact, buckets.size)
+    if not bool((near == np.arange(near.size)).all()):
+        return False
+    for farthest in _FARTHEST if far.size else ():
+        if farthest > exact > 0:
+            wanted = exact + np.log(far / exact) / np.log(farthest / exact) * (count - exact)
+            known = (np.minimum(np.floor(wanted + room), count - 1) for room in (-_ROOM, _ROOM))
+            if all(
+                bool((buckets[exact:] * sign >= each * sign).all())
+                for each, sign in zip(known, (1, -1), strict=True)
+            ):
+                return True
+    return not far.size
+
+
+_ROOM = 1e-4
+"""By how much a logarithm in float32 may be on the other side of a whole number."""
 
 
 def is_mask(values: Reals) -> bool:
@@ -345,6 +404,9 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
 """Rotary bases that published configs state (`rope_theta`)."""
 
+_OF_PLACES = (1e2, 1e4)
+"""Bases of embeddings that turn by the places of a picture (DINOv3)."""
+
 _SCALED = (8.0, 32.0)
 """Factors of Llama 3.1 and 3.2 (`rope_scaling`): of waves longer than 8192 positions, and of those up to a quarter of
 that in part."""
@@ -380,7 +442,47 @@ def _are_waves(waves: Reals, slack: float) -> bool:
         for series in _own_series(index, speeds)
         for start in _STARTS
     )
-    return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in own)
+    whole = itertools.chain(own, _of_middles(*waves.shape), _of_any_base(waves) if slack > _EXACT else ())
+    return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in whole)
+
+
+_EXACT = 1e-3
+"""Slack up to which frequencies are solved from the numbers (`analyzer.model.waves`)."""
+
+_LEAST_BASE, _MOST_BASE = 1e2, 1e9
+
+_TRIED_BASES = 1024
+
+
+def _of_any_base(waves: Reals) -> Iterator[_Waves]:
+    """Rotary frequencies 1, b^(-1 / n), ... of the base that is nearest to rounded numbers, in each arrangement."""
+    logs = np.linspace(np.log(_LEAST_BASE), np.log(_MOST_BASE), _TRIED_BASES)
+    picked = np.unique(
+        np.linspace(0, waves.shape[1] - 1, min(waves.shape[1], _PEEKED_COLUMNS)).astype(np.intp)
+    )
+    for index, cosines in _arrangements(waves.shape[1]):
+        shares = index[picked] / (int(index.max()) + 1)
+        spread, least = logs, 0.0
+        for rows in (waves[:_PEEKED], waves[:_LOOKED_AT], waves[: _LOOKED_AT**2]):
+            angles = np.arange(len(rows))[:, None] * np.exp(-spread[:, None, None] * shares)
+            expected = np.where(cosines[picked], np.cos(angles), np.sin(angles))  # (bases, rows, columns)
+            products = (expected * rows[:, picked]).sum(axis=(1, 2))
+            sizes = np.square(expected).sum(axis=(1, 2))
+            likeness = np.where(sizes > 0, products / np.sqrt(np.where(sizes > 0, sizes, 1)), 0)
+            least = float(spread[int(likeness.argmax())])
+            width = 16 * (spread[1] - spread[0])
+            spread = np.linspace(least - width, least + width, 256)
+        count = int(index.max()) + 1
+        yield _Waves(np.exp(-least * np.arange(count) / count), index, cosines, 0)
+
+
+def _of_middles(positions: int, columns: int) -> Iterator[_Waves]:
+    """Waves at the middles of as many places between -1 and 1, of whole turns (DINOv3, arXiv:2508.10104)."""
+    for index, cosines in _arrangements(columns):
+        count = int(index.max()) + 1
+        for base in _OF_PLACES:
+            series = 4 * np.pi / positions * base ** (-np.arange(count) / count)
+            yield _Waves(series, index, cosines, (1 - positions) / 2)
 
 
 class _Waves(NamedTuple):
@@ -392,7 +494,7 @@ class _Waves(NamedTuple):
     """Which of them each column has."""
     cosines: npt.NDArray[np.bool_]
     """Whether it is their cosine."""
-    start: int
+    start: float
     """The first position."""
 
     def table(self, positions: int) -> Reals:

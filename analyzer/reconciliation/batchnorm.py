@@ -5,7 +5,8 @@ beta[o], with s = gamma / sqrt(var + eps) (Ioffe and Szegedy 2015, section 3.1; 
 rewriter/rules/common/_fuse_batchnorm.py). The manifest has the BatchNorm's vectors whole, and of the weight W its
 samples and each channel's projection and norm, which scale with it. A state dict has no eps. It is solved from the
 stored weight: s = W' / W gives eps = (gamma / s)^2 - var of every sample, and their median, if it is a power of ten as
-people write it (1e-3), is tried like any other.
+people write it (1e-3), is tried like any other. Codes are too coarse for that: of them all powers that people write are
+tried, and the bias, which is stored finely, decides.
 
 Frozen, a factor and a summand for each channel: x * scale + shift with scale = weight / sqrt(running_var + eps) and
 shift = bias - running_mean * scale, as the forward of DETR's and torchvision's `FrozenBatchNorm2d` writes it. A state
@@ -157,6 +158,13 @@ def _find_fold(
     return None
 
 
+_Stacked = tuple[Sequence[BatchNorm], Reals]
+"""Norms, and the factors of each: (norms, channels)."""
+
+_WRITTEN = (1e-3, 1e-4, 1e-6, 1e-5)
+"""What people write for an eps."""
+
+
 class _Scales:
     """The factors of all BatchNorms that are not used yet, stacked by how many channels they have."""
 
@@ -171,6 +179,19 @@ class _Scales:
         self._used: set[str] = set()
         self.is_open = books.manifest.source.get("parameters_by") == BY_NAMES
         """Whether nobody knows the norms' eps."""
+        self._others: dict[int, _Stacked] | None = None
+
+    def _of_other_eps(self, books: Books, size: int) -> _Stacked:
+        """The norms of one size with each eps that people write, but for the one that all are taken to have."""
+        if self._others is None:
+            self._others = {}
+        if size not in self._others:
+            norms = [
+                replace(norm, eps=eps) for norm in self._norms[size] for eps in _WRITTEN if eps != norm.eps
+            ]
+            scales = [_norm_scale(books, norm) for norm in norms]
+            self._others[size] = norms, np.stack([scale for scale in scales if scale is not None])
+        return self._others[size]
 
     def use(self, norm: BatchNorm) -> None:
         self._used.add(norm.module)
@@ -182,8 +203,11 @@ class _Scales:
 
         One number for all channels of a norm, a power of ten: any other eps would explain a weight of any factors.
         """
-        samples = books.contents.originals.samples(weight) if self.is_open else None
         size = weight.shape[axis] * group
+        if self.is_open and size in self._norms and books.contents.encoding(entry) is not None:
+            yield from self._near(books, entry, weight, axis, group, self._of_other_eps(books, size))
+            return
+        samples = books.contents.originals.samples(weight) if self.is_open else None
         if samples is None or size not in self._norms or not samples.size:
             return
         channels = channels_of(books.contents, weight, axis, group)
@@ -206,11 +230,19 @@ class _Scales:
     ) -> Iterator[BatchNorm]:
         """Those under which the weight's sampled elements are the entry's, all compared at once."""
         size = weight.shape[axis] * group
+        if size in self._norms:
+            stacked = self._norms[size], self._scales[size]
+            yield from self._near(books, entry, weight, axis, group, stacked)
+
+    def _near(
+        self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int, stacked: _Stacked
+    ) -> Iterator[BatchNorm]:
+        norms, scales = stacked
         samples = books.contents.originals.samples(weight)
-        if size not in self._scales or samples is None:
+        if samples is None:
             return
         channels = channels_of(books.contents, weight, axis, group)
-        expected = samples.astype(np.float64) * self._scales[size][:, channels]  # (norms, samples)
+        expected = samples.astype(np.float64) * scales[:, channels]  # (norms, samples)
         tolerance = 2 * tolerance_of(books.contents, entry)
         for layout in layouts(weight.shape, books.contents.shape(entry)):
             is_known = layout.is_plain or books.contents.mode == "full"
@@ -221,7 +253,7 @@ class _Scales:
             room = room + (0.0 if look[1] is None else look[1] * 1.01)
             with np.errstate(invalid="ignore"):
                 near = (np.abs(expected - look[0].astype(np.float64)) <= room).all(axis=1)
-            found = (self._norms[size][number] for number in np.flatnonzero(near))
+            found = (norms[number] for number in np.flatnonzero(near))
             yield from (norm for norm in found if norm.module not in self._used)
 
 

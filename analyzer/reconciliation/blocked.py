@@ -2,11 +2,14 @@
 
 No tensor is settled here: the weight is given PyTorch's order back, so that every other rule compares it, whole and
 element by element, with a weight or with one that a BatchNorm scaled. What stands behind the last channel has to be
-zeros. How wide a block is no file says: it is the width in which the channels are in the direction of a weight's.
+zeros; ones where a factor of each channel has become a convolution of one pixel. How wide a block is no file says: it
+is the width in which the channels are in the direction of a weight's.
 """
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -88,7 +91,8 @@ def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
 def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
     """The order in which all channels are in the direction of those of some PyTorch weight, or value of its program."""
     for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
-        if not tiles.fills_with_zeros(array):
+        is_factor = all(len(weight.shape) < array.ndim for weight in weights)
+        if not tiles.fills_with(array, float(is_factor)):
             continue
         projections, sizes = channel_statistics(np.ascontiguousarray(tiles.restore(array)))
         for weight in weights:
@@ -128,6 +132,8 @@ def _ways(
         for p in books.manifest.parameters
         if len(p.shape) == len(tensor.shape) and list(p.shape[2:]) == kernel
     ]
+    if columns * math.prod(kernel) == 1:
+        yield from _factors(books, tensor, block)
     is_deep = columns % block == 0
     if rows % block or (groups > 1 and not is_deep and columns > 1):
         return
@@ -139,6 +145,17 @@ def _ways(
     }
     for shape in sorted(shapes):
         yield Tiles(shape, tensor.shape, block, is_deep), [p for p in like if p.shape == shape]
+
+
+def _factors(books: Books, tensor: StoredTensor, block: int) -> Iterator[tuple[Tiles, list[Parameter]]]:
+    """The same of a factor for each channel that has become a convolution of one pixel."""
+    vectors: dict[int, list[Parameter]] = defaultdict(list)
+    for parameter in books.manifest.parameters:
+        is_vector = parameter.shape[:1] == (parameter.numel,) and len(parameter.shape) < len(tensor.shape)
+        if is_vector and tensor.shape[0] == _filled(parameter.numel, block) > parameter.numel:
+            vectors[parameter.numel].append(parameter)
+    for count, found in sorted(vectors.items()):
+        yield Tiles((count, *tensor.shape[1:]), tensor.shape, block, is_deep=False), found
 
 
 def _filled(channels: int, block: int) -> int:
@@ -157,5 +174,5 @@ def _cut(books: Books, entry: Entry, node: Node) -> None:
         return
     tiles = Tiles(found[0].shape[:1], entry.tensor.shape, found[0].block, is_deep=False)
     array = books.contents.array(entry)
-    if array is not None and tiles.fills_with_zeros(array):
+    if array is not None and tiles.fills_with(array, 0.0):
         books.contents.tiles[entry.tensor.key] = tiles

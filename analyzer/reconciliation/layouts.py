@@ -120,7 +120,7 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[AxisLay
                 seen.add(order)
                 yield AxisLayout(shape, axes, stored)
         merged = _merged(shape, wanted)
-        yield from (AxisLayout(shape, axes, stored) for axes in merged)
+        yield from (AxisLayout(shape, axes, stored) for axes in (*merged, *_spread(shape, wanted)))
     if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
         yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
         if len(shape) == 2 and min(shape) > 1:
@@ -158,6 +158,22 @@ def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
         found = [] if is_open else [axes for axes in found if _is_neighbourly(axes, shape, wanted)]
     ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
     return [(*ones, *axes) for axes in found] if len(found) == 1 else []
+
+
+def _spread(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
+    """The order of axes in which a table of positions and channels becomes one of channels, rows and columns.
+
+    So a picture's positions are laid out to be resized. Where PyTorch's own order gives these sizes too, nothing says
+    which it is.
+    """
+    long = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(long) != 2 or len(wanted) <= 2:
+        return []
+    positions, channels = (shape[axis] for axis in long)
+    if wanted[0] != channels or _groups(wanted, [positions, channels]) is not None:
+        return []
+    ones = tuple(axis for axis, size in enumerate(shape) if size == 1)
+    return [(*ones, long[1], long[0])] if _groups(wanted, [channels, positions]) is not None else []
 
 
 def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
@@ -463,11 +479,11 @@ class Tiles(Frozen):
         order = (0, last, 1, last - 1, *range(2, last - 1))
         return tiled.transpose(order).reshape(self.stored)
 
-    def fills_with_zeros(self, array: Array) -> bool:
-        """Whether nothing but zeros stands where PyTorch has nothing."""
+    def fills_with(self, array: Array, number: float) -> bool:
+        """Whether nothing but one number stands where PyTorch has nothing."""
         whole = self.whole(array)
-        return not any(
-            bool(whole[(slice(None),) * axis + (slice(dim, None),)].any())
+        return all(
+            bool((whole[(slice(None),) * axis + (slice(dim, None),)] == number).all())
             for axis, dim in enumerate(self.shape)
         )
 

@@ -146,20 +146,54 @@ def settle_fillers(books: Books) -> None:
         array = books.contents.array(entry)
         if array is None or not array.size or array.dtype.kind != "f":
             continue
-        is_free = not entry.sources and not is_left
+        is_computed = _is_of_unlisted(books, entry)
+        encoded = books.contents.encoding(entry)
+        if encoded is not None:
+            step = max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0)
+            if is_computed and not is_left and array.size >= _LEAST_TABLE and is_known_table(array, step):
+                books.settle(entry, Line.ADDED, "content:table")
+                continue
+        is_free = not is_left and (not entry.sources or is_computed)
         is_weight = entry.role is Role.PARAMETER
         if entry.role is Role.BUFFER:
             if is_free and _is_made(books, entry, array):
                 books.settle(entry, Line.ADDED, "content:table")
-        elif is_free and is_constant_filled(array) and (not is_weight or _is_neutral(entry, array)):
+        elif (
+            is_free
+            and is_constant_filled(array)
+            and (not is_weight or _is_neutral(entry, array) or _is_joined(books, entry, array))
+        ):
             if array.size > 1 and is_only_turned(books, entry):
                 continue  # frequencies that somebody has made one
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
-        elif is_free and ((not is_weight and _is_table(array)) or _is_made(books, entry, array)):
+        elif is_free and (
+            ((is_computed or not is_weight) and _is_table(array)) or _is_made(books, entry, array)
+        ):
             books.settle(entry, Line.ADDED, "content:table")
     books.suspects = [s for s in books.suspects if s.entry.tensor.key not in books.entries]
+
+
+def _is_of_unlisted(books: Books, entry: Entry) -> bool:
+    """Whether the exporter notes that an entry was computed of what a state dict need not list, and of nothing else.
+
+    A buffer that is not persistent has a name in the file alone, and `bias` is what some call a mask.
+    """
+    is_computed = entry.decided_by in ("provenance:folded-from", "provenance:folded-with")
+    is_open = is_computed and not books.manifest.lists_all_buffers and bool(entry.sources)
+    return is_open and all(books.tensor(source) is None for source in entry.sources)
+
+
+def _is_joined(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether zeros are joined with what is computed, and read nowhere else: a first state, or a margin."""
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME) if not array.any() else ()
+    return bool(readers) and all(
+        reader.node.op_type == "Concat"
+        and reader.node.is_standard
+        and any(isinstance(part, Node) for part in books.ledger.wiring.producers(reader.node))
+        for reader in readers
+    )
 
 
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:

@@ -172,7 +172,8 @@ def _there(
         shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
         known = _known(books, tensor, axis, start, stop)
         for layout in layouts(shape, books.contents.shape(entry)):
-            if not layout.is_plain:
+            is_spread = books.contents.mode == "full" and Line.TRANSPOSED in layout.chain
+            if not layout.is_plain and not is_spread:
                 continue
             piece = _Slice(entry, layout, axis, start, stop, books.contents.changes(entry, tensor) or ())
             if known is not None:
@@ -377,9 +378,12 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, i
         part = original[cut].astype(np.float64)
         flat = np.arange(part.size, dtype=np.int64)
         look = books.contents.at(piece.entry, piece.layout.positions(flat))
-        if look is None or look[1] is None:
+        if look is None:
             return False
-        if not is_like(look[0], part.reshape(-1), look[1]):
+        if look[1] is None:  # a piece that no quantizer took
+            if not is_rounded(look[0], original[cut].reshape(-1), piece.entry.tensor.dtype):
+                return False
+        elif not is_like(look[0], part.reshape(-1), look[1]):
             return False
     return True
 

@@ -28,7 +28,7 @@ from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Place
 from analyzer.model.content import Array, cast_digest, digest, rounded, row_digests
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
+from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, operator_of
 from analyzer.model.waves import are_frequencies
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
@@ -43,7 +43,7 @@ Digests = npt.NDArray[np.uint64]
 _FOLDED = frozenset({"provenance:folded-from", "provenance:folded-with"})
 
 _MOST_TABLES = 16
-"""Tables that a nameless entry is compared with, those of the modules that read it first."""
+"""Tables that a nameless entry is compared with: those of the modules that read it first, then those of positions."""
 
 _MOST_PAIRS = 1 << 24
 """Pairs of elements up to which each row of codes is looked for among all rows."""
@@ -258,10 +258,18 @@ def _tables_beside(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
         if _is_read_whole(books, entry):
             continue
         modules = books.reader_modules(entry)
-        like = [table for width in set(books.contents.shape(entry)) for table in tables.get(width, ())]
+        sizes = {size for size in books.contents.shape(entry) if size}
+        widths = [width for width in tables if any(size % width == 0 for size in sizes)]
+        like = [table for width in widths for table in tables[width]]
         numel = books.contents.numel(entry)
         like = [table for table in like if table.numel != numel and numel > table.shape[-1]]
-        like.sort(key=lambda table: module_of(table.name) not in modules)
+        like.sort(
+            key=lambda table: (
+                module_of(table.name) not in modules,
+                table.shape[-1] not in sizes,
+                not _is_position_table(table),
+            )
+        )
         if like:
             yield entry, like[:_MOST_TABLES]
 
@@ -336,9 +344,20 @@ def _order_of(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -
 
 
 def _as_rows(array: Array, width: int) -> list[Array]:
-    """The array (rows, width) with each axis of the table's width put last, the last axis first."""
-    axes = [axis for axis in reversed(range(array.ndim)) if array.shape[axis] == width]
-    return [np.ascontiguousarray(np.moveaxis(array, axis, -1)).reshape(-1, width) for axis in axes]
+    """The array (rows, width) with each axis of the table's width put last, the last axis first.
+
+    An axis may have that width several times, all alike: a bias of each head that is joined with the examples.
+    """
+    found = []
+    for axis in reversed(range(array.ndim)):
+        times, rest = divmod(array.shape[axis], width)
+        if rest or not times:
+            continue
+        rows = np.moveaxis(array, axis, -1)
+        parts = rows.reshape(*rows.shape[:-1], times, width)
+        if times == 1 or bool((parts == parts[..., :1, :]).all()):
+            found.append(np.ascontiguousarray(parts[..., 0, :]).reshape(-1, width))
+    return found
 
 
 def _canonical(rows: Array) -> Array:
@@ -673,12 +692,18 @@ def is_only_turned(books: Books, entry: Entry) -> bool:
         if node.op_type in ("Cos", "Sin") and node.is_standard:
             is_turned = True
             continue
+        if node.op_type in MEASURES:
+            continue
         products += node.op_type in _MULTIPLIES
         if products > 1 or node.op_type not in _ONWARDS or len(seen) > _MOST_ONWARDS:
             return False
         if node.place not in seen:
             seen.add(node.place)
+            graph = wiring.graphs.get(node.graph_path)
             onwards = wiring.readers(node)
+            if graph is not None and graph.parent is not None and {*graph.outputs} & {*node.outputs}:
+                holder = wiring.node_at(graph.parent)
+                onwards = [*onwards, *wiring.readers(holder)] if holder.op_type == "If" else []
             if not onwards:
                 return False
             waiting += [(reader, products) for reader in onwards]

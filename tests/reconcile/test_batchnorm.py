@@ -22,6 +22,7 @@ from models import (
     reconcile,
     text_model,
 )
+from onnx import numpy_helper
 
 from analyzer.manifest import BatchNorm, Manifest
 from analyzer.model.content import sample_positions
@@ -519,6 +520,41 @@ def test_two_kinds_of_norms_have_two(tmp_path):
     proto, manifest = by_names(4, {0: 1e-5, 1: 1e-5})
 
     assert reconcile(tmp_path, proto, manifest).balanced
+
+
+def in_codes(proto: onnx.ModelProto, *, scaled: float = 1.0) -> onnx.ModelProto:
+    """The same with weights in eight bits, the first bias `scaled`; biases stay as they are, as in dynamic int8."""
+    stored = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    nodes, tensors = [], {}
+    for place, node in enumerate(proto.graph.node):
+        x, weight, bias = node.input
+        tensors |= quantized(f"w{place}", stored[weight])
+        tensors[f"bias{place}"] = stored[bias] * np.float32(1 if place else scaled)
+        codes = ", ".join(f"w{place}_{leaf}" for leaf in ("quantized", "scale", "zero_point"))
+        nodes.append(f"d{place} = DequantizeLinear({codes})")
+        nodes.append(f"{node.output[0]} = Conv({x}, d{place}, bias{place})")
+    shape = "float[1,16,2,2]"
+    return text_model(f"g ({shape} h0) => ({shape} h{len(stored) // 2}) {{ {' '.join(nodes)} }}", tensors)
+
+
+@pytest.mark.parametrize("eps", [1e-3, 1e-4, 1e-6])
+def test_codes_are_too_coarse_for_an_eps_and_the_bias_gives_it(tmp_path, eps):
+    proto, manifest = by_names(3, dict.fromkeys(range(3), eps))
+
+    assert reconcile(tmp_path, in_codes(proto), manifest).balanced
+
+
+@pytest.mark.parametrize("eps", [{1: 3e-3}, {1: 0.1}, dict.fromkeys(range(3), 2e-3)], ids=str)
+def test_codes_of_a_weight_that_somebody_scaled_have_no_eps_either(tmp_path, eps):
+    proto, manifest = by_names(3, eps)
+
+    assert not reconcile(tmp_path, in_codes(proto), manifest).balanced
+
+
+def test_nor_have_they_one_where_the_bias_is_another(tmp_path):
+    proto, manifest = by_names(3, {})
+
+    assert not reconcile(tmp_path, in_codes(proto, scaled=1.001), manifest).balanced
 
 
 def test_a_scalar_of_other_values_beside_a_fold_is_differing(tmp_path):

@@ -35,7 +35,7 @@ def test_a_weight_comes_back_from_its_tiles(columns: int, is_deep: bool) -> None
 
     tiles = Tiles(weight.shape, stored.shape, 8, is_deep)
 
-    assert tiles.fills_with_zeros(stored)
+    assert tiles.fills_with(stored, 0.0)
     assert np.array_equal(tiles.restore(stored), weight)
     every = np.arange(weight.size)
     assert np.array_equal(stored.reshape(-1)[tiles.positions(every)], weight.reshape(-1))
@@ -46,8 +46,8 @@ def test_what_stands_behind_the_last_channel_has_to_be_zeros() -> None:
     stored = blocked(weight, 8, is_deep=True)
     stored.reshape(-1)[-1] = 1e-3
 
-    assert not Tiles(weight.shape, stored.shape, 8, is_deep=True).fills_with_zeros(stored)
-    assert not Tiles((20,), (24,), 8, is_deep=False).fills_with_zeros(np.arange(24.0))
+    assert not Tiles(weight.shape, stored.shape, 8, is_deep=True).fills_with(stored, 0.0)
+    assert not Tiles((20,), (24,), 8, is_deep=False).fills_with(np.arange(24.0), 0.0)
 
 
 KNOWN = {
@@ -88,6 +88,29 @@ def test_a_file_of_blocked_convolutions_balances_and_says_what_moved(tmp_path: P
         "layers.1.bias": "renamed",
     }
     assert result.onnx_parameters == sum(array.size for array in KNOWN.values())
+
+
+@pytest.mark.parametrize(
+    ("behind", "element", "is_same"), [(1.0, 0, True), (0.0, 0, False), (1.0, 0.01, False)]
+)
+def test_a_factor_of_each_channel_is_a_convolution_with_ones_behind(
+    tmp_path: Path, behind: float, element: float, is_same: bool
+) -> None:
+    scale = noise(20, 1, 1, seed=5)
+    stored = np.pad(scale.reshape(20, 1, 1, 1), ((0, 4), (0, 0), (0, 0), (0, 0)), constant_values=behind)
+    stored[7] += np.float32(element)
+    head = '<ir_version: 10, opset_import: ["" : 17, "com.microsoft.nchwc" : 1]> '
+    text = f"""{head} g (float[1,20,5,5] x) => (float[1,20,5,5] y) {{
+        r = com.microsoft.nchwc.ReorderInput (x)
+        s = com.microsoft.nchwc.Conv <group = 24, kernel_shape = [1, 1]> (r, "mul_scale")
+        y = com.microsoft.nchwc.ReorderOutput <channels = 20> (s)
+    }}"""
+
+    result = reconcile(
+        tmp_path, text_model(text, {"mul_scale": stored}), manifest_of(parameter("layer_scale", scale))
+    )
+
+    assert result.balanced is is_same
 
 
 def test_another_element_in_the_tiles_is_found(tmp_path: Path) -> None:

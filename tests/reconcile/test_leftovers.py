@@ -257,6 +257,18 @@ def test_a_state_that_is_not_zero_or_of_which_nothing_comes_is_unexpected(tmp_pa
     assert not beside(tmp_path, nodes, number).balanced
 
 
+@pytest.mark.parametrize(("number", "is_made"), [(0.0, True), (1.0, False), (None, False)])
+def test_zeros_that_are_joined_with_what_is_computed_are_added(tmp_path, number, is_made):
+    state = noise(1, 2, 3) if number is None else np.full((1, 2, 3), number, np.float32)
+    text = """g (float[4,2,3] x, float[5,5] t) => (float[5,2,3] y) {
+        r = Relu(x) s = Concat<axis = 0>(state, r) y = Einsum<equation = "ij,jkl->ikl">(t, s)
+    }"""
+
+    result = reconcile(tmp_path, text_model(text, {"state": state}), manifest_of())
+
+    assert [line.line for line in result.entries] == ["added" if is_made else "unexpected"]
+
+
 def test_bias_that_was_zeroed_is_no_filler(tmp_path):
     result = beside(tmp_path, "y = Conv(h, x, v)", ZEROS, (parameter("conv.bias", ramp(3)),))
 

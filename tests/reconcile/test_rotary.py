@@ -8,7 +8,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from models import bridge_of, buffer, manifest_of, noise, parameter, ramp, reconcile, text_model
+from models import (
+    bridge_of,
+    buffer,
+    dynamo_like,
+    manifest_of,
+    noise,
+    parameter,
+    quantized,
+    ramp,
+    reconcile,
+    text_model,
+)
 
 from analyzer.manifest import Buffer, Manifest
 from analyzer.model.content import Array
@@ -254,6 +265,39 @@ def test_a_side_that_lists_its_buffers_has_the_frequencies(tmp_path: Path) -> No
     listed = manifest_of(parameter("fc.weight", FC))
 
     assert not run_of_positions(tmp_path, TURNED_OF_POSITIONS, {"freq": FREQUENCIES}, listed).balanced
+
+
+THROUGH_A_BRANCH = """<ir_version: 10, opset_import: ["" : 18]>
+g (float[3,1] x, float[3,4] t, bool c) => (float[3,4] y) {
+    p = Mul(x, freq) n = Size(p)
+    a = If (c) <then_branch = g1 () => (float[3,4] q) { q = Identity(p) },
+                else_branch = g2 () => (float[3,4] o) { o = Identity(p) }>
+    s = Sin(a) h = MatMul(t, "fc.weight") y = Add(h, s)
+}"""
+
+
+@pytest.mark.parametrize("name", ["frequencies", *sorted(OTHERS_OF_POSITIONS)])
+def test_frequencies_may_go_through_the_branches_of_a_choice(tmp_path: Path, name: str) -> None:
+    numbers = OTHERS_OF_POSITIONS.get(name, FREQUENCIES)
+
+    assert run_of_positions(tmp_path, THROUGH_A_BRANCH, {"freq": numbers}).balanced is (name == "frequencies")
+
+
+@pytest.mark.parametrize("is_coded", [False, True])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_table_that_the_exporter_notes_to_be_of_a_buffer_that_no_state_dict_lists(
+    tmp_path: Path, is_coded: bool, is_changed: bool
+) -> None:
+    table = np.sin(np.outer(np.arange(10), FREQUENCIES)).astype("f4")
+    table[5, 1] += np.float32(is_changed) / 4
+    stored = quantized("slice_1", table) if is_coded else {"slice_1": table}
+    decoded = "slice_1 = DequantizeLinear(slice_1_quantized, slice_1_scale, slice_1_zero_point)"
+    text = f"""g (float[10,4] x) => (float[10,4] y) {{
+        {decoded if is_coded else ""} h = MatMul(x, "fc.weight") y = Mul(h, slice_1)
+    }}"""
+    proto = dynamo_like(text_model(text, {**BESIDE, **stored}), folded={"slice_1": ["blocks.0.sin", "val_3"]})
+
+    assert reconcile(tmp_path, proto, state_dict()).balanced is not is_changed
 
 
 def waves(positions: int, frequencies: Array) -> Array:

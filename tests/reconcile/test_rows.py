@@ -13,6 +13,7 @@ from models import (
     lines_of,
     manifest_of,
     noise,
+    outs,
     parameter,
     quantized,
     ramp,
@@ -56,6 +57,32 @@ def test_rows_of_the_table_are_recognised_and_each_counts_once(tmp_path, stored,
     assert bridge_of(result) == expected
     assert result.balanced
     assert result.parameters[0].decided_by == "provenance+rows"
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-3])
+def test_a_bias_of_each_head_may_be_joined_with_the_examples(tmp_path, off):
+    picked = np.moveaxis(TABLE[[[0, 1], [1, 4]]], -1, 0)  # (heads, rows, columns)
+    stored = np.concatenate([picked, picked])
+    stored[4, 1, 0] += np.float32(off)
+
+    assert run(tmp_path, stored).balanced is (off == 0)
+
+
+def test_a_table_of_positions_is_asked_before_other_weights_of_its_width(tmp_path):
+    width = 16
+    weights = {f"layers.{i}.weight": noise(20, width, seed=i) for i in range(18)}
+    positions = noise(30, width, seed=99)
+    nodes = " ".join(f"h{i} = MatMul(p, w{i})" for i in range(18))
+    stored = {f"w{i}": np.ascontiguousarray(w.T) for i, w in enumerate(weights.values())}
+    text = f"g (float[7,{width}] x) => ({outs(18, 'h')}) {{ p = Add(x, rows) {nodes} }}"
+    known = {**weights, "encoder.embed_positions.weight": positions}
+    manifest = manifest_of(*starmap(parameter, known.items()))
+
+    result = reconcile(
+        tmp_path, text_model(text, {**stored, "rows": positions[:7].copy()}), manifest, "full", known
+    )
+
+    assert result.balanced
 
 
 def test_one_changed_element_in_a_kept_row_differs(tmp_path):

@@ -56,6 +56,34 @@ def test_experts_may_stand_each_by_itself(tmp_path, turned, content, evidence, a
     assert result.balanced
 
 
+PLACES = noise(1, 14, 16, seed=4)
+
+
+def resized(*, element: float = 0.0, codes: bool = False) -> onnx.ModelProto:
+    """A table of positions: a token's, those of 3 x 4 patches as a picture that is resized, and another token's."""
+    first, patches, last = np.split(PLACES, [1, 13], axis=1)
+    picture = np.ascontiguousarray(patches.transpose(0, 2, 1).reshape(1, 16, 3, 4))
+    picture[0, 3, 1, 2] += np.float32(element)
+    decoded = "first = DequantizeLinear(first_quantized, first_scale, first_zero_point)" if codes else ""
+    text = f"""g (float[1,14,16] x, float[4] scales) => (float[1,14,16] y) {{
+        {decoded}
+        r = Resize(picture, , scales) f = Reshape(r, shape) t = Transpose<perm = [0, 2, 1]>(f)
+        p = Concat<axis = 1>(first, t, last) y = Add(x, p)
+    }}"""
+    stored = quantized("first", first) if codes else {"first": first}
+    shape = np.array([1, 16, 12])
+    return text_model(text, {**stored, "picture": picture, "last": last, "shape": shape})
+
+
+@pytest.mark.parametrize("codes", [False, True])
+def test_a_table_of_positions_may_stand_as_tokens_and_a_picture(tmp_path, codes):
+    known = manifest_of(parameter("position_embeddings", PLACES))
+    arrays = {"position_embeddings": PLACES}
+
+    assert reconcile(tmp_path, resized(codes=codes), known, "full", arrays).balanced
+    assert not reconcile(tmp_path, resized(codes=codes, element=1e-3), known, "full", arrays).balanced
+
+
 @both
 def test_places_of_the_pieces_are_told(tmp_path, at_hand):
     first, second, third = EXPERTS

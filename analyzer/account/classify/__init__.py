@@ -108,6 +108,8 @@ class _Context(NamedTuple):
     companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
     computing: Mapping[Key, Reader | None]
+    given_on: frozenset[Key]
+    """What nested graphs give on as it is stored."""
     is_pytorch: bool
 
 
@@ -158,6 +160,7 @@ def _context(
         stored=frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors()),
         companions=companions,
         computing=computing,
+        given_on=frozenset((g.path, name) for g in graphs if g.parent is not None for name in g.outputs),
         is_pytorch=model.producer.startswith("pytorch"),
     )
 
@@ -195,6 +198,7 @@ def _decide(tensor: StoredTensor, context: _Context) -> Decision:
         _by_name,
         _by_structure,
         _by_dotted_name,
+        _by_branch,
     ):
         decision = rule(tensor, context)
         if decision is not None:
@@ -278,6 +282,12 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
         return None
     role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
     return Decision(role, "name:state-dict", (tensor.name,))
+
+
+def _by_branch(tensor: StoredTensor, context: _Context) -> Decision | None:
+    """Integers that a branch of an If gives on, as Identity would: none is learned."""
+    is_given = tensor.key in context.given_on and not tensor.dtype.is_floating
+    return Decision(Role.CONSTANT, "structure:branch-output") if is_given else None
 
 
 _MADE_UP = re.compile(r"val_\d+")

@@ -193,10 +193,19 @@ _BUFFER_LEAVES = frozenset(
         "embed_sum",
         "version",
         "_float_tensor",
+        "act_scaling_factor",
+        "bias_integer",
+        "fc_scaling_factor",
+        "norm_scaling_factor",
+        "weight_integer",
+        "weight_scaling_factor",
+        "x_max",
+        "x_min",
     }
 )
-_BUFFER_ENDINGS = (".codebook.embed", ".embed_positions.weights", ".rope.freqs")
-"""Leaves that are buffers in one kind of module only: EnCodec's codebooks, sinusoids, Llama's original rotations."""
+_BUFFER_ENDINGS = (".LayerNorm.shift", ".codebook.embed", ".embed_positions.weights", ".rope.freqs")
+"""Leaves that are buffers in one kind of module only: I-BERT's integer norm, EnCodec's codebooks, sinusoids, Llama's
+original rotations."""
 _LAST_OF_ENDINGS = tuple(ending.rpartition(".")[2] for ending in _BUFFER_ENDINGS)
 
 
