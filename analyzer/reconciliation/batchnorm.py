@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +28,9 @@ from analyzer.account.ledger import Entry, Role, natural_order
 from analyzer.account.scopes import module_of
 from analyzer.checkpoints.statedict import BY_NAMES
 from analyzer.manifest import BatchNorm, Parameter
-from analyzer.model import Key, Node, StoredTensor
+from analyzer.model import GraphPath, Key, Node, StoredTensor
 from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
+from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.factors import ScaledFit, channels_of, fit_scaled, fit_vector, tolerance_of
@@ -278,8 +279,28 @@ def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) 
     free = [entry for entry in open_ones if entry is not weight]  # which may have one number for each channel
     like = [entry for entry in free if books.contents.numel(entry) == shift.size]
     beside = [e for e in like if any((node.graph_path, node.position) in mine for node in books.users(e))]
+    beside = beside or [e for e in like if _is_added_behind(books, e, mine)]
     fits = (entry for entry in beside or like if fit_vector(books.contents, entry, shift, sizes) is not None)
     return next(fits, None)
+
+
+def _is_added_behind(books: Books, bias: Entry, layer: Set[tuple[GraphPath, int]]) -> bool:
+    """Whether a vector is added to what a layer gives, past what scales it: a convolution of integers has no bias."""
+    wiring = books.ledger.wiring
+    for node, _ in wiring.readers(bias.tensor, past=MOVES | DECODES):
+        parts = [node] if node.op_type == "Add" else []
+        for part in parts:  # grows as it goes
+            for before in wiring.producers(part):
+                if isinstance(before, Node):
+                    if (before.graph_path, before.position) in layer:
+                        return True
+                    if before.op_type in _SCALED and len(parts) < _MOST_NODES:
+                        parts.append(before)
+    return False
+
+
+_SCALED = CARRIES | {"Cast", "Mul"}
+"""What stands between a product of integers and the sum with its bias."""
 
 
 def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
@@ -505,7 +526,7 @@ def _settle_frozen(books: Books, found: _Frozen, entry: Entry, name: str) -> Non
 
 
 def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
-    """A vector that something is multiplied by, and the one that is added right behind."""
+    """A vector that something is multiplied by, and the one that is added right behind, or by the same convolution."""
     suspected = [suspect.entry for suspect in books.suspects]
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT, Role.BUFFER)
     noted = [entry for entry in books.ledger.entries if _is_unsettled(books, entry)]
@@ -513,6 +534,13 @@ def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
     wiring = books.ledger.wiring
     for entry in free.values():
         readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
+        if len(readers) == 1 and _is_of_one_pixel(books, entry, readers[0]):
+            bias = (
+                find_origin(wiring, readers[0].node, _BIAS) if len(readers[0].node.inputs) > _BIAS else None
+            )
+            if bias is not None and bias.key in free and _is_vector(books, free[bias.key]):
+                yield entry, free[bias.key]
+            continue
         if len(readers) != 1 or readers[0].node.op_type not in _SCALES or not _is_vector(books, entry):
             continue
         onwards = wiring.readers(readers[0].node, past=CARRIES)
@@ -520,6 +548,15 @@ def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
             for other in _operands(books, onwards[0].node):
                 if other.key in free and _is_vector(books, free[other.key]):
                     yield entry, free[other.key]
+
+
+_WEIGHT, _BIAS = 1, 2
+
+
+def _is_of_one_pixel(books: Books, entry: Entry, reader: Reader) -> bool:
+    """Whether a vector is the weight of a convolution that takes each channel by itself, as blocked norms are."""
+    is_weight = kind_of(reader.node) is Kind.CONVOLUTION and reader.slot == _WEIGHT
+    return is_weight and reader.node.integers.get("group", 1) > 1 and _is_vector(books, entry)
 
 
 def _is_vector(books: Books, entry: Entry) -> bool:

@@ -2,8 +2,8 @@
 
 No tensor is settled here: the weight is given PyTorch's order back, so that every other rule compares it, whole and
 element by element, with a weight or with one that a BatchNorm scaled. What stands behind the last channel has to be
-zeros; ones where a factor of each channel has become a convolution of one pixel. How wide a block is no file says: it
-is the width in which the channels are in the direction of a weight's.
+zeros; or ones where a factor of each channel has become a convolution of one pixel. How wide a block is no file says:
+it is the width in which the channels are in the direction of a weight's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> T
     """The order in which all channels are in the direction of those of some PyTorch weight, or value of its program."""
     for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
         is_factor = all(len(weight.shape) < array.ndim for weight in weights)
-        if not tiles.fills_with(array, float(is_factor)):
+        if not any(tiles.fills_with(array, number) for number in ((0.0, 1.0) if is_factor else (0.0,))):
             continue
         projections, sizes = channel_statistics(np.ascontiguousarray(tiles.restore(array)))
         for weight in weights:

@@ -296,3 +296,8 @@ def _sum_arrays(encoded: Encoded, layout: AxisLayout) -> _Sums | None:
 def _rows_of_codes(flat: Reals, encoded: Encoded, layout: AxisLayout) -> Reals:
     """What the entry stands for as PyTorch has it (rows, all else)."""
     return layout.restore(flat.reshape(encoded.shape)).reshape(layout.shape[0], -1).astype(np.float64)
+
+
+def is_odd(number: npt.NDArray[np.generic]) -> bool:
+    """Whether the last byte of its mantissa is not empty, as of a number that training left."""
+    return number.dtype == np.float32 and bool(number.view(np.uint32)[0] & 0xFF)

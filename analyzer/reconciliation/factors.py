@@ -2,7 +2,7 @@
 
 LayerScale gives gamma * (W x + b) (Touvron et al. 2021, equation 8); an optimizer stores gamma * W and gamma * b. The
 factor is a parameter of the weight's own block of which the file holds nothing else, and of several in a block each is
-in the weight that computes in its place.
+in the weight that computes in its place. It may be one number for all channels (FCOS's scale of a level).
 
 SmoothQuant divides what a norm gives by s and multiplies the weights that read it by s (Xiao et al. 2022,
 arXiv:2211.10438, equation 3), so that activations are easier to quantize: g' = g / s, b' = b / s, and
@@ -28,7 +28,7 @@ from analyzer.model.content import Array, channel_statistics
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import CARRIES, DECODES, Kind, kind_of
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.closeness import Reals, is_like, least_difference
+from analyzer.reconciliation.closeness import Reals, is_like, is_odd, least_difference
 from analyzer.reconciliation.contents import Contents
 from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Computed, Line, Piece, with_line
@@ -221,10 +221,17 @@ def _block(name: str) -> str:
 def _is_factor(books: Books, parameter: Parameter) -> bool:
     leaf = parameter.name.rpartition(".")[2]
     is_vector = parameter.numel == max(parameter.shape, default=0) > 1
+    is_number = parameter.numel == 1 and _is_learned_number(books, parameter)
     is_own = leaf != "bias" and not any(
         books.tensor(f"{name.removesuffix('weight')}bias") for name in parameter.names
     )
-    return is_vector and is_own and not books.contents.originals.is_constant(parameter)
+    return is_own and (is_number or (is_vector and not books.contents.originals.is_constant(parameter)))
+
+
+def _is_learned_number(books: Books, parameter: Parameter) -> bool:
+    """Whether it is a number that training left: by any round one a weight may be multiplied by chance."""
+    samples = books.contents.originals.samples(parameter)
+    return samples is not None and is_odd(samples)
 
 
 def _find_layer_scales(books: Books, gamma: Parameter) -> Iterator[_LayerScale]:
@@ -232,10 +239,13 @@ def _find_layer_scales(books: Books, gamma: Parameter) -> Iterator[_LayerScale]:
     factors = books.contents.originals.vector(gamma.name)
     if factors is None:
         return
-    factors = factors.reshape(-1)
+    number = factors.reshape(-1)
     for weight in books.free_parameters():
         is_near = f"{weight.name}.".startswith(f"{block}.") or not block
-        is_matrix = len(weight.shape) > 1 and weight.shape[0] == factors.size and weight.numel > factors.size
+        if len(weight.shape) < 2:
+            continue
+        factors = np.full(weight.shape[0], number[0]) if number.size == 1 else number
+        is_matrix = weight.shape[0] == factors.size and weight.numel > factors.size
         if not (is_near and is_matrix):
             continue
         for entry in books.open_entries(weight):

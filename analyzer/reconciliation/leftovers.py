@@ -21,7 +21,7 @@ from analyzer.model import Node, StoredTensor
 from analyzer.model.content import Array, decode_values, is_constant_filled
 from analyzer.model.liveness import find_live
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
-from analyzer.model.tables import are_slopes, is_known_table, is_sinusoidal, slack_of
+from analyzer.model.tables import are_slopes, is_known_table, is_mask, is_sinusoidal, slack_of
 from analyzer.model.waves import are_frequencies, begin_at_zero
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
@@ -224,7 +224,7 @@ def _is_cache(entry: Entry) -> bool:
 
 
 def _is_made(books: Books, entry: Entry, array: Array) -> bool:
-    """Whether an operator reads as its own what forward makes of positions: waves, or frequencies of such.
+    """Whether an operator reads as its own what forward makes of positions: waves, frequencies of such, or a mask.
 
     Asked only where PyTorch's side does not list what is no parameter, as no state dict does; all others say what
     frequencies they have.
@@ -233,8 +233,11 @@ def _is_made(books: Books, entry: Entry, array: Array) -> bool:
         return False
     values = np.squeeze(array.astype(np.float64))
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME | DECODES)
-    if _is_cache(entry) or all(_looks_up(reader) for reader in readers):
+    is_looked_up = all(_looks_up(reader) for reader in readers)
+    if _is_cache(entry) or is_looked_up:
         slack = slack_of(array)
+        if is_looked_up and array.size >= _LEAST_TABLE and is_mask(values):
+            return True
         return (
             values.ndim == 2
             and array.size >= _LEAST_TABLE
@@ -528,10 +531,20 @@ TRAINING_ONLY = ("mask_token", "masked_spec_embed")
 """Last parts of names that forward reads in training alone (`modeling_vit.py`, `modeling_wav2vec2.py`)."""
 
 
+_NEVER_READ = re.compile(
+    r"(?:.*\.)?(?:fusion_stage\.layers\.0\.residual_layer1"
+    r"|refinenet4\.resConfUnit1"
+    r"|wav2vec2_conformer\.encoder\.pos_conv_embed)\."
+)
+"""Modules that a class makes and its forward never calls: DPT and Depth Anything, whose first fusion has nothing to add
+(transformers `modeling_dpt.py`, MiDaS `dpt_depth.py`), and Wav2Vec2-Conformer's convolution of positions."""
+
+
 def settle_outside(books: Books) -> None:
     """Settle whole heads that are absent as `outside`, and what only training reads as `unused`.
 
-    Not beside the trace of an export, which read them or did not; that of a class says nothing of the file's.
+    So is what the forward of its class never reads. Not beside the trace of an export, which read them or did not; that
+    of a class says nothing of the file's.
     """
     if books.manifest.trace not in (None, OF_CLASS):
         return
@@ -549,6 +562,16 @@ def settle_outside(books: Books) -> None:
     for parameter in list(books.free_parameters()):
         if parameter.name.rpartition(".")[2] in TRAINING_ONLY:
             books.lose(parameter, Line.UNUSED, "name:training-only")
+    unread: dict[str, list[Parameter]] = defaultdict(list)
+    for parameter in books.manifest.parameters:
+        found = _NEVER_READ.match(parameter.name)
+        if found is not None:
+            unread[found.group()].append(parameter)
+    for module, parameters in sorted(unread.items()):
+        is_absent = all(parameter.name not in books.parameters for parameter in parameters)
+        if is_absent and not any(f"{scope}.".startswith(module) for scope in scopes):
+            for parameter in parameters:
+                books.lose(parameter, Line.UNUSED, f"name:never-read {module.rstrip('.')}")
 
 
 def _head(names: Iterable[str]) -> str | None:

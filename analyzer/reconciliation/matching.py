@@ -26,7 +26,7 @@ from analyzer.model import Carrier, Key
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation.books import Books, Holding, Suspect, piece_of
-from analyzer.reconciliation.closeness import was_narrower
+from analyzer.reconciliation.closeness import is_odd, was_narrower
 from analyzer.reconciliation.contents import Contents, Fit, Stacks, Tensor
 from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, AxisLayout, layouts
 from analyzer.reconciliation.lines import SAMPLED, Line
@@ -70,11 +70,11 @@ def match_numbers(books: Books) -> None:
     numbers: dict[bytes, list[Parameter]] = defaultdict(list)
     for parameter in books.free_parameters():
         samples = books.contents.originals.samples(parameter) if parameter.numel == 1 else None
-        if samples is not None and _is_odd(samples):
+        if samples is not None and is_odd(samples):
             numbers[_key(samples)].append(parameter)
     stored: dict[bytes, list[Entry]] = defaultdict(list)
     for entry in books.free_entries() if numbers else ():
-        is_number = entry.tensor.numel == 1 and entry.tensor.dtype.is_floating and not entry.sources
+        is_number = books.contents.numel(entry) == 1 and entry.tensor.dtype.is_floating and not entry.sources
         look = books.contents.at(entry, np.zeros(1, dtype=np.int64)) if is_number else None
         if look is not None:
             stored[_key(look[0])].append(entry)
@@ -91,11 +91,6 @@ def match_numbers(books: Books) -> None:
                     0.0,
                     pieces=pieces,
                 )
-
-
-def _is_odd(number: npt.NDArray[np.generic]) -> bool:
-    """Whether the last byte of its mantissa is not empty, as of a number that training left."""
-    return number.dtype == np.float32 and bool(number.view(np.uint32)[0] & 0xFF)
 
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:

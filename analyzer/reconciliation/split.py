@@ -15,7 +15,7 @@ from analyzer.account.scopes import module_of
 from analyzer.manifest import Parameter
 from analyzer.model import Key, Node
 from analyzer.model.content import Array, cast_digest, channel_statistics, digest
-from analyzer.model.operators import CARRIES, DECODES, MOVES, Kind, kind_of
+from analyzer.model.operators import CARRIES, DECODES, MEASURES, MOVES, Kind, kind_of
 from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, compare_sums, is_like, is_rounded
@@ -355,7 +355,8 @@ def _meeting(books: Books, entry: Entry) -> tuple[int, int]:
         return first, 0
     node = readers[0].node
     for _ in range(_MOST_STEPS):
-        onwards = wiring.readers(node, past=MOVES)
+        read = wiring.readers(node, past=MOVES)
+        onwards = [reader for reader in read if reader.node.op_type not in MEASURES]
         nodes = {reader.node.place: reader for reader in onwards}
         if len(nodes) != 1:
             return first, 0

@@ -569,8 +569,9 @@ def _first_left(
     held: set[bytes] = set()
     for key in settled.entries if settled is not None else ():
         array = books.contents.array(books.entry(key))
-        if array is None or array.dtype != rows.dtype or array.shape[-1:] != rows.shape[-1:]:
+        if array is None or array.dtype.kind != rows.dtype.kind or array.shape[-1:] != rows.shape[-1:]:
             return None
+        rows = rows.astype(array.dtype)  # of one type in a file that a tool has made half as precise
         held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
     left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in held)
     return next(left, len(taken) if len(taken) < len(rows) else None)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import convolution, lines_of, manifest_of, noise, parameter, reconcile, text_model
+from models import buffer, convolution, lines_of, manifest_of, noise, parameter, reconcile, text_model
 
+from analyzer.manifest import BatchNorm
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.layouts import Tiles
 
@@ -91,7 +92,7 @@ def test_a_file_of_blocked_convolutions_balances_and_says_what_moved(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("behind", "element", "is_same"), [(1.0, 0, True), (0.0, 0, False), (1.0, 0.01, False)]
+    ("behind", "element", "is_same"), [(1.0, 0, True), (0.5, 0, False), (1.0, 0.01, False)]
 )
 def test_a_factor_of_each_channel_is_a_convolution_with_ones_behind(
     tmp_path: Path, behind: float, element: float, is_same: bool
@@ -111,6 +112,34 @@ def test_a_factor_of_each_channel_is_a_convolution_with_ones_behind(
     )
 
     assert result.balanced is is_same
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-3])
+def test_a_norm_that_follows_no_convolution_is_a_convolution_of_one_pixel(tmp_path: Path, off: float) -> None:
+    random = np.random.default_rng(8)
+    values = {f"bn.{leaf}": random.uniform(0.5, 2, 20).astype(np.float32) for leaf in LEAVES}
+    gamma, beta, mean, variance = values.values()
+    scale = gamma / np.sqrt(variance + np.float32(1e-5))
+    shift = beta - mean * scale
+    shift[3] += np.float32(off)
+    stored = {"bn_scale": np.pad(scale, (0, 4)).reshape(24, 1, 1, 1), "bn_B": np.pad(shift, (0, 4))}
+    head = '<ir_version: 10, opset_import: ["" : 17, "com.microsoft.nchwc" : 1]> '
+    text = f"""{head} g (float[1,20,5,5] x) => (float[1,20,5,5] y) {{
+        r = com.microsoft.nchwc.ReorderInput (x)
+        s = com.microsoft.nchwc.Conv <group = 24, kernel_shape = [1, 1]> (r, bn_scale, bn_B)
+        y = com.microsoft.nchwc.ReorderOutput <channels = 20> (s)
+    }}"""
+    known = [(buffer if "running" in name else parameter)(name, array) for name, array in values.items()]
+    norm = BatchNorm("bn", 1e-5, *(f"bn.{leaf}" for leaf in LEAVES))
+
+    result = reconcile(
+        tmp_path, text_model(text, stored), manifest_of(*known, batch_norms=(norm,)), "full", values
+    )
+
+    assert result.balanced is (not off)
+
+
+LEAVES = ("weight", "bias", "running_mean", "running_var")
 
 
 def test_another_element_in_the_tiles_is_found(tmp_path: Path) -> None:

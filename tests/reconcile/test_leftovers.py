@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -535,6 +536,45 @@ def test_what_only_training_reads_is_unused(tmp_path, name):
     assert bridge_of(result)["unused"] == (1, 3, -3, -3)
     assert result.parameters[2].decided_by == "name:training-only"
     assert result.balanced
+
+
+NEVER_READ = (
+    "neck.fusion_stage.layers.0.residual_layer1.convolution1.weight",
+    "depth_head.scratch.refinenet4.resConfUnit1.conv1.weight",
+    "wav2vec2_conformer.encoder.pos_conv_embed.conv.bias",
+)
+
+
+@pytest.mark.parametrize("name", NEVER_READ)
+def test_what_the_forward_of_its_class_never_reads_is_unused(tmp_path, name):
+    known = manifest_of(parameter("fc.weight", FC), parameter(name, noise(4, 3)))
+
+    result = reconcile(tmp_path, text_model(MATMUL, {"fc.weight": FC}), known)
+
+    assert lines_of(result)[name] == "unused"
+    assert result.balanced
+
+
+@pytest.mark.parametrize("name", NEVER_READ)
+def test_a_layer_of_another_place_is_missing(tmp_path, name):
+    name = (
+        name.replace("layers.0", "layers.1").replace("refinenet4", "refinenet3").replace("conformer", "bert")
+    )
+    known = manifest_of(parameter("fc.weight", FC), parameter(name, noise(4, 3)))
+
+    assert lines_of(reconcile(tmp_path, text_model(MATMUL, {"fc.weight": FC}), known))[name] == "missing"
+
+
+@pytest.mark.parametrize("is_mask", [True, False])
+def test_a_mask_that_is_looked_up_is_added_beside_a_state_dict(tmp_path, is_mask):
+    table = np.repeat([[0, 0, 0, 1, 1, 1, 1, 1]], 2, axis=0).astype(np.float32)
+    table[1, 6] = 1 if is_mask else 0
+    text = "g (int64[2,8] i) => (float[2,8] y) { y = GatherElements<axis = 1>(table, i) }"
+    known = replace(manifest_of(), lists_all_buffers=False)
+
+    result = reconcile(tmp_path, text_model(text, {"table": table}), known)
+
+    assert [line.line for line in result.entries] == ["added" if is_mask else "unexpected"]
 
 
 def test_mask_token_that_is_stored_is_identical(tmp_path):

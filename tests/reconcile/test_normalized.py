@@ -338,6 +338,17 @@ def test_a_layer_scale_may_be_multiplied_out(tmp_path):
     assert {line.decided_by.partition(" ")[0] for line in result.parameters} == {"content:layerscale"}
 
 
+@pytest.mark.parametrize(("factor", "is_same"), [(1.0, True), (1.01, False)])
+def test_one_number_may_be_multiplied_out_too(tmp_path, factor, is_same):
+    level = np.float32(1.2345678)
+    weight, bias = noise(8, 8, 1, 1, seed=36), noise(8, seed=37)
+    stored = {"w": f32(weight * level * factor), "b": f32(bias * level * factor)}
+    proto = text_model("g (float[1,8,2,2] x) => (float[1,8,2,2] y) { y = Conv(x, w, b) }", stored)
+    known = {"box.weight": weight, "box.bias": bias, "scale": np.array(level)}
+
+    assert run(tmp_path, proto, known).balanced is is_same
+
+
 def test_exchanged_or_other_factors_are_told(tmp_path):
     first, second = GAMMAS.values()
     files = (

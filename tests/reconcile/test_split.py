@@ -20,6 +20,7 @@ from models import (
     reconcile,
     text_model,
 )
+from onnx import numpy_helper
 
 from analyzer.model.content import Array, sample_positions
 from analyzer.reconciliation import Reconciliation
@@ -54,6 +55,28 @@ def test_experts_may_stand_each_by_itself(tmp_path, turned, content, evidence, a
     assert [str(line) for line in result.parameters[0].chain] == ["transposed"] * turned + ["sliced"]
     assert result.parameters[0].decided_by == f"{evidence}:pieces"
     assert result.balanced
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1)])
+def test_packed_projections_of_three_inputs_are_in_order_also_where_lengths_are_read(tmp_path, order):
+    packed = noise(24, 8, seed=6)
+    parts = [np.ascontiguousarray(part.T) for part in np.split(packed, 3)]
+    text = """g (float[4,8] a, float[4,8] b, float[4,8] c) => (float[4,8] y, int64[2] n, int64[2] m) {
+        q = MatMul(a, w0) k = MatMul(b, w1) v = MatMul(c, w2) n = Shape(k) m = Shape(v)
+        t = Transpose<perm = [1, 0]>(k) s = MatMul(q, t) p = Softmax(s) y = MatMul(p, v)
+    }"""
+    stored = {f"w{place}": parts[number] for place, number in enumerate(order)}
+    arrays = {"x.in_proj_weight": packed}
+
+    result = reconcile(
+        tmp_path,
+        text_model(text, stored),
+        manifest_of(convolution("x.in_proj_weight", packed)),
+        "full",
+        arrays,
+    )
+
+    assert result.balanced is (order == (0, 1, 2))
 
 
 PLACES = noise(1, 14, 16, seed=4)
@@ -446,6 +469,18 @@ def test_a_token_with_another_row_is_another_model(tmp_path, row):
 
     assert lines_of(result)["cls_token"] == "missing"
     assert not result.balanced
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_sum_may_be_in_half_precision(tmp_path, row):
+    first = TOKEN + POSITIONS[:, row : row + 1]
+    proto = embedding(first, POSITIONS[:, 1:])
+    for tensor in proto.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("f2"), tensor.name))
+    for value in (*proto.graph.input, *proto.graph.output):
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT16
+
+    assert run_slices(tmp_path, proto, cls_token=TOKEN, pos_embed=POSITIONS).balanced is (row == 0)
 
 
 def test_a_changed_sum_is_told(tmp_path):
