@@ -153,6 +153,8 @@ def settle_fillers(books: Books) -> None:
             if is_computed and not is_left and array.size >= _LEAST_TABLE and is_known_table(array, step):
                 books.settle(entry, Line.ADDED, "content:table")
                 continue
+        if is_computed and _is_low_factor(books, entry, array):
+            continue
         is_free = not is_left and (not entry.sources or is_computed)
         is_weight = entry.role is Role.PARAMETER
         if entry.role is Role.BUFFER:
@@ -194,6 +196,12 @@ def _is_joined(books: Books, entry: Entry, array: Array) -> bool:
         and any(isinstance(part, Node) for part in books.ledger.wiring.producers(reader.node))
         for reader in readers
     )
+
+
+def _is_low_factor(books: Books, entry: Entry, array: Array) -> bool:
+    """Whether something is multiplied by the low numbers of a mask that is to be added."""
+    readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
+    return bool((array < -1).any()) and any(reader.node.op_type == "Mul" for reader in readers)
 
 
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:

@@ -565,6 +565,17 @@ def test_a_layer_of_another_place_is_missing(tmp_path, name):
     assert lines_of(reconcile(tmp_path, text_model(MATMUL, {"fc.weight": FC}), known))[name] == "missing"
 
 
+@pytest.mark.parametrize(("low", "line"), [(1.0, "added"), (-1e4, "unexpected")])
+def test_a_mask_of_a_buffer_that_is_not_listed_is_told_from_one_that_is_added(tmp_path, low, line):
+    mask = np.tril(np.full((6, 6), low, np.float32))
+    proto = text_model("g (float[6,6] x) => (float[6,6] y) { y = Mul(x, slice_3) }", {"slice_3": mask})
+    proto = dynamo_like(proto, folded={"slice_3": ["h.0.attn.bias", "val_1"]})
+
+    result = reconcile(tmp_path, proto, replace(manifest_of(), lists_all_buffers=False))
+
+    assert [str(entry.line) for entry in result.entries] == [line]
+
+
 @pytest.mark.parametrize("is_mask", [True, False])
 def test_a_mask_that_is_looked_up_is_added_beside_a_state_dict(tmp_path, is_mask):
     table = np.repeat([[0, 0, 0, 1, 1, 1, 1, 1]], 2, axis=0).astype(np.float32)
