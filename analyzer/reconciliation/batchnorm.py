@@ -159,7 +159,7 @@ def _find_fold(
     return None
 
 
-_Stacked = tuple[Sequence[BatchNorm], Reals]
+_Stacked = tuple[list[BatchNorm], Reals]
 """Norms, and the factors of each: (norms, channels)."""
 
 _WRITTEN = (1e-3, 1e-4, 1e-6, 1e-5)

@@ -201,7 +201,9 @@ def _is_joined(books: Books, entry: Entry, array: Array) -> bool:
 def _is_low_factor(books: Books, entry: Entry, array: Array) -> bool:
     """Whether something is multiplied by the low numbers of a mask that is to be added."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
-    return bool((array < -1).any()) and any(reader.node.op_type == "Mul" for reader in readers)
+    return bool((array.astype(np.float64) < -1).any()) and any(
+        reader.node.op_type == "Mul" for reader in readers
+    )
 
 
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
