@@ -543,7 +543,7 @@ def test_reconcile_sees_one_changed_value(model: Path, tmp_path: Path) -> None:
     ("prepare", "arguments", "sentence"),
     [
         (lambda path: path.write_bytes(b"nothing"), (), "no header begins at byte 8"),
-        (lambda path: None, (), "no such file or folder"),
+        (lambda path: None, (), "no such file"),
         (lambda path: written(path, {}), ("--class", "BertModel"), "no config.json beside"),
         (lambda path: written(path, {}), ("--random-weights",), "no config.json is beside it"),
     ],
