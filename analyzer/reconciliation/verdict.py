@@ -33,6 +33,7 @@ from analyzer.reconciliation.lines import (
     Reconciliation,
     why_differing,
 )
+from analyzer.reconciliation.siblings import find_odd_layers
 from analyzer.records import replace
 from analyzer.text import format_doing, format_many, format_share
 
@@ -69,7 +70,13 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
     )
     _check(result)
     reads, first = compare_wiring(result)
-    told = (remark_wiring(first),) if first is not None else ()
+    told = (
+        (remark_wiring(first),)
+        if first is not None
+        else find_odd_layers(books)
+        if reads != "as-exported"
+        else ()
+    )
     return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
 
 
