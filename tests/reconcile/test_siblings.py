@@ -13,6 +13,7 @@ from analyzer.reconciliation import Reconciliation
 COUNT = 6
 LAYER = {
     "norm": "LayerNormalization<epsilon = 0.00001>(x, {gain}, {bias})",
+    "q": "MatMul(norm, {q})",
     "scores": "Div(q, scale)",
     "masked": "Add(scores, mask)",
     "weights": "Softmax<axis = -1>(masked)",
@@ -43,7 +44,7 @@ def model(
             for place, (each, name) in enumerate(names.items())
         }
         quoted = {each: f'"{name}"' for each, name in names.items()}
-        rules = {"norm": LAYER["norm"], "q": "MatMul(norm, {q})", **LAYER, **changes.get(number, {})}
+        rules = _changed(changes.get(number, {}))
         for value, rule in rules.items():
             words = rule.format(**quoted, earlier=before[max(0, number - 2)])
             for own in (*rules, "x"):
@@ -52,6 +53,16 @@ def model(
         before.append(f"sum{number}")
     text = f"g (int64[4] ids, bool[4,4] far) => (float[4,4] y) {{ {chr(10).join(lines)} y = Identity({before[-1]}) }}"
     return text_model(text, weights), weights
+
+
+def _changed(change: Mapping[str, str]) -> dict[str, str]:
+    """The rules of a layer; what no layer has stands before the value that it is written before."""
+    rules: dict[str, str] = {}
+    for value in LAYER:
+        if value in change:
+            rules |= {each: rule for each, rule in change.items() if each not in LAYER}
+        rules[value] = change.get(value, LAYER[value])
+    return rules
 
 
 def _renamed(rule: str, own: str, name: str) -> str:
@@ -91,6 +102,10 @@ def test_layers_that_are_alike_are_not_told(tmp_path):
         ({"scores": "Mul(q, scale)"}, "Mul", "Div"),
         ({"masked": "Sub(scores, mask)"}, "Sub", "Add"),
         ({"mixed": "MatMul(q, weights)"}, "MatMul has its operands exchanged", "the other way round"),
+        ({"turned": "Transpose(weights)", "mixed": "MatMul(turned, q)"}, "Transpose", "nothing"),
+        ({"damped": "Tanh(mixed)", "up": "MatMul(damped, {up})"}, "Tanh stands between", "nothing does"),
+        ({"more": "Add(scores, q)", "masked": "Add(more, mask)"}, "Add stands between", "nothing does"),
+        ({"again": "MatMul(q, {q})", "scores": "Div(again, scale)"}, "one of 2 nodes", "one does"),
     ],
     ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
 )
