@@ -9,7 +9,6 @@ strides and windows, sizes, numbers of codes. A term that is otherwise built is 
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
@@ -35,7 +34,6 @@ from analyzer.reconciliation.terms import (
     Numbers,
     Operation,
     Result,
-    Signature,
     Term,
     Terms,
     Walk,
@@ -44,8 +42,6 @@ from analyzer.reconciliation.terms import (
 from analyzer.records import Frozen
 from analyzer.text import format_many
 
-_CHILD = re.compile(r"[^.]*(?:\.\d+(?=\.))?")
-"""The first module of a name, with its number where it is a list."""
 _FEWEST = 3
 """Layers that have to be alike before one beside them is odd."""
 _MOST_ODD = 8
@@ -86,16 +82,13 @@ def find_odd_layers(books: Books) -> Iterator[Finding]:
     told: dict[Place, tuple[str, _Difference, int]] = {}
     for layers in _lists(books):
         walk = Walk(fed, layers)
-        for name in layers.names if fed.followed < _MOST_FOLLOWED else ():
-            roots = {
-                number: homes[full]
-                for number in layers.numbers
-                if (full := f"{layers.prefix}{number}.{name}") in homes
-            }
+        for name, numbers in layers.alike():
+            if len(numbers) <= _FEWEST or fed.followed > _MOST_FOLLOWED:
+                continue
+            full = {number: f"{layers.prefix}{number}.{name}" for number in numbers}
+            roots = {number: homes[each] for number, each in full.items() if each in homes}
             again = {
-                number: anchors.several[full]
-                for number in layers.numbers
-                if (full := f"{layers.prefix}{number}.{name}") in anchors.several
+                number: anchors.several[each] for number, each in full.items() if each in anchors.several
             }
             for number, difference, many in (*_compare_layers(walk, roots), *_used_again(walk, roots, again)):
                 told.setdefault(difference.node.place, (f"{layers.prefix}{number}", difference, many))
@@ -108,14 +101,14 @@ def find_odd_layers(books: Books) -> Iterator[Finding]:
         more = f", and {format_many(len(found) - 1, 'other')} of its nodes" if len(found) > 1 else ""
         beside = format_many(many, "layer")
         message = (
-            f"{layer} computes otherwise than {beside} with the same parameters, at {node}: {difference.found}, and "
+            f"{layer} computes otherwise than {beside} beside it, at {node}: {difference.found}, and "
             f"there {difference.expected}{more}"
         )
         yield Finding("odd-layer", Severity.WARNING, message, (layer,))
 
 
 def _lists(books: Books) -> Iterator[Layers]:
-    """Lists of modules: for each child that enough of the members have, those that have it."""
+    """Lists of modules, by the numbers in the names of their parameters."""
     members: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
@@ -125,18 +118,8 @@ def _lists(books: Books) -> Iterator[Layers]:
             prefix, suffix = parameter.name[: match.start()], parameter.name[match.end() + 1 :]
             members[prefix][int(match[0])][suffix] = parameter.shape
     for prefix, modules in members.items():
-        kinds = {number: frozenset(names.items()) for number, names in modules.items()}
-        alike: dict[frozenset[Signature], list[int]] = defaultdict(list)
-        for number, names in modules.items():
-            children: dict[str, set[Signature]] = defaultdict(set)
-            for suffix, shape in names.items():
-                children[_CHILD.match(suffix)[0]].add((suffix, shape))  # type: ignore[index]  # it matches all
-            for child in children.values():
-                alike[frozenset(child)].append(number)
-        for same, numbers in alike.items():
-            if len(numbers) > _FEWEST:
-                names_of_child = tuple(sorted(name for name, _ in same))
-                yield Layers(prefix, tuple(sorted(numbers)), names_of_child, kinds)
+        if len(modules) > _FEWEST:
+            yield Layers(prefix, {number: frozenset(names.items()) for number, names in modules.items()})
 
 
 def _compare_layers(walk: Walk, roots: Mapping[int, Place]) -> Iterator[tuple[int, _Difference, int]]:
@@ -222,7 +205,7 @@ def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> 
                 "what the one before gives",
                 is_of_place=True,
             )
-        elif b == EARLIER and _places(terms, mine) == {"before"}:
+        elif b == EARLIER and _places(terms, mine) - {"outside"}:
             yield _Difference(
                 reader, "it reads what an earlier layer gives", "what the one before gives", is_of_place=True
             )
@@ -238,16 +221,8 @@ def _is_outside(label: Label) -> TypeGuard[Result]:
 
 def _places(terms: Terms, number: int) -> set[str]:
     """Where the parameters are that a term has a result of."""
-    waiting, seen, found = [number], {number}, set[str]()
-    while waiting:
-        each = waiting.pop()
-        label = terms.labels[each]
-        if isinstance(label, Result):
-            found.add(label.where)
-        new = [part for part in terms.parts[each] if part not in seen]
-        seen.update(new)
-        waiting += new
-    return found
+    labels = (terms.labels[each] for each in terms.within(number))
+    return {label.where for label in labels if isinstance(label, Result)}
 
 
 def _name(result: Result) -> str:
@@ -330,7 +305,8 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
     if isinstance(b, Operation) and b.kind is Kind.ELEMENTWISE and mine in terms.parts[yours]:
         others = [terms.labels[part] for part in terms.parts[yours] if part != mine]
         if all(isinstance(each, (Numbers, Operation, Result)) or each in PASSED for each in others):
-            return f"{b.op_type} stands between", "nothing does", True
+            is_of_place = not all(isinstance(each, Numbers) for each in others)
+            return f"{b.op_type} stands between", "nothing does", is_of_place
         return None
     ours, theirs = _leaves(terms, mine), _leaves(terms, yours)
     if ours is None or theirs is None:

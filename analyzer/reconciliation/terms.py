@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -86,15 +86,20 @@ Signature = tuple[str, tuple[int, ...]]
 
 
 class Layers(Frozen):
-    """Members of a list of modules of which a child holds parameters of the same names and shapes."""
+    """A list of modules."""
 
     prefix: str
     """What their names begin with: `encoder.layer.`."""
-    numbers: tuple[int, ...]
-    names: tuple[str, ...]
-    """Of the child's parameters, in their layer."""
     kinds: Mapping[int, frozenset[Signature]]
-    """What each member of the whole list holds: names and shapes."""
+    """What each of them holds."""
+
+    def alike(self) -> Iterator[tuple[str, list[int]]]:
+        """Each name of a parameter, and the members that have one of the same shape there."""
+        found: dict[Signature, list[int]] = {}
+        for number, kind in sorted(self.kinds.items()):
+            for each in kind:
+                found.setdefault(each, []).append(number)
+        yield from ((name, numbers) for (name, _), numbers in sorted(found.items()))
 
 
 class Anchors(Frozen):
@@ -139,6 +144,15 @@ class Terms(Mutable):
             self.labels.append(label)
             self.parts.append(key[1])
         return self.known[key]
+
+    def within(self, number: int) -> set[int]:
+        """A term, and all that it is made of."""
+        waiting, seen = [number], {number}
+        while waiting:
+            new = [part for part in self.parts[waiting.pop()] if part not in seen]
+            seen.update(new)
+            waiting += new
+        return seen
 
 
 class Fed(Mutable):

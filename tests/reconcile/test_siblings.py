@@ -112,7 +112,7 @@ def test_layers_that_are_alike_are_not_told(tmp_path):
 def test_layer_that_computes_otherwise_is_told_with_what_the_others_do(tmp_path, change, found, expected):
     [message] = odd(judge(tmp_path, {3: change}))
 
-    assert message.startswith("layers.3 computes otherwise than 5 layers with the same parameters, at ")
+    assert message.startswith("layers.3 computes otherwise than 5 layers beside it, at ")
     assert found in message
     assert expected in message
 
