@@ -8,7 +8,10 @@ import onnx
 import pytest
 from models import Array, manifest_of, noise, parameters_of, reconcile, text_model
 
+from analyzer.checkpoints import Original
+from analyzer.commands.pytorch import settle_with
 from analyzer.reconciliation import Reconciliation
+from analyzer.records import replace
 
 COUNT = 6
 LAYER = {
@@ -69,6 +72,13 @@ def _renamed(rule: str, own: str, name: str) -> str:
     operator, _, rest = rule.partition("(")
     words = [name if word.strip() == own else word.strip() for word in rest.rstrip(")").split(",")]
     return f"{operator}({', '.join(words)})"
+
+
+class Quiet:
+    """A run of a command that says nothing."""
+
+    def tell(self, words: str) -> None:
+        """Say it to nobody."""
 
 
 def judge(tmp_path, changes: Mapping[int, Mapping[str, str]], count: int = COUNT) -> Reconciliation:
@@ -150,6 +160,22 @@ def test_of_four_layers_one_may_be_odd(tmp_path):
     [message] = odd(judge(tmp_path, {2: {"act": "Tanh(up)"}}, 4))
 
     assert message.startswith("layers.2 computes otherwise than 3 layers")
+
+
+@pytest.mark.parametrize("changes", [{}, {3: {"act": "Tanh(up)"}}], ids=["alike", "odd"])
+def test_class_at_hand_is_asked_where_a_layer_is_odd(tmp_path, changes):
+    asked = []
+
+    def trace(manifest, *_):
+        asked.append(manifest)
+        return manifest
+
+    result = judge(tmp_path, changes)
+    known = replace(result, checked_places=len(result.parameters))
+
+    settle_with(known, Original(known.manifest, trace=trace), Quiet())
+
+    assert len(asked) == len(changes)
 
 
 def test_of_few_layers_none_is_odd(tmp_path):
