@@ -59,6 +59,15 @@ _TOLD = frozenset(
     }
 )
 """Attributes that layers of the same parameters have alike."""
+_ACTIVATIONS = {
+    **{
+        name: name
+        for name in ("Elu", "Erf", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "QuickGelu", "Relu")
+    },
+    **{name: name for name in ("Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh")},
+    **dict.fromkeys(("Gelu", "FastGelu"), "Gelu"),
+}
+"""Activations of ONNX and of onnxruntime, and which function each is."""
 _COMPUTES = frozenset({Kind.ELEMENTWISE, Kind.REDUCES})
 
 
@@ -77,8 +86,8 @@ class _Difference(Frozen):
 def find_odd_layers(books: Books) -> Iterator[Finding]:
     """Layers that compute otherwise than most of their list; a warning each, as somebody may mean it."""
     anchors = find_anchors(books)
-    fed = Fed(books, anchors.names)
-    homes = {name: place for place, name in fed.anchors.items() if name is not None}
+    homes = {name: place for place, name in anchors.names.items() if name is not None}
+    fed = Fed(books, anchors.names, anchors.shared, homes)
     told: dict[Place, tuple[str, _Difference, int]] = {}
     for layers in _lists(books):
         walk = Walk(fed, layers)
@@ -319,10 +328,11 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
 
 def _is_exchanged(one: Label, other: Label) -> bool:
     """Whether two operators are others for sure, element by element: not one that a tool writes in another way."""
-    return all(
-        isinstance(each, Operation) and each.kind is Kind.ELEMENTWISE and not is_runtime_domain(each.domain)
-        for each in (one, other)
-    )
+    if not (isinstance(one, Operation) and isinstance(other, Operation)):
+        return False
+    if one.op_type in _ACTIVATIONS and other.op_type in _ACTIVATIONS:
+        return _ACTIVATIONS[one.op_type] != _ACTIVATIONS[other.op_type]
+    return all(each.kind is Kind.ELEMENTWISE and not is_runtime_domain(each.domain) for each in (one, other))
 
 
 def _operator(label: Label) -> str:

@@ -7,13 +7,13 @@ tables, which a layer may have of its own, are no part of it.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 
-from analyzer.model import Node, Place, StoredTensor
+from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, kind_of
 from analyzer.model.wiring import GraphInput
 from analyzer.reconciliation.books import Books
@@ -24,6 +24,8 @@ NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=\.)")
 _MOST_NODES = 512
 """Nodes that are followed back from one."""
 _DEEPEST = 96
+_UNKNOWN = 1 << 62
+"""The layer of what a tensor of several layers makes: it may be any."""
 _FEW = 8
 """Numbers of a constant that are compared: a larger one is a table, which may be a layer's own."""
 _STRAIGHT = DECODES | {"Identity", "Dropout", "QuantizeLinear", "DynamicQuantizeLinear"}
@@ -71,7 +73,7 @@ class Result(Frozen):
 
 
 Label = Operation | Given | Numbers | Result
-_ANY, _FAR = Given("any"), Given("far")
+_ANY, _FAR, _SHARED = Given("any"), Given("far"), Given("shared")
 EARLIER = Given("earlier")
 """What a layer reads of none of its own, and not of the one before."""
 STREAM = Given("stream")
@@ -107,13 +109,19 @@ class Anchors(Frozen):
 
     names: Mapping[Place, str | None]
     """Its name; None where others compute with it too."""
+    shared: Mapping[Place, tuple[str, ...]]
+    """Of a node whose parameter has no name: all that its tensor holds, as biases of zeros that were merged."""
     several: Mapping[str, tuple[Place, ...]]
     """Of a parameter that several nodes compute with, and that is nobody else's: these nodes."""
 
 
 def find_anchors(books: Books) -> Anchors:
     """The nodes that compute with parameters, past what only moves or decodes these."""
-    shared = Counter(key for settled in books.parameters.values() for key in settled.entries)
+    held: dict[Key, list[str]] = defaultdict(list)
+    for settled in books.parameters.values():
+        for key in settled.entries:
+            held[key].append(settled.name)
+    shared: dict[Place, tuple[str, ...]] = {}
     several: dict[str, tuple[Place, ...]] = {}
     found: dict[Place, str | None] = {}
     past = frozenset(MOVES | DECODES)
@@ -123,11 +131,18 @@ def find_anchors(books: Books) -> Anchors:
             continue
         places = {reader.node.place for reader in books.ledger.wiring.readers(entry.tensor, past=past)}
         name = line.parameter if len(places) == 1 and line.learned else None
-        if len(places) > 1 and line.learned and shared[entry.tensor.key] == 1 and line.parameter is not None:
+        if (
+            len(places) > 1
+            and line.learned
+            and len(held[entry.tensor.key]) == 1
+            and line.parameter is not None
+        ):
             several[line.parameter] = tuple(sorted(places))
         for place in places:
             found[place] = found.get(place) or name
-    return Anchors(found, several)
+            if name is None:
+                shared[place] = (*shared.get(place, ()), *held[entry.tensor.key])
+    return Anchors(found, shared, several)
 
 
 class Terms(Mutable):
@@ -161,6 +176,9 @@ class Fed(Mutable):
     books: Books
     anchors: Mapping[Place, str | None]
     """The nodes that compute with a parameter, and its name."""
+    shared: Mapping[Place, tuple[str, ...]]
+    homes: Mapping[str, Place]
+    """The one node that computes with each parameter, of those that have one."""
     followed: int = 0
     """Nodes that terms were made of."""
     _known: dict[Place, bool | None] = field(default_factory=dict)
@@ -241,7 +259,10 @@ class Walk(Mutable):
 
     def _newest_of(self, node: Node) -> int | None:
         if node.place in self.fed.anchors:
-            return self.number_of(self.fed.anchors[node.place])
+            name = self.fed.anchors[node.place]
+            others = () if name is not None else self.fed.shared.get(node.place, ())
+            is_known = all(self.number_of(each) is None for each in others)
+            return self.number_of(name) if is_known else _UNKNOWN
         found = (self._newest.get(each.place) for each in self.fed.above(node))
         return max((each for each in found if each is not None), default=None)
 
@@ -270,7 +291,7 @@ class Term(Mutable):
     def has(self, result: Result) -> bool:
         """Whether this layer, or the one before, has a parameter of this name: those of a list may be of two kinds."""
         number = {"own": self.layer, "before": self.layer - 1}.get(result.where)
-        return f"{self.walk.layers.prefix}{number}.{result.name}" in self.walk.fed.books.parameters
+        return f"{self.walk.layers.prefix}{number}.{result.name}" in self.walk.fed.homes
 
     def _of_node(self, node: Node, depth: int, *, is_own: bool) -> int:
         self.walk.fed.followed += 1
@@ -305,6 +326,8 @@ class Term(Mutable):
         ):
             return terms.number(_ANY)
         newest = self.walk.newest(provider) if is_fed else None
+        if newest == _UNKNOWN:
+            return terms.number(_SHARED)
         if is_fed and newest not in ((self.layer, self.layer - 1) if is_own else (self.layer - 1,)):
             return terms.number(EARLIER if is_own else self._stream(newest))
         if depth > _DEEPEST or len(self._known) > _MOST_NODES:
@@ -344,7 +367,7 @@ class Term(Mutable):
         if not is_own and where != "before":
             return self._stream(number)
         if name is None:
-            return Given("shared")
+            return _SHARED
         if number is None or where == "another":
             return Result(where, name, output)
         return Result(where, name.removeprefix(f"{self.walk.layers.prefix}{number}."), output)

@@ -136,6 +136,15 @@ def test_residual_that_is_cut_or_taken_from_elsewhere_is_told_where_it_is_read(t
     assert message.startswith("layers.4 computes otherwise")
 
 
+@pytest.mark.parametrize(("other", "is_told"), [("com.microsoft.QuickGelu(up)", True), ("Gelu(up)", False)])
+def test_an_activation_of_a_runtime_is_known_as_well(tmp_path, other, is_told):
+    fused = {number: {"act": "com.microsoft.FastGelu(up)"} for number in range(COUNT)}
+
+    told = odd(judge(tmp_path, fused | {3: {"act": other}}))
+
+    assert bool(told) == is_told
+
+
 def test_layer_that_is_first_may_be_odd_too(tmp_path):
     [message] = odd(judge(tmp_path, {0: {"act": "Tanh(up)"}}))
 
@@ -154,6 +163,21 @@ def test_layer_that_is_first_may_be_odd_too(tmp_path):
 )
 def test_layers_that_may_be_meant_to_differ_are_not_told(tmp_path, changes):
     assert odd(judge(tmp_path, changes)) == []
+
+
+def test_layer_whose_weight_is_held_with_that_of_another_is_not_told(tmp_path):
+    proto, weights = model({}, 8)
+    merged = {f"layers.{number}.down.weight": weights["layers.2.down.weight"] for number in (2, 5)}
+    kept = [tensor for tensor in proto.graph.initializer if tensor.name != "layers.5.down.weight"]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(kept)
+    for node in proto.graph.node:
+        node.input[:] = [name.replace("layers.5.down", "layers.2.down") for name in node.input]
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(weights | merged)))
+
+    assert result.balanced
+    assert odd(result) == []
 
 
 def test_of_four_layers_one_may_be_odd(tmp_path):
