@@ -127,8 +127,8 @@ def find_anchors(books: Books) -> Anchors:
     past = frozenset(MOVES | DECODES)
     for entry in books.ledger.entries:
         line = books.entries.get(entry.tensor.key)
-        if line is None or line.parameter not in books.parameters:
-            continue
+        if line is None or line.parameter not in books.parameters or line.line is Line.EVALUATED:
+            continue  # what was computed in advance may be of parameters of several layers
         places = {reader.node.place for reader in books.ledger.wiring.readers(entry.tensor, past=past)}
         name = line.parameter if len(places) == 1 and line.learned else None
         if (
