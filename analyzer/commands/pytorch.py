@@ -232,14 +232,15 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     """The reconciliation, with what PyTorch's program has to say.
 
     A manifest has it, or not. A class is traced where of some parameter nobody knows whether it is read in its place,
-    or where something was computed of one before it was stored.
+    where something was computed of one before it was stored, or where a layer computes otherwise than its siblings.
     """
     from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.proved import may_be_held, settle_by_program
 
     ledger = result.ledger
     is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
-    is_open = result.balanced and (is_computed or result.checked_places < len(result.parameters))
+    is_odd = any(finding.id == "odd-layer" for finding in result.findings)
+    is_open = result.balanced and (is_computed or is_odd or result.checked_places < len(result.parameters))
     if original.trace is not None and is_open and not result.manifest.calls and may_be_held(result):
         run.tell("tracing PyTorch's program")
         manifest = original.trace(result.manifest, ledger.model.fixed_inputs, ledger.model.salt)

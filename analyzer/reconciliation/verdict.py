@@ -33,6 +33,7 @@ from analyzer.reconciliation.lines import (
     Reconciliation,
     why_differing,
 )
+from analyzer.reconciliation.siblings import find_odd_layers
 from analyzer.records import replace
 from analyzer.text import format_doing, format_many, format_share
 
@@ -69,7 +70,11 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
     )
     _check(result)
     reads, first = compare_wiring(result)
-    told = (remark_wiring(first),) if first is not None else ()
+    told: tuple[Finding, ...] = ()
+    if first is not None:
+        told = (remark_wiring(first),)
+    elif result.balanced and reads != "as-exported":  # of what is not held nobody knows where it is read
+        told = tuple(find_odd_layers(books))
     return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
 
 

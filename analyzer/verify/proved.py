@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.account.ledger import Severity
+from analyzer.account.ledger import Finding, Severity
 from analyzer.errors import OnnxLedgerError
 from analyzer.manifest import Content, Manifest
 from analyzer.model import Key
@@ -91,9 +91,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     found = _account(replace(free, manifest=manifest), Path(result.ledger.model.path).name)
     if found is None:
         return result
-    told = tuple(each for each in free.findings if each.id != "wiring-differs")
     if found.same:
-        return replace(free, computes="same", findings=told)
+        return replace(free, computes="same", findings=_without_doubts(free))
     if found.first is None or lines:
         return result
     first = found.first
@@ -111,8 +110,12 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
             misplaced=names,
             exchanged=tables,
         )
-        told = tuple(each for each in free.findings if each.id != "wiring-differs")
-    return replace(free, computes="differs", findings=(*told, remark))
+    return replace(free, computes="differs", findings=(*_without_doubts(free), remark))
+
+
+def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
+    """The findings without what is not known for certain of the file's wiring, once its program is known."""
+    return tuple(each for each in result.findings if each.id not in ("odd-layer", "wiring-differs"))
 
 
 def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:

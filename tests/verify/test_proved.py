@@ -38,8 +38,9 @@ def rewritten(exported: Exports, tmp_path: Path) -> Callable[[Callable[[onnx.Mod
         change: Callable[[onnx.ModelProto], None] = lambda model: None,
         name: str = "bert",
         keeps_names: bool = False,
+        **how: str,
     ) -> Path:
-        folder = exported(name).files.artifact.parent
+        folder = exported(name, **how).files.artifact.parent
         shutil.copytree(folder, tmp_path / "out")
         model = onnx.load(folder / "model.onnx")
         (tmp_path / "out" / "model.onnx.data").unlink(missing_ok=True)
@@ -147,6 +148,42 @@ def test_weights_in_other_places_do_not_balance(
     assert errors == ({finding, "misplaced"} if change is exchange_in_each else {finding})
     assert (document["wiring"]["program"] == "differs") == (change is exchange_in_each)
     assert not analyzer.reconcile(model).balanced
+
+
+def exchange_positions(model: onnx.ModelProto) -> None:
+    """Where each word stands less where each other does."""
+    stored = {tensor.name for tensor in model.graph.initializer}
+    made = {node.output[0]: node.op_type for node in model.graph.node}
+    node = next(
+        node
+        for node in model.graph.node
+        if node.op_type == "Sub"
+        and stored.isdisjoint(node.input)
+        and {made.get(name) for name in node.input} <= {"Unsqueeze", "Reshape", "Cast"}
+    )
+    node.input[:] = node.input[::-1]
+
+
+def test_positions_that_are_exchanged_before_a_table_do_not_balance(rewritten: Callable[..., Path]) -> None:
+    code, document = ask(rewritten(exchange_positions, "t5"))
+
+    assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
+    misplaced = [line["name"] for line in document["parameters"] if line["line"] == "misplaced"]
+    assert any("relative_attention_bias" in name for name in misplaced)
+
+
+def exchange_mask(model: onnx.ModelProto) -> None:
+    """What is masked in the first layer, and what is not."""
+    makers = {name: node for node in model.graph.node for name in node.output}
+    scores = next(makers[node.input[0]] for node in model.graph.node if node.op_type == "Softmax")
+    mask = next(makers[name] for name in scores.input if makers[name].op_type == "Where")
+    mask.input[1:] = mask.input[:0:-1]
+
+
+def test_a_mask_that_is_turned_in_one_layer_does_not_balance(rewritten: Callable[..., Path]) -> None:
+    code, document = ask(rewritten(exchange_mask, "bert", via="torchscript"))
+
+    assert (code, document["balanced"], document["wiring"]["program"]) == (1, False, "differs")
 
 
 def test_another_epsilon_is_told_and_moves_no_weight(rewritten: Callable[..., Path]) -> None:

@@ -193,8 +193,7 @@ class _Account(Mutable):
             is_doubtful = any(theirs in state.drawing.program.doubtful for state in self.states)
             if not is_doubtful and all(name in state.same_outputs for state in self.states):
                 verdict = Verdict.NOT_COMPARED if self.decided_by else Verdict.SAME
-            elif name in self.after.same_outputs or self.after.drawing.wanted:
-                is_reached = name in self.after.same_outputs
+            elif (is_reached := self._is_reached(name)) or self.after.drawing.wanted:
                 leading = [change for change in self.changes if self._leads(change.node, name)]
                 sure = [change for change in leading if change.verdict is Verdict.DIFFERS]
                 if any(is_reached or change.is_before_stop for change in sure):
@@ -214,6 +213,11 @@ class _Account(Mutable):
         for name in self.before.calls.outputs:
             if name not in {theirs for _, theirs in paired}:
                 yield Pairing("", name, "", "", None, alone)
+
+    def _is_reached(self, name: str) -> bool:
+        """Whether an output is the program's once all is put right; what it hides may be what was wrong before."""
+        is_mended = name in self.after.equal_outputs and name not in self.before.equal_outputs
+        return name in self.after.same_outputs or is_mended
 
     def _leads(self, start: Node, output: str) -> bool:
         """Whether an output is computed of what a node makes."""

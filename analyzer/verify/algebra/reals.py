@@ -38,6 +38,8 @@ _MOST = 1 << 26
 _MOST_STEPS = 2_000
 _MASKED = 1e9
 """What is larger on both sides is a mask."""
+_SMALL = 100.0
+"""What is less on one side, and a mask on the other, is masked on that alone."""
 _FAR, _FAR_OF_HALVES = 1e-5, 1e-3
 """Of the largest number, what is no rounding of the file's constants; of those of half precision."""
 
@@ -247,8 +249,16 @@ def _apart(one: Any, other: Any, far: float) -> bool:
     if a.shape != b.shape:
         return False
     a, b = a.astype(np.float64).reshape(-1), b.astype(np.float64).reshape(-1)
-    sound = np.isfinite(a) & np.isfinite(b) & ~((np.abs(a) > _MASKED) & (np.abs(b) > _MASKED))
+    if (_is_masked(a) & (np.abs(b) < _SMALL)).any() or (_is_masked(b) & (np.abs(a) < _SMALL)).any():
+        return True
+    sound = np.isfinite(a) & np.isfinite(b) & ~(_is_masked(a) & _is_masked(b))
     if not sound.any():
         return False
     size = max(float(np.abs(a[sound]).max()), float(np.abs(b[sound]).max()))
     return bool(float(np.abs(a[sound] - b[sound]).max()) > far * size)
+
+
+def _is_masked(array: Array) -> Array:
+    """Where numbers are those of a mask, or infinite."""
+    found: Array = np.abs(array) > _MASKED
+    return found

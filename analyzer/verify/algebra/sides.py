@@ -393,12 +393,14 @@ class State(Mutable, dict=True):
         return mine is not None and yours is not None and self.a.same(mine, yours)
 
     @cached_property
+    def equal_outputs(self) -> frozenset[str]:
+        """The outputs that have the program's values at these sizes, whatever a choice by sizes may hide."""
+        return frozenset(name for name, theirs in self.pairs if self.is_output_same(name, theirs))
+
+    @cached_property
     def same_outputs(self) -> frozenset[str]:
         """The outputs that are the program's."""
-        hiding = self.hidden_outputs if self.hidden else ()
-        return frozenset(
-            name for name, theirs in self.pairs if name not in hiding and self.is_output_same(name, theirs)
-        )
+        return self.equal_outputs - (self.hidden_outputs if self.hidden else frozenset())
 
     @cached_property
     def hidden_outputs(self) -> frozenset[str]:

@@ -1,0 +1,359 @@
+"""Settled books -> the layers that compute otherwise than those beside them, though they hold the same parameters.
+
+PyTorch's side may be a state dict, which does not say what forward does. But a model repeats its layers: where all of
+a list have an epsilon of 1e-12 and one has 0.1, somebody has changed it. What a node computes with a layer's parameter
+is followed back to the nodes that compute with the parameters before it, and written down in terms of the layer's own
+names; in most layers these terms are one. What may honestly differ is not looked at: masks and tables of positions,
+strides and windows, sizes, numbers of codes. A term that is otherwise built is another kind of layer, and no odd one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TypeGuard
+
+import numpy as np
+
+from analyzer.account.ledger import Finding, Severity
+from analyzer.model import Node, Place, is_runtime_domain
+from analyzer.model.operators import Kind
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.lines import MEANINGS
+from analyzer.reconciliation.terms import (
+    EARLIER,
+    EITHER_WAY,
+    NUMBER,
+    PASSED,
+    SKIPPED,
+    STREAM,
+    Fed,
+    Given,
+    Label,
+    Layers,
+    Numbers,
+    Operation,
+    Result,
+    Term,
+    Terms,
+    Walk,
+    find_anchors,
+)
+from analyzer.records import Frozen
+from analyzer.text import format_many
+
+_FEWEST = 3
+"""Layers that have to be alike before one beside them is odd."""
+_MOST_ODD = 8
+"""Of so many layers one may be odd, and of twice as many two; where more are, they are meant to be."""
+_MOST_TOLD = 8
+_MOST_FOLLOWED = 1 << 19
+"""Nodes that are followed in all, as of models of hundreds of experts."""
+_SAME = 1e-5
+"""Relative difference of two constants that are one."""
+
+_TOLD = frozenset(
+    {
+        *("alpha", "approximate", "axes", "axis", "beta", "epsilon", "equation", "gamma", "interleaved"),
+        *("is_causal", "keepdims", "mask_filter_value", "perm", "scale", "softcap", "unidirectional"),
+    }
+)
+"""Attributes that layers of the same parameters have alike."""
+_ACTIVATIONS = {
+    **{
+        name: name
+        for name in ("Elu", "Erf", "HardSigmoid", "HardSwish", "LeakyRelu", "Mish", "QuickGelu", "Relu")
+    },
+    **{name: name for name in ("Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh")},
+    **dict.fromkeys(("Gelu", "FastGelu"), "Gelu"),
+}
+"""Activations of ONNX and of onnxruntime, and which function each is."""
+_COMPUTES = frozenset({Kind.ELEMENTWISE, Kind.REDUCES})
+
+
+class _UnlikeError(Exception):
+    """Two terms are built otherwise: two kinds of layers."""
+
+
+class _Difference(Frozen):
+    node: Node
+    found: str
+    expected: str
+    is_of_place: bool = False
+    """Whether it is where something is read, and not what is computed of it."""
+
+
+def find_odd_layers(books: Books) -> Iterator[Finding]:
+    """Layers that compute otherwise than most of their list; a warning each, as somebody may mean it."""
+    anchors = find_anchors(books)
+    homes = {name: place for place, name in anchors.names.items() if name is not None}
+    fed = Fed(books, anchors.names, anchors.shared, homes)
+    told: dict[Place, tuple[str, _Difference, int]] = {}
+    for layers in _lists(books):
+        walk = Walk(fed, layers)
+        for name, numbers in layers.alike():
+            if len(numbers) <= _FEWEST or fed.followed > _MOST_FOLLOWED:
+                continue
+            full = {number: f"{layers.prefix}{number}.{name}" for number in numbers}
+            roots = {number: homes[each] for number, each in full.items() if each in homes}
+            again = {
+                number: anchors.several[each] for number, each in full.items() if each in anchors.several
+            }
+            for number, difference, many in (*_compare_layers(walk, roots), *_used_again(walk, roots, again)):
+                told.setdefault(difference.node.place, (f"{layers.prefix}{number}", difference, many))
+    by_layer: dict[str, list[tuple[_Difference, int]]] = defaultdict(list)
+    for layer, difference, many in told.values():
+        by_layer[layer].append((difference, many))
+    for layer, found in [*by_layer.items()][:_MOST_TOLD]:
+        difference, many = found[0]
+        node = difference.node.name or next(filter(None, difference.node.outputs), difference.node.op_type)
+        more = f", and {format_many(len(found) - 1, 'other')} of its nodes" if len(found) > 1 else ""
+        beside = format_many(many, "layer")
+        message = (
+            f"{layer} computes otherwise than {beside} beside it, at {node}: {difference.found}, and "
+            f"there {difference.expected}{more}"
+        )
+        yield Finding("odd-layer", Severity.WARNING, message, (layer,))
+
+
+def _lists(books: Books) -> Iterator[Layers]:
+    """Lists of modules, by the numbers in the names of their parameters."""
+    members: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
+    for parameter in books.manifest.parameters:
+        settled = books.parameters[parameter.name]
+        if MEANINGS[settled.line].unbalanced:
+            continue
+        for match in NUMBER.finditer(parameter.name):
+            prefix, suffix = parameter.name[: match.start()], parameter.name[match.end() + 1 :]
+            members[prefix][int(match[0])][suffix] = parameter.shape
+    for prefix, modules in members.items():
+        if len(modules) > _FEWEST:
+            yield Layers(prefix, {number: frozenset(names.items()) for number, names in modules.items()})
+
+
+def _compare_layers(walk: Walk, roots: Mapping[int, Place]) -> Iterator[tuple[int, _Difference, int]]:
+    """The odd ones among the nodes that compute with one parameter of each layer, and how many others are alike."""
+    if len(roots) <= _FEWEST:
+        return
+    found = {number: Term(walk, number, place) for number, place in roots.items()}
+    (usual, many), *_ = Counter(term.number for term in found.values()).most_common()
+    kinds = walk.layers.kinds
+    model = max(number for number, term in found.items() if term.number == usual)
+    odd = []
+    for number, term in found.items():
+        is_behind_other = kinds.get(number - 1) != kinds.get(model - 1)
+        try:
+            differences = [*_compare(walk.terms, usual, term, is_behind_other=is_behind_other)]
+        except _UnlikeError:
+            continue
+        many += not differences and term.number != usual
+        is_of_kind = kinds[number] == kinds[model]
+        odd += [(number, each) for each in differences if is_of_kind or not each.is_of_place][:1]
+    if many >= _FEWEST and 2 * many > len(found) and len(odd) <= max(1, len(found) // _MOST_ODD):
+        yield from ((number, difference, many) for number, difference in odd)
+
+
+def _used_again(
+    walk: Walk, once: Mapping[int, Place], again: Mapping[int, tuple[Place, ...]]
+) -> Iterator[tuple[int, _Difference, int]]:
+    """Layers that compute with a parameter more than once, where the others do once."""
+    if len(once) < _FEWEST or len(again) > max(1, len(once) // _MOST_ODD):
+        return
+    for number, places in again.items():
+        node = walk.fed.books.ledger.wiring.node_at(places[-1])
+        found = f"one of {format_many(len(places), 'node')} that compute with the same parameter"
+        yield number, _Difference(node, found, "one does"), len(once)
+
+
+def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> Iterator[_Difference]:
+    """How a layer's term differs from that of most layers.
+
+    Raises:
+        _UnlikeError: it is built otherwise.
+    """
+    waiting, seen = [(usual, term.number, term.walk.fed.books.ledger.wiring.node_at(term.place))], set()
+    while waiting:
+        mine, yours, reader = waiting.pop()
+        if mine == yours or (mine, yours) in seen:
+            continue
+        seen.add((mine, yours))
+        a, b = terms.labels[mine], terms.labels[yours]
+        is_of_before = _places(terms, mine) <= {"before"} and "own" not in _places(terms, yours)
+        if is_behind_other and is_of_before and not isinstance(a, Numbers):
+            continue  # what the layer before gives, which is of another kind, or none
+        node = term.nodes.get(yours, reader)
+        if isinstance(a, Operation) and isinstance(b, Operation):
+            pairs = _pair(terms, mine, yours)
+            differing = _say_settings(a, b)
+            if pairs is not None and (a.op_type, a.domain) == (b.op_type, b.domain) and differing is not None:
+                if any(differing):
+                    yield _Difference(node, *differing)
+                if _is_turned(terms, mine, yours):
+                    yield _Difference(
+                        node, f"{b.op_type} has its operands exchanged", "they stand the other way round"
+                    )
+                else:
+                    waiting += [(one, other, node) for one, other in pairs]
+                continue
+        if isinstance(a, Numbers) and isinstance(b, Numbers) and len(a.values) == len(b.values):
+            if not np.allclose(a.values, b.values, rtol=_SAME, atol=0, equal_nan=True):
+                operator = f"{reader.op_type} with {_say(b.values)}"
+                yield _Difference(reader, operator, f"with {_say(a.values)}")
+        elif isinstance(a, Result) and isinstance(b, Result):
+            if not term.has(a):
+                raise _UnlikeError
+            yield _Difference(reader, f"it reads {_name(b)}", _name(a), is_of_place=True)
+        elif _is_outside(a) and b == EARLIER:
+            yield _Difference(reader, "it reads what is computed of others", _name(a), is_of_place=True)
+        elif a == EARLIER and _is_outside(b):
+            yield _Difference(reader, f"it reads {_name(b)}", "what is computed of others", is_of_place=True)
+        elif (a, b) == (STREAM, SKIPPED):
+            yield _Difference(
+                reader,
+                "it adds up what an earlier layer gives",
+                "what the one before gives",
+                is_of_place=True,
+            )
+        elif b == EARLIER and _places(terms, mine) - {"outside"}:
+            yield _Difference(
+                reader, "it reads what an earlier layer gives", "what the one before gives", is_of_place=True
+            )
+        elif (said := _say_computed(terms, mine, yours)) is not None:
+            yield _Difference(node, *said)
+        else:
+            raise _UnlikeError
+
+
+def _is_outside(label: Label) -> TypeGuard[Result]:
+    return isinstance(label, Result) and label.where == "outside"
+
+
+def _places(terms: Terms, number: int) -> set[str]:
+    """Where the parameters are that a term has a result of."""
+    labels = (terms.labels[each] for each in terms.within(number))
+    return {label.where for label in labels if isinstance(label, Result)}
+
+
+def _name(result: Result) -> str:
+    where = {"own": "of its own", "before": "of the layer before", "another": "", "outside": ""}[result.where]
+    return f"what {result.name} {where} gives".replace("  ", " ")
+
+
+def _say(values: tuple[float, ...]) -> str:
+    return ", ".join(f"{each:g}" for each in values)
+
+
+def _say_settings(usual: Operation, odd: Operation) -> tuple[str, str] | None:
+    """Attributes that differ, as they are here and there; empty where none do; None where they may differ honestly."""
+    mine, yours = dict(usual.settings), dict(odd.settings)
+    names = sorted(name for name in mine.keys() | yours.keys() if mine.get(name) != yours.get(name))
+    if not names:
+        return "", ""
+    if not _TOLD.issuperset(names) or odd.kind in (Kind.CONVOLUTION, Kind.POOLS):
+        return None
+    found = ", ".join(f"{name} {_value(yours.get(name))}" for name in names)
+    return f"{odd.op_type} has {found}", ", ".join(f"{name} {_value(mine.get(name))}" for name in names)
+
+
+def _value(value: object) -> str:
+    return "the default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _pair(terms: Terms, mine: int, yours: int) -> list[tuple[int, int]] | None:
+    """The parts of two terms that belong together and differ; None where they have not as many."""
+    a, b = terms.parts[mine], terms.parts[yours]
+    if len(a) != len(b):
+        return None
+    label = terms.labels[mine]
+    if not isinstance(label, Operation) or label.op_type not in EITHER_WAY:
+        return [(one, other) for one, other in zip(a, b, strict=True) if one != other]
+    left = Counter(b)
+    alone = []
+    for part in a:
+        if left[part]:
+            left[part] -= 1
+        else:
+            alone.append(part)
+    rest = [*left.elements()]
+    if len(alone) == 2:
+        kinds = [_kind(terms.labels[part]) for part in alone]
+        others = [_kind(terms.labels[part]) for part in rest]
+        if kinds[0] != others[0] and kinds[0] == others[1]:
+            rest.reverse()
+    return [*zip(alone, rest, strict=True)]
+
+
+def _kind(label: Label) -> object:
+    return label.op_type if isinstance(label, Operation) else type(label)
+
+
+def _is_turned(terms: Terms, mine: int, yours: int) -> bool:
+    a, b = terms.parts[mine], terms.parts[yours]
+    return len(a) == 2 and a[0] != a[1] and a == b[::-1]
+
+
+def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] | None:
+    """Two terms that compute something else of the same; None where they may be two ways of one, or of different."""
+    a = terms.labels[mine]
+    if isinstance(a, Operation) and a.op_type in ("Add", "Sum") and yours in terms.parts[mine]:
+        others = [terms.labels[part] for part in terms.parts[mine] if part != yours]
+        if others and all(isinstance(each, (Result, Operation)) or each in PASSED for each in others):
+            lost = ", ".join(_name(each) if isinstance(each, Result) else "a sum" for each in others)
+            return "nothing is added", f"{lost} is", True
+        return None
+    b = terms.labels[yours]
+    if _is_exchanged(a, b) and Counter(terms.parts[mine]) == Counter(terms.parts[yours]):
+        return _operator(b), _operator(a), False
+    for label, part, found, expected in ((a, yours, "nothing", "{}"), (b, mine, "{}", "nothing")):
+        whole = mine if label is a else yours
+        if isinstance(label, Operation) and label.op_type == "Transpose" and terms.parts[whole] == (part,):
+            return found.format("Transpose"), expected.format("Transpose"), False
+    moved = {each.op_type for each in (a, b) if isinstance(each, Operation) and each.kind is Kind.MOVES}
+    if len(moved) == 2 and "Transpose" in moved and terms.parts[mine][:1] == terms.parts[yours][:1]:
+        return _operator(b), _operator(a), False
+    if isinstance(b, Operation) and b.kind is Kind.ELEMENTWISE and mine in terms.parts[yours]:
+        others = [terms.labels[part] for part in terms.parts[yours] if part != mine]
+        if all(isinstance(each, (Numbers, Operation, Result)) or each in PASSED for each in others):
+            is_of_place = not all(isinstance(each, Numbers) for each in others)
+            return f"{b.op_type} stands between", "nothing does", is_of_place
+        return None
+    ours, theirs = _leaves(terms, mine), _leaves(terms, yours)
+    if ours is None or theirs is None:
+        return None
+    (mine_of, mine_by), (yours_of, yours_by) = ours, theirs
+    if not mine_of or mine_of != yours_of or not (mine_by or yours_by):
+        return None
+    return " of ".join(yours_by) or "nothing is computed", " of ".join(mine_by) or "nothing is", False
+
+
+def _is_exchanged(one: Label, other: Label) -> bool:
+    """Whether two operators are others for sure, element by element: not one that a tool writes in another way."""
+    if not (isinstance(one, Operation) and isinstance(other, Operation)):
+        return False
+    if one.op_type in _ACTIVATIONS and other.op_type in _ACTIVATIONS:
+        return _ACTIVATIONS[one.op_type] != _ACTIVATIONS[other.op_type]
+    return all(each.kind is Kind.ELEMENTWISE and not is_runtime_domain(each.domain) for each in (one, other))
+
+
+def _operator(label: Label) -> str:
+    return label.op_type if isinstance(label, Operation) else ""
+
+
+def _leaves(terms: Terms, number: int) -> tuple[frozenset[int], list[str]] | None:
+    """What a term computes element by element with, and by which operators; None where nobody can say."""
+    waiting, seen, leaves, operators = [number], {number}, set(), []
+    while waiting:
+        each = waiting.pop()
+        label = terms.labels[each]
+        if isinstance(label, Given) and label not in PASSED:
+            return None
+        if isinstance(label, Operation) and label.kind in _COMPUTES:
+            if is_runtime_domain(label.domain):
+                return None
+            operators.append(label.op_type)
+            new = [part for part in terms.parts[each] if part not in seen]
+            seen.update(new)
+            waiting += new
+        elif not isinstance(label, Numbers):
+            leaves.add(each)
+    return frozenset(leaves), operators
