@@ -26,12 +26,6 @@ class Known:
 NOTHING = Known({}, "balances")
 
 KNOWN: Mapping[str, Known] = {
-    **{
-        f"deberta-v2/dynamo/{transform}": Known(
-            {"unexplained": 1}, "A scalar of the trace, `lifted_tensor_0`, under the name of a module."
-        )
-        for transform in ("ort-basic", "ort-extended")
-    },
     "t5/static/qdq": Known(
         {"missing": 32 * 4},
         "The decoder's three positions pick three of the 32 rows of its table of relative positions; the few values "
