@@ -48,7 +48,8 @@ TRANSFORMS_OF = {
 OF_EACH_KIND = {
     "albert-masked-lm/legacy",
     "distilbert/dynamic",
-    "deberta-v2/dynamo",  # which does not balance
+    "albert/dynamo",
+    "t5/static",  # which does not balance
     "gpt2/legacy",
     "mixtral/legacy",
     "bart/legacy",
