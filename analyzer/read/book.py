@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
+from typing import NamedTuple
 
 from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Key
+from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
 from analyzer.read.wire import Field, Window
 from analyzer.records import Mutable, field
@@ -61,6 +63,17 @@ class Names(dict[str | bytes, str]):
         return text
 
 
+class Head(NamedTuple):
+    """What the bytes of a tensor before its name say, where all elements follow the name."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    numel: int
+    nbytes: int
+    tail: bytes
+    """What stands between the name and the elements: the key and the length of `raw_data`."""
+
+
 class Book(Mutable):
     """What all rooms of the reader write to."""
 
@@ -74,6 +87,8 @@ class Book(Mutable):
     names: Names = field(default_factory=Names)
     shapes: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = field(default_factory=dict)
     """Shapes that were met, one object for all tensors of each, and their elements."""
+    heads: dict[bytes, Head] = field(default_factory=dict)
+    """What the bytes of a tensor before its name say, of those that were met."""
     siblings: dict[str, Source | ExternalDataError] = field(default_factory=dict)
     """External files by location, looked at once each."""
     _counted: int = 0

@@ -25,7 +25,7 @@ from analyzer.read.nodes import (
     read_attribute,
 )
 from analyzer.read.protos import FunctionProto, GraphProto, TensorShapeProto, TypeProto, ValueInfoProto
-from analyzer.read.tensors import read_sparse, read_tensor
+from analyzer.read.tensors import read_sparse, read_tensors
 from analyzer.read.wire import LENGTH, Field
 from analyzer.records import Mutable, field, replace
 
@@ -74,10 +74,6 @@ _GRAPH_ACCOUNTS = {
     16: METADATA,  # metadata_props
 }
 _PARSED = frozenset({_INPUT, _OUTPUT, _VALUE_INFO, _ANNOTATION})
-_CARRIERS = {
-    _INITIALIZER: (read_tensor, Carrier.INITIALIZER),
-    _SPARSE: (read_sparse, Carrier.SPARSE_INITIALIZER),
-}
 
 _FUNCTION_NODE, _FUNCTION_DEFAULT, _FUNCTION_VALUE_INFO = 7, 11, 12
 _SIGNATURE = frozenset({1, 2, 3, 4, 5, 6, 9, 10, 13})
@@ -218,9 +214,10 @@ class _GraphReader:
         number, book = part.number, self.book
         if part.wire != LENGTH:
             book.field(UNKNOWN, part)
-        elif number in _CARRIERS:
-            read, carrier = _CARRIERS[number]
-            self.tensors.append(read(book, [part], self.item.path, carrier))
+        elif number == _INITIALIZER:
+            return read_tensors(book, part, end, self.item.path, self.tensors)
+        elif number == _SPARSE:
+            self.tensors.append(read_sparse(book, [part], self.item.path, Carrier.SPARSE_INITIALIZER))
         elif number in _PARSED:
             message, stop = self.body.parse(GraphProto, part, end, _GRAPH_ACCOUNTS[number])
             self._keep(message)

@@ -265,9 +265,44 @@ class NodeReader(Mutable):
         stop = contents[-1][1]
         content = window.take(first.at, stop)
         letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
+        is_ascii = content.isascii()  # no length takes two bytes then
+        intern, alone = names.setdefault, names.alone.append
         at = base = first.at
         of_names = of_notes = of_others = 0
         for start, end in contents:
+            if is_ascii:  # of most nodes: what `_take_usual` does, without the call
+                read: list[str] = []
+                given: list[str] = []
+                name = op_type = domain = ""
+                offset, closed, others = start - base, end - base, 0
+                while offset < closed - 1:
+                    key, length = content[offset], content[offset + 1]
+                    opened = offset + 2
+                    offset = opened + length
+                    text = letters[opened:offset]
+                    if key == _INPUT_KEY:
+                        read.append(intern(text, text))
+                    elif key == _OUTPUT_KEY:
+                        given.append(intern(text, text))
+                    elif key == _NAME_KEY:
+                        name = text
+                    elif key == _OP_TYPE_KEY:
+                        op_type = intern(text, text)
+                        others += 2 + length
+                    elif key == _DOMAIN_KEY:
+                        domain = intern(text, text)
+                        others += 2 + length
+                    else:
+                        break
+                else:
+                    if offset == closed and len(read) + len(given) <= _FREE:
+                        alone(name)
+                        fields = (path, len(nodes), op_type, domain, name, tuple(read), tuple(given), NOTHING)
+                        nodes.append(make((*fields, NOTHING, "", NOTHING)))
+                        of_names += end - start - others
+                        of_others += start - at + others
+                        at = end
+                        continue
             found = _take_usual(content, letters, start - base, end - base, base, names)
             if found is None:
                 self._read_any(next(window.fields(at, end)))
@@ -283,10 +318,8 @@ class NodeReader(Mutable):
             if attributes:
                 self._enter(op_type, domain, name, inputs, outputs, attributes, notes)
             else:
-                read, given, said = tuple(inputs), tuple(outputs), notes or NOTHING
-                nodes.append(
-                    make((path, len(nodes), op_type, domain, name, read, given, NOTHING, said, "", NOTHING))
-                )
+                fields = (path, len(nodes), op_type, domain, name, tuple(inputs), tuple(outputs), NOTHING)
+                nodes.append(make((*fields, notes or NOTHING, "", NOTHING)))
             at = end
         nbytes[NODE_METADATA] += of_notes
         nbytes[self._names] += of_names

@@ -6,6 +6,7 @@ All bytes but the elements are booked. Where external data is, is checked agains
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from analyzer.errors import ExternalDataError, ModelReadError
 from analyzer.model import Carrier, Extent, GraphPath, Key, NoPayload, Payload, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Source
-from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book
+from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN, Book, Head
 from analyzer.read.payload import Encoding, FilePayload, SparsePayload, StringsPayload
 from analyzer.read.wire import FIXED32, FIXED64, LENGTH, VARINT, Field, Window, decode_varints, varint
 from analyzer.records import Mutable, field
@@ -32,6 +33,9 @@ LISTS = {4: FIXED32, 5: VARINT, 7: VARINT, 10: FIXED64, 11: VARINT}
 """float_data, int32_data, int64_data, double_data, uint64_data: field number and wire type of an element."""
 _OTHERS = frozenset({12, 16})
 """doc_string, metadata_props."""
+
+SMALL = 1 << 12
+"""Bytes of a tensor that is read in a run with others."""
 
 _MAX_ENTRIES = 1 << 10
 _MAX_RANK = 1 << 20
@@ -384,6 +388,85 @@ def read_tensor(
     if numel is None:
         payload = NoPayload()
     return StoredTensor(name, path, carrier, dtype, shape, numel or 0, nbytes, payload, extent, node)
+
+
+_HEADS = re.compile(rb"((?:\x08[\x80-\xff]{0,9}[\x00-\x7f]){0,16}\x10[\x00-\x7f])B([\x00-\x7f])")
+"""dims, data_type, and the key and the length of a name, in the order in which nearly all writers have them."""
+
+
+def read_tensors(book: Book, first: Field, end: int, path: GraphPath, into: list[StoredTensor]) -> int:
+    """The initializers from `first` on that are in memory, small ones a run at a time; where they end.
+
+    Most tensors of a large file begin with the same bytes as others, up to their names. What follows from these is
+    known once the first of them was read in the general way.
+
+    Raises:
+        ModelReadError: the bytes are no message.
+    """
+    if first.end - first.start > SMALL or book.source.is_remote:
+        into.append(read_tensor(book, [first], path, Carrier.INITIALIZER))
+        return first.end
+    window, names, heads, source = book.window, book.names, book.heads, book.source
+    carrier, plain = Carrier.INITIALIZER, Encoding.PLAIN
+    contents = window.run(first, end, SMALL)
+    base, stop = first.at, contents[-1][1]
+    content = window.take(base, stop)
+    letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
+    match = _HEADS.match
+    at = base
+    alike = of_names = of_others = 0
+    for start, end in contents:
+        found = match(content, start - base, end - base)
+        known = heads.get(found[1]) if found is not None else None
+        if found is None or known is None:
+            into.append(read_tensor(book, [Field(first.number, LENGTH, at, start, end)], path, carrier))
+            if found is not None:
+                _learn(heads, found, content, base, end, into[-1])
+            at = end
+            continue
+        dtype, shape, numel, nbytes, tail = known
+        opened = found.end()
+        closed = opened + content[opened - 1]
+        raw = base + closed + len(tail)
+        if raw + nbytes != end or not content.startswith(tail, closed):
+            into.append(read_tensor(book, [Field(first.number, LENGTH, at, start, end)], path, carrier))
+            at = end
+            continue
+        name = letters[opened:closed]
+        name = names.setdefault(name, name) if name.isascii() else names[content[opened:closed]]
+        payload = FilePayload(source, plain, ((raw, nbytes),), dtype, shape)
+        into.append(StoredTensor(name, path, carrier, dtype, shape, numel, nbytes, payload))
+        alike += 1
+        of_names += closed - opened + 2
+        of_others += end - at - nbytes
+        at = end
+    book.count(alike * (1 + len(path)))
+    book.nbytes[NAMES] += of_names
+    book.nbytes[TENSORS] += of_others - of_names
+    return stop
+
+
+def _learn(
+    heads: dict[bytes, Head],
+    found: re.Match[bytes],
+    content: bytes,
+    base: int,
+    end: int,
+    tensor: StoredTensor,
+) -> None:
+    """Keep what the bytes before a name say, if the message ends with as many elements as these ask for."""
+    closed = found.end() + content[found.end() - 1]
+    payload = tensor.payload
+    is_plain = isinstance(payload, FilePayload) and payload.encoding is Encoding.PLAIN
+    if isinstance(payload, FilePayload) and is_plain and tensor.extent is None and len(payload.ranges) == 1:
+        ((raw, nbytes),) = payload.ranges
+        tail = content[closed : raw - base]
+        is_raw = raw + nbytes == end and tail[:1] == _RAW_TAG and varint(tail, 1) == (nbytes, len(tail))
+        if is_raw and tensor.dtype.bits and nbytes == tensor.dtype.nbytes(tensor.numel):
+            heads[found[1]] = Head(tensor.dtype, tensor.shape, tensor.numel, nbytes, tail)
+
+
+_RAW_TAG = bytes([_RAW_KEY])
 
 
 def _read_usual(

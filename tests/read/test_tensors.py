@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import cProfile
 import os
+import pstats
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from encoding import block, integer, varint
+from encoding import block, integer, key, varint
 from memory import MemoryFile, read_memory
 from models import external, raw, save
 from onnx import TensorProto, helper, numpy_helper
@@ -652,3 +654,75 @@ def test_empty_list_beside_the_one_that_counts_is_no_mismatch(tmp_path):
     (found,) = model.tensors()
     assert not model.unread
     assert found.payload.array().tolist() == [1, 2]
+
+
+def alike(name: str | bytes, value: float = 1) -> bytes:
+    """A tensor of two floats as nearly every writer writes it: shape, type, name, elements."""
+    given = name.encode() if isinstance(name, str) else name
+    return integer(1, 2) + integer(2, 1) + block(8, given) + block(9, np.full(2, value, np.float32).tobytes())
+
+
+ODD = {
+    "its name first": block(8, "odd") + integer(1, 2) + integer(2, 1) + block(9, b"\0" * 8),
+    "another type": integer(1, 2) + integer(2, 7) + block(8, "odd") + block(9, b"\0" * 16),
+    "too few elements": integer(1, 2) + integer(2, 1) + block(8, "odd") + block(9, b"\0" * 4),
+    "elements twice": alike("odd") + block(9, b"\0" * 8),
+    "no elements": integer(1, 2) + integer(2, 1) + block(8, "odd"),
+    "a note behind": alike("odd") + block(12, "made by hand"),
+    "two names": alike("one") + block(8, "odd"),
+    "a long name": alike("n" * 300),
+    "no UTF-8": alike(b"w\xff\xfe"),
+    "no ASCII": alike("größe"),
+    "no name": integer(1, 2) + integer(2, 1) + block(9, b"\0" * 8),
+    "a typed list": integer(1, 2) + integer(2, 1) + block(8, "odd") + block(4, b"\0" * 8),
+    "a long length": integer(1, 2) + integer(2, 1) + block(8, "odd") + key(9, 2) + varint(8, 1) + b"\0" * 8,
+    "a long size": key(1, 0) + varint(2, 1) + integer(2, 1) + block(8, "odd") + block(9, b"\0" * 8),
+    "a shape below 0": integer(1, -2) + integer(2, 1) + block(8, "odd") + block(9, b""),
+    "elements elsewhere": integer(1, 2) + integer(2, 1) + block(8, "odd") + block(13, b"") + integer(14, 1),
+}
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_tensor_among_many_alike_is_what_it_is_alone(odd):
+    written = [
+        *(alike(f"w{i}", i) for i in range(5)),
+        ODD[odd],
+        alike("x", 7),
+        ODD[odd].replace(b"odd", b"ddo"),
+    ]
+
+    together, apart = model_of(*written), [model_of(content) for content in written]
+
+    def told(model: Model) -> list[tuple[object, ...]]:
+        return [
+            (
+                t.name,
+                t.dtype,
+                t.shape,
+                t.numel,
+                t.nbytes,
+                t.extent,
+                None if (a := t.payload.array()) is None else a.tolist(),
+            )
+            for t in model.tensors()
+        ]
+
+    assert told(together) == [row for model in apart for row in told(model)]
+    assert unread(together) == [row for model in apart for row in unread(model)]
+    for account in (NAMES, TENSORS, ORPHANED, UNKNOWN):
+        assert dict(together.structure).get(account, 0) == sum(
+            dict(m.structure).get(account, 0) for m in apart
+        )
+
+
+def test_tensor_that_many_repeat_is_taken_apart_once():
+    def calls(count: int) -> int:
+        file = MemoryFile(integer(1, 10) + block(7, b"".join(block(5, alike(f"w{i}")) for i in range(count))))
+        with cProfile.Profile() as profile:
+            read_memory(file)
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
+    few, many = calls(100), calls(1100)
+
+    assert many - few < 20 * 1000
