@@ -59,12 +59,17 @@ def count_applications(
     found: list[_Uses | int] = []
     """Of nearly every tensor the only node that reads it, and computes with it."""
     repeated: dict[Key, _Uses] = {}
-    for entry in entries:
+    has_copies = originals != {None}
+    read_by = wiring.read_by([entry.tensor for entry in entries])
+    for entry, readers in zip(entries, read_by, strict=True):
+        is_alone = not has_copies or (entry.copy_of is None and entry.tensor.key not in originals)
+        if is_alone and len(readers) == 1:
+            node = readers[0][0]
+            number = flow.numbers[node.graph_path].start + node.position
+            if not flow.measures[number] and not flow.prepares[number]:  # it computes with what it reads
+                found.append(number)
+                continue
         key, reads = entry.tensor.key, flow.reads(entry.tensor)
-        is_alone = entry.copy_of is None and key not in originals
-        if is_alone and len(reads) == 1 and walk.computes(reads[0][0]):
-            found.append(reads[0][0])
-            continue
         uses = walk.uses(reads) if reads else {}
         found.append(uses)
         if not is_alone:
@@ -74,11 +79,12 @@ def count_applications(
             for piece, numbers in repeated[entry.tensor.key].items():
                 repeated[entry.copy_of].setdefault(piece, set()).update(numbers)
     weights = _Weights(model, flow, calls)
+    is_one = len(model.graphs) == 1
     counted: list[Entry] = []
     for entry, told in zip(entries, found, strict=True):
         shared: tuple[str, ...] = ()
         if isinstance(told, int):
-            applications = max(1, weights.count((told,)))
+            applications = 1 if is_one else max(1, weights.count((told,)))
         else:
             applications = max(1, sum(weights.count(numbers) for numbers in _beside(told)))
             shared = _others(entry, told, flow, scopes)
@@ -103,10 +109,6 @@ class _Walk(Mutable):
     flow: Dataflow
     steps: int
     """How many are left: of a file that is made to exhaust them only direct readers are counted."""
-
-    def computes(self, number: int) -> bool:
-        """Whether a node computes with what it reads: it takes more of it than its size, and hands nothing on."""
-        return not self.flow.measures[number] and not self.flow.prepares[number]
 
     def uses(self, reads: Iterable[tuple[int, int]]) -> _Uses:
         """The nodes that compute with a tensor which these read."""

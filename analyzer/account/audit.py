@@ -122,7 +122,11 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
-        computing={key: reader.node.place for key, reader in computing.items() if reader is not None},
+        computing={
+            key: (reader[0].graph_path, reader[0].position)
+            for key, reader in computing.items()
+            if reader is not None
+        },
         live=live,
         made=opaque.made,
         hidden=hidden,
@@ -151,12 +155,15 @@ def _find_opaque(
     }
     for entry in entries:
         tensor = entry.tensor
-        is_kept = entry.role is Role.BUFFER and entry.read_by == "BatchNormalization"
-        is_in_tree = tensor.carrier is Carrier.ATTRIBUTE_LIST and (tensor.graph_path, tensor.node) in trees
-        if entry.role is Role.PARAMETER or is_kept or is_in_tree:
+        is_explained = (
+            entry.role is Role.PARAMETER
+            or (entry.role is Role.BUFFER and entry.read_by == "BatchNormalization")
+            or (tensor.carrier is Carrier.ATTRIBUTE_LIST and (tensor.graph_path, tensor.node) in trees)
+        )
+        if is_explained:
             explained.add(tensor.key)
-            encoded = find_encoding(tensor, wiring) if tensor.dtype in CODES else None
-            explained.update(() if encoded is None else (companion.key for companion in encoded.companions))
+            if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None:
+                explained.update(companion.key for companion in encoded.companions)
     return find_opaque(model, wiring, live, lambda tensor: tensor.key in explained, reads=reads)
 
 

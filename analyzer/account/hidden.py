@@ -247,14 +247,18 @@ def find_hidden(
         has_notes = any(e.decided_by == _NOTED for e in own.values())
         tables = _tables(own.values(), wiring) if reads else ()
         look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads)
+        asked = _LAYERS if any("ConvMulFusion_" in name for name in names) else _LAYERS - _PLAIN_PRODUCTS
         for graph in graphs:
             for node in graph.nodes:
-                if node.op_type == "Identity":
+                op_type = node.op_type
+                if op_type == "Identity":
                     found.update(look.merged(node))
-                elif node.op_type in _LAYERS and kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
+                elif op_type in asked and kind_of(node) in (Kind.CONVOLUTION, Kind.PRODUCT):
                     found.update(look.layer(node))
         for key, entry in own.items():
-            if key not in found and (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
+            if look.is_as_it_was(entry) or key in found:
+                continue
+            if (hides := look.alone(entry, is_opaque=key in opaque)) is not None:
                 found[key] = hides
     return found
 
@@ -268,16 +272,19 @@ def _in_any_file(
 ) -> Iterator[tuple[Key, Hides]]:
     """What tensors hide whoever has named them."""
     for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
+        if node.op_type not in _TOLD_IN_ANY:
+            continue
         if node.op_type in _RECURRENT and reads and (half := _zero_half(node, own, wiring)) is not None:
             yield half[0], Hides(-half[1], 0, "padding")
         elif node.op_type in _CONVOLVES and (shift := _keras_shift(node, own, wiring)) is not None:
             yield shift.tensor.key, Hides(0, 2 * shift.logical_numel, "batchnorm")
-    for entry in own.values():
-        if reads and _is_zero_result(entry):
+    for entry in own.values() if reads else ():
+        if entry.decided_by == "provenance:folded-with" and _is_zero_result(entry):
             yield entry.tensor.key, Hides(-entry.parameters, 0, "repeated")
 
 
 _RECURRENT, _CONVOLVES = frozenset({"GRU", "LSTM", "RNN"}), named(Kind.CONVOLUTION)
+_TOLD_IN_ANY = _RECURRENT | _CONVOLVES
 
 
 def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Key, int] | None:
@@ -301,9 +308,9 @@ def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Ke
 
 
 def _is_zero_result(entry: Entry) -> bool:
-    """Whether an exporter has computed zeros of a weight, as of a recurrent layer's first state."""
+    """Whether what an exporter has folded with others is zeros of a weight, as a recurrent layer's first state."""
     value = _FX.fullmatch(entry.tensor.name)
-    if entry.decided_by != "provenance:folded-with" or value is None or value[1] not in _COMPUTES:
+    if value is None or value[1] not in _COMPUTES:
         return False
     if not entry.parameters or entry.tensor.numel > _MOST_READ:
         return False
@@ -324,6 +331,8 @@ def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry 
 
 
 _LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
+_PLAIN_PRODUCTS = frozenset({"MatMul"})
+"""Layers without a bias, which hide nothing unless a tool has put a factor into their weight."""
 
 _BLOCKED = "com.microsoft.nchwc"
 """The domain of convolutions in blocks of channels, which onnxruntime makes for a machine."""
@@ -394,17 +403,21 @@ _SOME = 256
 _SOME_ALIKE = 0.5
 """What so many of the elements show where all are alike; unlike ones are eight standard deviations from it."""
 
+_LOOKS_UP = named(Kind.LOOKS_UP)
+
 _LEAST_TABLE = 64
 """Elements of a table that a part of a weight may repeat, at least."""
 
 
 def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     """Matrices of which rows are looked up, at most as large as one is read."""
+    past_one = DECODES | _LOOKS_UP
     return tuple(
         entry
         for entry in entries
         if entry.role is Role.PARAMETER
         and len(entry.tensor.shape) == 2
+        and (entry.uses != 1 or entry.read_by in past_one or wiring.calls)
         and _LEAST_TABLE <= entry.logical_numel <= _MOST_READ
         and any(kind_of(node) is Kind.LOOKS_UP for node, _ in wiring.readers(entry.tensor, past=DECODES))
     )
@@ -638,9 +651,7 @@ class _Part(Frozen):
         return is_convolution and self.name(weight) in made and self.name(bias) in made
 
     def alone(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
-        """What any other tensor hides; None where nothing."""
-        if self._is_as_it_was(entry):
-            return None
+        """What any other tensor hides that is not as it was; None where nothing."""
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
             if is_lifted(entry.tensor.name.rpartition(".")[2]):  # a tensor that forward kept, of whatever
@@ -685,7 +696,7 @@ class _Part(Frozen):
             return Hides(0, None, "computed")
         return None
 
-    def _is_as_it_was(self, entry: Entry) -> bool:
+    def is_as_it_was(self, entry: Entry) -> bool:
         """Whether it is a weight or a bias under its own PyTorch name, and of no norm: nearly all are."""
         name = entry.tensor.name
         if entry.decided_by != "name:parameter" or entry.sources != (name,) or self.prefix:

@@ -144,12 +144,40 @@ def natural_order(name: str) -> tuple[bool, str]:
     return name.startswith("["), _NUMBER.sub(_by_length, name)
 
 
+class NaturalOrder:
+    """The texts by which `natural_order` sorts, for many names that begin or end alike."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        """The name with each number after its length.
+
+        >>> order = NaturalOrder()
+        >>> sorted(["layer.10.b", "layer.2.b", "layer.2"], key=order.of)
+        ['layer.2', 'layer.2.b', 'layer.10.b']
+        """
+        before, dot, last = name.rpartition(".")
+        known = self._known
+        if before not in known:
+            known[before] = _NUMBER.sub(_by_length, before)
+        if last.isdecimal():  # numbers are as many as there are names
+            return f"{known[before]}{dot}{_sorted_digits(last)}"
+        if last not in known:
+            known[last] = _NUMBER.sub(_by_length, last)
+        return f"{known[before]}{dot}{known[last]}"
+
+
 _NUMBER = re.compile(r"\d+")
 
 
 def _by_length(match: re.Match[str]) -> str:
+    return _sorted_digits(match.group())
+
+
+def _sorted_digits(number: str) -> str:
     """A number that sorts by its size as text does: its length goes first, as a character below all others."""
-    digits = match.group().lstrip("0")  # int() would refuse one of thousands of digits
+    digits = number.lstrip("0")  # int() would refuse one of thousands of digits
     length = len(digits)
     return chr(length) + digits if length < _LONG else f"{chr(_LONG)}{length:08}{digits}"
 
@@ -447,7 +475,7 @@ class Ledger(Frozen):
     @property
     def parameters(self) -> int:
         """Logical learned elements, each once, as far as the file alone tells."""
-        return sum(entry.parameters for entry in self.entries)
+        return sum([entry.parameters for entry in self.entries])
 
     @property
     def parameters_at_least(self) -> int:
@@ -477,22 +505,22 @@ class Ledger(Frozen):
     def opaque_elements(self) -> int:
         """Elements of the opaque entries, as many as each could hold."""
         held = set(self.opaque)
-        return sum(entry.capacity for entry in self.entries if entry.tensor.key in held)
+        return sum([entry.capacity for entry in self.entries if entry.tensor.key in held]) if held else 0
 
     @property
     def stored_elements(self) -> int:
         """Elements of all stored tensors, copies and constants included."""
-        return sum(entry.tensor.numel for entry in self.entries)
+        return sum([entry.tensor.numel for entry in self.entries])
 
     @property
     def stored_nbytes(self) -> int:
         """Bytes of all payloads; a byte that two tensors share counts for both (`accounts` books it once)."""
-        return sum(entry.tensor.nbytes for entry in self.entries)
+        return sum([entry.tensor.nbytes for entry in self.entries])
 
     @property
     def duplicated_nbytes(self) -> int:
         """Bytes of learned tensors that stand in more than one file of an artifact, beyond the first."""
-        return sum(entry.tensor.nbytes for entry in self.entries if entry.is_duplicate)
+        return sum([entry.tensor.nbytes for entry in self.entries if entry.is_duplicate])
 
     @property
     def file_nbytes(self) -> int:
@@ -502,7 +530,10 @@ class Ledger(Frozen):
     @property
     def basis(self) -> dict[Evidence, int]:
         """Stored elements by the kind of evidence that decided them; they sum to `stored_elements`."""
-        counter: Counter[Evidence] = Counter()
+        by_rule: Counter[str] = Counter()
         for entry in self.entries:
-            counter[entry.evidence] += entry.tensor.numel
+            by_rule[entry.decided_by] += entry.tensor.numel
+        counter: Counter[Evidence] = Counter()
+        for rule, elements in by_rule.items():
+            counter[_evidence_of(rule)] += elements
         return dict(counter)

@@ -165,9 +165,11 @@ class _Walk(Mutable, dict=True):
     ) -> list[_Value]:
         """What a graph's outputs carry, with what its inputs do; `told` are tensors that a call gives by attribute."""
         values = self._values[graph.path] = dict(given)
+        tables, is_explained = self.tables, self.is_explained
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
-                values[tensor.name] = self._of(tensor)
+                is_plain = not tables and tensor.numel and is_explained(tensor)  # nearly all
+                values[tensor.name] = _EXPLAINED if is_plain else self._of(tensor)
         valued = self._valued[graph.path]
         valued[STORED] = True
         may_pass = not self.wiring.calls and not self.wiring.repeated and graph.parent is None
@@ -182,16 +184,12 @@ class _Walk(Mutable, dict=True):
                 and not node.settings
                 and node.op_type not in _DROPS
                 and (not held or node.place not in held)
-                and (
-                    len(makers) == 1
-                    or not any(
-                        values.get(name, _GIVEN).sources
-                        for name, maker in zip(node.inputs, makers, strict=True)
-                        if valued[maker]
-                    )
-                )
             ):
-                continue  # most of a main graph: it reads what the model is given, and what is explained
+                for name, maker in zip(node.inputs, makers, strict=True):
+                    if valued[maker] and values.get(name, _GIVEN).sources:
+                        break
+                else:
+                    continue  # most of a main graph: it reads what the model is given, and what is explained
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)

@@ -110,8 +110,8 @@ class Wiring(Mutable):
     is_plain: bool = True
     """Whether no two graphs have one path."""
     _reads: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name, who reads it at which input; in file order. Plain pairs until
-    somebody asks for them, as for many values of a large graph nobody does."""
+    """By the graph that provides a value, and its name, who reads it at which input; in file order. Of what nodes make
+    plain pairs until somebody asks for them, as for many values of a large graph nobody does."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     """By path; of several under one path the first."""
@@ -268,6 +268,24 @@ class Wiring(Mutable):
             return found
         return self._follow(provider, found, past, inlined=inlined)
 
+    def read_by(self, tensors: Sequence[StoredTensor]) -> list[list[Reader]]:
+        """Of each stored tensor its `readers`, calls among them: of many in a fraction of the time."""
+        found: list[list[Reader]] = []
+        nothing: list[Reader] = []
+        at: GraphPath | None = None
+        for tensor in tensors:
+            if tensor.graph_path is not at:
+                at = tensor.graph_path
+                own, reads = self.providers[at], self._reads[at]
+            name = tensor.name
+            if tensor.node is not None:
+                found.append(self._direct(tensor))
+            elif own.get(name) is tensor:
+                found.append(reads.get(name) or nothing)
+            else:
+                found.append(nothing)
+        return found
+
     def kept_in_body(self, reader: Reader) -> GraphInput | None:
         """The input of a Loop's or Scan's body that is, in each turn, what its node reads at an input.
 
@@ -333,8 +351,8 @@ class Wiring(Mutable):
 
         found: dict[Key, Reader | None] = {}
         is_simple = self.is_plain and not self.calls
-        for tensor in tensors:
-            direct = self._direct(tensor)
+        tensors = list(tensors)
+        for tensor, direct in zip(tensors, self.read_by(tensors), strict=True):
             if is_simple and len(direct) == 1 and direct[0].node.op_type not in past:  # nearly all
                 found[tensor.key] = direct[0]
             else:
@@ -552,28 +570,27 @@ def _provide(wiring: Wiring, part: Graph) -> None:
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
     path, provided, reads = part.path, wiring.providers[part.path], wiring._reads[part.path]
     makers = wiring.makers[path] = []
+    make = _make_reader
     for position, node in enumerate(part.nodes):
         made: list[int] = []
         for slot, name in enumerate(node.inputs):
-            provider = provided.get(name)
-            if provider is not None:
-                found = reads
-                if isinstance(provider, Node):
-                    maker = provider.position
-                    made.append(maker)
-                    if maker >= position:
-                        wiring.unsorted.append((path, name))
-                else:
-                    made.append(STORED if isinstance(provider, StoredTensor) else GIVEN)
-            else:
+            provider, found = provided.get(name), reads
+            if provider is None:
                 made.append(ELSEWHERE)
                 place = wiring.place(path, name) if name else None
                 if place is None:
                     if name and is_closed:
                         wiring.undefined.append((path, name))
                     continue
-                found = wiring._reads[place]
-            read: Any = (node, slot)
+                provider, found = wiring.providers[place][name], wiring._reads[place]
+            elif type(provider) is Node:
+                maker = provider.position
+                made.append(maker)
+                if maker >= position:
+                    wiring.unsorted.append((path, name))
+            else:
+                made.append(STORED if type(provider) is StoredTensor else GIVEN)
+            read: Any = (node, slot) if type(provider) is Node else make((node, slot))
             if name in found:
                 found[name].append(read)
             else:

@@ -6,9 +6,10 @@ lists them in the same order.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from analyzer.account.classify.structure import Structure
@@ -28,6 +29,7 @@ from analyzer.account.scopes import (
     read_provenance,
 )
 from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
+from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Reader, Wiring
 from analyzer.records import replace
 
@@ -104,7 +106,8 @@ class _Context(NamedTuple):
     provenance: Provenance
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
-    stored: frozenset[tuple[GraphPath, str]]
+    stored: Callable[[], frozenset[tuple[GraphPath, str]]]
+    """What the tensors of each graph are called, without what quantizers add; few ask."""
     companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
     computing: Mapping[Key, Reader | None]
@@ -130,7 +133,7 @@ def classify(
     for part, graphs in model.by_part():
         alone = replace(model, graphs=graphs, producer=part.producer)
         context = _context(alone, wiring, companions, computing)
-        entries += (_enter(tensor, context) for tensor in alone.tensors())
+        entries += _enter_all(list(alone.tensors()), context)
     return tuple(entries)
 
 
@@ -157,7 +160,9 @@ def _context(
         annotated=frozenset(
             (g.path, name) for g in graphs for named in g.annotations.values() for name in named.values()
         ),
-        stored=frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors()),
+        stored=functools.cache(
+            lambda: frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors())
+        ),
         companions=companions,
         computing=computing,
         given_on=frozenset((g.path, name) for g in graphs if g.parent is not None for name in g.outputs),
@@ -165,10 +170,49 @@ def _context(
     )
 
 
-def _enter(tensor: StoredTensor, context: _Context) -> Entry:
+_USUAL = frozenset({"weight", "bias"})
+"""Last parts of a name that are of no buffer, and behind which nothing is folded."""
+
+
+def _enter_all(tensors: Sequence[StoredTensor], context: _Context) -> Iterator[Entry]:
+    """The entries of tensors, in their order.
+
+    A dotted weight or bias without notes that one node reads, as nearly all are of a file of thousands, is what its
+    name says; it is entered here, as `_enter` would, without asking all rules.
+    """
+    wiring, computing, metadata = context.wiring, context.computing, context.metadata
+    is_simple = not (wiring.calls or context.annotated or context.companions)
+    learned, rule, initializer = Role.PARAMETER, "name:parameter", Carrier.INITIALIZER
+    named = {dtype: dtype.is_floating and dtype not in CODES for dtype in DType}
+    unpacks: dict[str, bool] = {}
+    for tensor, direct in zip(tensors, wiring.read_by(tensors), strict=True):
+        name = tensor.name
+        module, _, leaf = name.rpartition(".")
+        if (
+            is_simple
+            and len(direct) == 1
+            and leaf in _USUAL
+            and tensor.carrier is initializer
+            and named[tensor.dtype]
+            and name not in metadata[tensor.graph_path]
+            and is_dotted(name)
+        ):
+            op_type, numel = direct[0][0].op_type, tensor.numel
+            if op_type not in unpacks:
+                unpacks[op_type] = may_unpack(direct)
+            if not unpacks[op_type]:
+                reader = computing[tensor.key]
+                by = "" if reader is None else reader[0].op_type
+                yield Entry(
+                    tensor, learned, rule, module, rule, (name,), 1, op_type, numel, numel, 1, (), None, by
+                )
+                continue
+        yield _enter(tensor, direct, context)
+
+
+def _enter(tensor: StoredTensor, direct: list[Reader], context: _Context) -> Entry:
     decision = _decide(tensor, context)
     wiring = context.wiring
-    direct = wiring.readers(tensor, inlined=False)
     inlined = wiring.readers(tensor) if wiring.calls else direct
     first = inlined[0].node if inlined else None
     # What a function does not use of what it is given, its calls do not use.
@@ -254,7 +298,7 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
     if is_buffer_name(name):
         return Decision(Role.BUFFER, "name:buffer", (name,))
     base = name.removesuffix("_bias")
-    if base != name and (tensor.graph_path, base) in context.stored:
+    if base != name and (tensor.graph_path, base) in context.stored():
         # onnxscript's BatchNorm folding names the bias it makes after the convolution's weight.
         return Decision(Role.PARAMETER, "name:folded-bias", (base,))
     if not tensor.dtype.is_floating and not is_code:

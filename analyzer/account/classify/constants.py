@@ -45,6 +45,8 @@ def settle_constants(model: Model, entries: Sequence[Entry], wiring: Wiring) -> 
     none of the trace is what that is: a parameter, stored again.
     """
     traced = set(_find_traced(model, entries, wiring))
+    if not traced:
+        return tuple(entries)
     by_key = {entry.tensor.key: entry for entry in entries}
     learned: set[Key] = set()  # of the trace, with the content of what is not
     for entry in entries:
@@ -73,18 +75,22 @@ def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iter
         is_pytorch = part.producer.startswith("pytorch")
         for entry in own:
             is_open = entry.role is Role.UNATTRIBUTED or (
-                entry.role is Role.PARAMETER and entry.evidence in (Evidence.STRUCTURE, Evidence.CONTENT)
+                entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
             )
-            is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
-            name = float_name(entry.tensor.name)
             if not is_open or entry.sources:
                 continue
+            is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
+            name = float_name(entry.tensor.name)
             if (
                 is_node
                 or _NAME.fullmatch(name)
                 or (_NUMBERED.fullmatch(name) and _does_nothing(entry, wiring))
             ):
                 yield entry.tensor.key
+
+
+_OPEN = (f"{Evidence.STRUCTURE}:", f"{Evidence.CONTENT}:")
+"""How rules begin that leave open whether a parameter is a value of the trace."""
 
 
 def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
@@ -158,13 +164,21 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
     Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
     """
     waiting = iter(entries)
+    by_name = f"{Evidence.NAME}:"
+    squares_of: dict[tuple[tuple[int, ...], int], bool] = {}  # most tensors are of few shapes
     while batch := list(itertools.islice(waiting, _TOGETHER)):
-        squares = [
-            entry.tensor
-            for entry in batch
-            if entry.role is Role.PARAMETER and entry.evidence is Evidence.NAME and _is_square(entry.tensor)
-        ]
+        squares = []
+        for entry in batch:
+            tensor = entry.tensor
+            size = (tensor.shape, tensor.numel)
+            if size not in squares_of:
+                squares_of[size] = _is_square(tensor)
+            if squares_of[size] and entry.role is Role.PARAMETER and entry.decided_by.startswith(by_name):
+                squares.append(tensor)
         masks = {tensor.key for tensor in _may_be_masks(squares) if _is_mask(tensor)}
+        if not masks:
+            yield from batch
+            continue
         for entry in batch:
             if entry.tensor.key in masks:
                 yield replace(entry, role=Role.BUFFER, decided_by="content:causal-mask", parameters=0)

@@ -464,6 +464,9 @@ def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
     """The stored tensor that an input is, past operators that only move or re-encode it."""
     for _ in range(_MAX_HOPS):
         name = node.inputs[slot] if slot < len(node.inputs) else ""
+        own = wiring.providers[node.graph_path].get(name) if name else None
+        if type(own) is StoredTensor:
+            return own
         found = wiring.find(node.graph_path, name) if name else None
         if not isinstance(found, Node) or found.op_type not in CARRIES:
             return found if isinstance(found, StoredTensor) else None

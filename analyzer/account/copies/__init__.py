@@ -9,9 +9,10 @@ a look at its content.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -68,7 +69,9 @@ def find_copies(
         found = _count_rows_once(found)
     found = follow(find_named(found, names, content))
     return tuple(
-        after if after.sources == before.sources else replace(after, sources=before.sources)
+        after
+        if after is before or after.sources == before.sources
+        else replace(after, sources=before.sources)
         for after, before in zip(found, entries, strict=True)
     )
 
@@ -83,12 +86,20 @@ _FUSED = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_(?:BN_B|W|B|Mul_B|Add_B)_(.+?)(?:
 """How onnxruntime calls a weight or a bias that it has put a norm, a factor or a bias into, once for each reader."""
 
 
+def _may_be_of_tool(sources: Iterable[str]) -> bool:
+    """Whether any of these names has something that tools leave in one."""
+    return any("/" in name or ".MatMul" in name or name.startswith("Conv") for name in sources)
+
+
 def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
     """The same, under the names that PyTorch's module has: without a tool's prefix or number; a node's is none."""
     known = {source for entry in entries for source in entry.sources}
     for entry in entries:
-        sources = []
         is_code = entry.tensor.dtype is DType.INT32
+        if not is_code and not _may_be_of_tool(entry.sources):
+            yield entry  # nearly all
+            continue
+        sources = []
         for source in entry.sources or ((float_name(entry.tensor.name),) if is_code else ()):
             if is_code:
                 again = _NUMBERED_BIAS.fullmatch(source)
@@ -140,9 +151,11 @@ def _find_contents(
     salt: str,
 ) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
+    ways = functools.cache(either_way)  # most tensors are of few shapes
     for entry in entries:
-        if entry.role is Role.PARAMETER and entry.tensor.numel > 1 and entry.copy_of is None:
-            groups[entry.tensor.dtype, either_way(entry.tensor.shape)].append(entry)
+        tensor = entry.tensor
+        if tensor.numel > 1 and entry.role is Role.PARAMETER and entry.copy_of is None:
+            groups[tensor.dtype, ways(tensor.shape)].append(entry)
     candidates = [group for group in groups.values() if _may_hold_copies(group, names)]
     total = sum(map(len, candidates))
     decided: dict[Key, Entry] = {}
@@ -157,6 +170,8 @@ def _find_contents(
             done += 1
             if progress is not None:
                 progress(done, total)
+    if not decided:
+        return tuple(entries)
     return tuple(decided.get(entry.tensor.key, entry) for entry in entries)
 
 

@@ -242,6 +242,8 @@ def copy_of(entry: Entry, original: Entry, rule: str) -> Entry:
 def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     """Copies of what is a copy itself, led to its original."""
     known = {entry.tensor.key: entry.copy_of for entry in entries if entry.copy_of is not None}
+    if not known:
+        return tuple(entries)
 
     def lead(entry: Entry) -> Entry:
         original = entry.copy_of
@@ -253,4 +255,6 @@ def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _with(entries: Sequence[Entry], decided: dict[Key, Entry]) -> tuple[Entry, ...]:
+    if not decided:
+        return tuple(entries)
     return tuple(decided.get(entry.tensor.key, entry) for entry in entries)

@@ -103,11 +103,13 @@ def find_alike(
     The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
     how many of the candidates are done. Nothing is read where all of one shape are of one type and no codes.
     """
+    groups = [group for group in _by_shape(entries, wiring) if _may_hold_copies(group, names)]
+    if not groups:
+        return tuple(entries)
     known: dict[Key, set[Sources]] = defaultdict(set)
     for entry in entries:
         if entry.sources:
             known[entry.copy_of or entry.tensor.key].add(entry.sources)
-    groups = [group for group in _by_shape(entries, wiring) if _may_hold_copies(group, names)]
     total, done = sum(map(len, groups)), 0
     decided: dict[Key, Entry] = {}
     for group in groups:

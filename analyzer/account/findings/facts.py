@@ -14,6 +14,7 @@ from analyzer.account.bytes import Booked
 from analyzer.account.ledger import Entry, Opaque, Role
 from analyzer.model import Extent, Key, Model, label
 from analyzer.model.content import Array, ContentMode, sample_positions
+from analyzer.model.dtypes import DType
 from analyzer.model.functions import Calls
 from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
@@ -51,8 +52,9 @@ def look_at_values(
     """
     if content == "none":
         return Values()
-    looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype.is_floating and e.tensor.numel]
-    small = [entry for entry in looked if entry.tensor.logical_nbytes <= _SMALL]
+    most = {dtype: 8 * _SMALL // dtype.bits for dtype in DType if dtype.is_floating}
+    looked = [e for e in entries if e.role in _LOOKED_AT and e.tensor.dtype in most and e.tensor.numel]
+    small = [entry for entry in looked if entry.tensor.numel <= most[entry.tensor.dtype]]
     constant: set[Key] = set()
     not_finite: set[Key] = set()
     for start in range(0, len(small), _TOGETHER):
@@ -61,9 +63,8 @@ def look_at_values(
         if progress is not None:
             progress(start + len(batch), len(looked))
     places = functools.cache(functools.partial(sample_positions, salt=salt))  # large tensors have few sizes
-    for done, entry in enumerate(
-        (e for e in looked if e.tensor.logical_nbytes > _SMALL), start=len(small) + 1
-    ):
+    large = (entry for entry in looked if entry.tensor.numel > most[entry.tensor.dtype])
+    for done, entry in enumerate(large, start=len(small) + 1):
         _look(entry, _contents(entry, content, places), constant, not_finite)
         if progress is not None:
             progress(done, len(looked))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fractions import Fraction
 from operator import attrgetter
 
@@ -382,9 +382,12 @@ def find_bytes(facts: Facts) -> Iterator[Finding]:
 
 def find_copies(facts: Facts) -> Iterator[Finding]:
     """Tensors that repeat another's content, in the same file or in that of another component."""
-    entries = facts.entries
+    by_rule: dict[str, list[Entry]] = {rule: [] for rule, _, _ in _COPIES}
+    for entry in facts.entries:
+        if entry.decided_by in by_rule:
+            by_rule[entry.decided_by].append(entry)
     for rule, finding, words in _COPIES:
-        copies = [entry for entry in entries if entry.decided_by == rule]
+        copies = by_rule[rule]
         if copies:
             named = [f"{label(e.tensor.key)} = {label(e.copy_of)}" for e in copies if e.copy_of is not None]
             freed = facts.freed(copies)
@@ -447,7 +450,7 @@ _FEW = 64
 def find_values(facts: Facts) -> Iterator[Finding]:
     """Weights of one value, and of none."""
     values = facts.values
-    constant = [entry for entry in facts.entries if entry.tensor.key in values.constant]
+    constant = _among(facts.entries, values.constant)
     if constant:
         message = f"{format_doing(sum_elements(constant), 'learned element', 'are')} in tensors of one value throughout"
         is_most = _are_most(facts.entries, constant)
@@ -455,10 +458,14 @@ def find_values(facts: Facts) -> Iterator[Finding]:
         nbytes = None if values.sampled else _count_repeated(facts, constant)
         severity = Severity.WARNING if is_most else Severity.NOTE
         yield Finding("constant-filled", severity, message, labels(constant), nbytes)
-    broken = [entry for entry in facts.entries if entry.tensor.key in values.not_finite]
+    broken = _among(facts.entries, values.not_finite)
     if broken:
         message = f"{format_doing(len(broken), 'tensor', 'hold')} NaN or infinity"
         yield Finding("nan-or-inf", Severity.WARNING, message, labels(broken))
+
+
+def _among(entries: Sequence[Entry], keys: Collection[Key]) -> list[Entry]:
+    return [entry for entry in entries if entry.tensor.key in keys] if keys else []
 
 
 def _are_most(entries: Sequence[Entry], constant: Sequence[Entry]) -> bool:

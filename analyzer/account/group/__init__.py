@@ -16,8 +16,8 @@ from analyzer.account.group.keys import (
     choose,
     label_layers,
     label_members,
-    label_order,
     parse_keys,
+    sort_labels,
 )
 from analyzer.account.group.order import find_firsts
 from analyzer.account.ledger import (
@@ -83,20 +83,22 @@ def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) ->
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         members[label].append(entry)
     nodes = Counter(labels.nodes.values()) if labels.nodes is not None else Counter[Label]()
-    names = sorted(dict.fromkeys((*nodes, *members)), key=label_order)
+    names = sort_labels(dict.fromkeys((*nodes, *members)))
     firsts = find_firsts(ledger, labels)
     macs, unworked = _total_macs(ledger.macs, labels.nodes)
     return tuple(
-        total_entries(
-            name,
-            members.get(name, ()),
-            nodes[name],
-            known,
-            first=firsts.get(name),
-            macs=None if macs is None else macs[name],
-            unworked=unworked[name],
-        )
-        for name in names
+        [
+            total_entries(
+                name,
+                members.get(name, ()),
+                nodes.get(name, 0),
+                known,
+                first=firsts.get(name),
+                macs=None if macs is None else macs[name],
+                unworked=unworked[name] if unworked else 0,
+            )
+            for name in names
+        ]
     )
 
 
@@ -155,31 +157,33 @@ def total_entries(
         frozen = sum(entry.parameters for entry, is_trainable in flags if not is_trainable)
     parameters = unshared = stored_elements = nbytes = learned_nbytes = 0
     applications: set[int] = set()
+    learned = Role.PARAMETER
     for entry in entries:
-        stored_elements += entry.tensor.numel
-        nbytes += entry.tensor.nbytes
-        if entry.role is Role.PARAMETER:
-            learned_nbytes += entry.tensor.nbytes
-        if entry.parameters:
-            parameters += entry.parameters
-            unshared += entry.parameters * entry.applications
+        tensor, counted = entry.tensor, entry.parameters
+        stored_elements += tensor.numel
+        nbytes += tensor.nbytes
+        if entry.role is learned:
+            learned_nbytes += tensor.nbytes
+        if counted:
+            parameters += counted
+            unshared += counted * entry.applications
             applications.add(entry.applications)
     return Group(
-        name=" / ".join(label),
-        label=label,
-        parameters=parameters,
-        unshared_parameters=unshared,
-        applications=applications.pop() if len(applications) == 1 else 1,
-        stored_elements=stored_elements,
-        nbytes=nbytes,
-        learned_nbytes=learned_nbytes,
-        tensors=len(entries),
-        nodes=nodes,
-        first=first,
-        trainable=trainable,
-        frozen=frozen,
-        macs=macs,
-        unworked=unworked,
+        " / ".join(label),
+        label,
+        parameters,
+        unshared,
+        applications.pop() if len(applications) == 1 else 1,
+        stored_elements,
+        nbytes,
+        learned_nbytes,
+        len(entries),
+        nodes,
+        first,
+        trainable,
+        frozen,
+        macs,
+        unworked,
     )
 
 
@@ -201,7 +205,7 @@ def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -
         wanted["nodes"] = sum(len(graph.nodes) for graph in ledger.model.graphs)
     for total, value in wanted.items():
         of = attrgetter(total)
-        found = sum(of(group) or 0 for group in grouping.groups)
+        found = sum([of(group) or 0 for group in grouping.groups])
         found += (of(grouping.ungrouped) or 0) - (of(grouping.overlap) or 0)
         if found != value:
             raise LedgerError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from analyzer.account.group.keys import DEEPEST, KEYS, NESTED
 from analyzer.account.ledger import Group, Grouping, natural_order
@@ -34,6 +35,9 @@ class Step(NamedTuple):
             return self.text
         return f"{above}{'.' if self.part > 1 else ' / '}{self.text}"
 
+
+_make_step: Callable[[Iterable[Any]], Step] = functools.partial(tuple.__new__, Step)
+"""A step of its fields: in a fifth of the time that a call of the class takes."""
 
 _DIGITS = 9
 """Of a number that counts modules: a longer one is a name."""
@@ -92,10 +96,11 @@ _Alike = Callable[[Group], tuple[int, ...]]
 
 def _steps(keys: Sequence[str], group: Group) -> tuple[Step, ...]:
     found: list[Step] = []
+    make = _make_step
     for position, (key, text) in enumerate(zip(keys, group.label, strict=True)):
         if key in NESTED:
             parts = text.split(".", DEEPEST - 1)
-            found += [Step(position, number, part) for number, part in enumerate(parts, start=1)]
+            found += [make((position, number, part)) for number, part in enumerate(parts, start=1)]
         else:
             found.append(Step(position, 0, text))
     return tuple(found)
@@ -112,7 +117,9 @@ def _grow(placed: Sequence[_Placed], alike: _Alike, at: int) -> list[Branch]:
     for pair in placed:
         steps, group = pair
         step = steps[at]
-        ending = own.setdefault(step, [])
+        ending = own.get(step)
+        if ending is None:
+            ending = own[step] = []
         if len(steps) == at + 1:
             ending.append(group)
         else:

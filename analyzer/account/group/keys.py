@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from analyzer.account.blocks import find_blocks
-from analyzer.account.ledger import Blocks, Ledger, Role, natural_order
+from analyzer.account.ledger import Blocks, Ledger, NaturalOrder, Role
 from analyzer.errors import UsageError
 from analyzer.model import Place
 from analyzer.model.operators import Kind, named
@@ -90,9 +89,10 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
 
 def _usual_depth(ledger: Ledger) -> int:
     """The depth of scopes where nobody asks for one."""
-    held: Counter[str] = Counter()
+    held: dict[str, int] = defaultdict(int)
+    learned = Role.PARAMETER
     for entry in ledger.entries:
-        if entry.role is Role.PARAMETER and entry.has_scope:
+        if entry.role is learned and entry.has_scope:
             held[entry.scope] += entry.parameters
     return first_telling_depth(held)
 
@@ -104,6 +104,8 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
     it holds; None where there is no such scope.
     """
     depth = labels.depth or 1
+    if all(entry.scope.count(".") < depth for entry in ledger.entries):  # as where each layer is a group
+        return None
     held: Counter[str] = Counter()
     below: dict[str, dict[str, Counter[int]]] = {}
     for entry in ledger.entries:
@@ -221,7 +223,7 @@ class _Shares(NamedTuple):
     groups: int
     """How many have any."""
     rows: int
-    """How many they are where those that repeat each other are one."""
+    """How many they are where those that repeat each other are one; counted up to one more than many."""
     most: float
     """The share of the largest."""
     rest: float
@@ -238,11 +240,15 @@ class _Shares(NamedTuple):
         if is_unknown or not ledger.parameters:
             return cls(0, 0, 1.0, 1.0)
         labels, _ = KEYS[key](ledger, depth or 1 if key == "scope" else 1)
-        held: Counter[str] = Counter()
+        held: dict[str, int] = defaultdict(int)
         for entry, label in zip(ledger.entries, labels, strict=True):
             if entry.parameters:
                 held[label] += entry.parameters
-        rows = {(_NUMBERS.sub("#", name), count) for name, count in held.items()}
+        rows: set[tuple[str, int]] = set()
+        for name, count in held.items():
+            rows.add((_NUMBERS.sub("#", name), count))
+            if len(rows) > _MANY_GROUPS:
+                break
         rest = sum(count for name, count in held.items() if name in (UNSCOPED, UNSTAGED, UNREAD))
         return cls(len(held), len(rows), max(held.values()) / ledger.parameters, rest / ledger.parameters)
 
@@ -304,9 +310,9 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
     # Groups are made of those below, which are fewer than scopes.
     for depth in range(min(deepest, DEEPEST), 0, -1):
         if depth < deepest or ROOT in held:
-            folded: Counter[str] = Counter()
+            folded: dict[str, int] = defaultdict(int)
             for scope, count in groups.items():
-                folded[_scope_group(scope, depth)] += count
+                folded[scope or ROOT if scope.count(".") < depth else _scope_group(scope, depth)] += count
             groups = folded
         sizes[depth] = len(groups), max(groups.values(), default=0)
     first = None
@@ -379,16 +385,28 @@ def parse_keys(by: str) -> tuple[str, ...]:
     return names
 
 
-def label_order(label: Label) -> tuple[bool | int | str, ...]:
+def label_order(label: Label, order: NaturalOrder | None = None) -> tuple[tuple[bool, int, str], ...]:
     """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
-    return tuple(itertools.chain.from_iterable(map(_order, label)))
+    natural = (order or NaturalOrder()).of
+    return tuple([(text.startswith("["), _end_of(text), natural(text)) for text in label])
 
 
-def _order(text: str) -> tuple[bool, int, str]:
-    is_bracketed, natural = natural_order(text)
+def _end_of(text: str) -> int:
     name, _, number = text.partition(".")
+    if name not in _ENDS:
+        return 0
     is_end = not number if name != "between" else number.isdecimal()
-    return is_bracketed, _ENDS.get(name, 0) if is_end else 0, natural
+    return _ENDS[name] if is_end else 0
+
+
+def sort_labels(labels: Iterable[Label]) -> list[Label]:
+    """Labels in their order; many in half of the time that a sort by `label_order` alone takes.
+
+    >>> sort_labels([("head",), ("block.10",), ("block.9",), ("[unscoped]",), ("stem",)])
+    [('stem',), ('block.9',), ('block.10',), ('head',), ('[unscoped]',)]
+    """
+    order = NaturalOrder()
+    return sorted(labels, key=lambda label: label_order(label, order))
 
 
 _Found = tuple[Sequence[str], Callable[[], Sequence[str]] | None]
@@ -411,7 +429,12 @@ def _by_scope(ledger: Ledger, depth: int) -> _Found:
             found.append(groups[around] or scope or ROOT)
         return found
 
-    entries = [_scope_group(e.scope, depth) if e.has_scope else UNSCOPED for e in ledger.entries]
+    entries = []
+    for entry in ledger.entries:
+        scope = entry.scope
+        if scope.count(".") >= depth:
+            scope = _scope_group(scope, depth)
+        entries.append((scope or ROOT) if entry.has_scope else UNSCOPED)
     return entries, nodes
 
 

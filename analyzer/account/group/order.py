@@ -14,15 +14,20 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     """Where each group comes first: at a node that computes with what it has learned, else at a node of its own."""
     ranks = rank_nodes(ledger)
     learned: dict[Label, int] = {}
-    other: dict[Label, int] = {}
-    labelled = zip(in_order(ledger.model, labels.nodes or {}), in_order(ledger.model, ranks), strict=True)
-    for label, rank in labelled:
-        if label is not None and rank is not None and rank <= other.get(label, rank):
-            other[label] = rank
+    told = in_order(ledger.model, labels.nodes or {})
+    is_one = len(ledger.model.graphs) == 1
+    if is_one:  # whose nodes are in their order: the first of a label holds
+        other: dict[Label | None, int] = dict(zip(reversed(told), reversed(range(len(told))), strict=True))
+        other.pop(None, None)
+    else:
+        other = {}
+        for label, rank in zip(told, in_order(ledger.model, ranks), strict=True):
+            if label is not None and rank is not None and rank <= other.get(label, rank):
+                other[label] = rank
     computing = ledger.computing
     for entry, label in zip(ledger.entries, labels.entries, strict=True):
         place = computing.get(entry.tensor.key)
-        rank = None if place is None else ranks.get(place)
+        rank = None if place is None else place[1] if is_one else ranks.get(place)
         if rank is not None:
             kind = learned if entry.parameters else other
             if rank <= kind.get(label, rank):

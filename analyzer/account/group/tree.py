@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 
@@ -195,9 +195,9 @@ def _hidden_parts(grouping: Grouping) -> dict[int, int]:
 
 def _hidden_scopes(grouping: Grouping, position: int) -> int:
     """All where no shallower depth tells more: that is the depth taken by default, which is a plain list."""
-    held: Counter[str] = Counter()
+    held: dict[str, int] = defaultdict(int)
     for group in grouping.groups:
-        if is_learned(group) and group.label[position] != UNSCOPED:
+        if group.label[position] != UNSCOPED and is_learned(group):
             held[group.label[position]] += group.parameters
     deepest = max((scope.count(".") + 1 for scope in held), default=1)
     return DEEPEST if first_telling_depth(held) == deepest else 0

@@ -69,19 +69,28 @@ def settle_scopes(
     Returns:
         The entries with `scope` and `scoped_by`; (scope, rule) of the nodes, those in `traced` included.
     """
-    ground = _Ground(flow, decodes, _mangled_modules(modules) if any(map(_may_be_mangled, entries)) else {})
-    _climb(entries, NAMES, ground)
+    unscoped = [entry for entry in entries if not entry.has_scope]
+    if not unscoped and None not in traced.in_order:
+        return tuple(entries), traced
+    mangled = _mangled_modules(modules) if any(map(_may_be_mangled, unscoped)) else {}
+    ground = _Ground(flow, decodes, mangled)
+    ground.settled.update(
+        (entry.tensor.key, (entry.scope, entry.scoped_by)) for entry in entries if entry.has_scope
+    )
+    _climb(unscoped, NAMES, ground)
     told = {number: scope for number, scope in enumerate(traced.in_order) if scope is not None}
     found = settle_nodes(flow, wiring, entries, ground.settled, told)
     ground.nodes.update(told)
     ground.nodes.update(found)
-    left = [entry for entry in entries if entry.tensor.key not in ground.settled]
+    left = [entry for entry in unscoped if entry.tensor.key not in ground.settled]
     # A copy may take its original's scope, and a scale that of its codes, so these are settled first.
     rest = [entry for entry in left if entry.tensor.key not in decodes]
     _climb([entry for entry in rest if entry.copy_of is None], READERS, ground)
     _climb([entry for entry in rest if entry.copy_of is not None], READERS, ground)
     _climb([entry for entry in left if entry.tensor.key in decodes], READERS, ground)
-    settled = tuple(_told(entry, ground.settled.get(entry.tensor.key)) for entry in entries)
+    settled = tuple(
+        entry if entry.has_scope else _told(entry, ground.settled.get(entry.tensor.key)) for entry in entries
+    )
     return settled, ByNode(model, [ground.nodes.get(number) for number in range(len(flow.nodes))])
 
 
@@ -111,11 +120,6 @@ def _climb(entries: Iterable[Entry], rungs: Sequence[_Rung], ground: _Ground) ->
             if scope is not None:
                 ground.settled[entry.tensor.key] = scope
                 break
-
-
-def _by_sources(entry: Entry, ground: _Ground) -> Scope | None:
-    """The PyTorch names that it has, or was computed from: by the exporter's note, or by its own name."""
-    return (entry.scope, entry.scoped_by) if entry.has_scope else None
 
 
 def _by_dotted_name(entry: Entry, ground: _Ground) -> Scope | None:
@@ -178,8 +182,9 @@ def _by_neighbours(entry: Entry, ground: _Ground) -> Scope | None:
 
 _Rung = Callable[[Entry, _Ground], Scope | None]
 
-NAMES: tuple[_Rung, ...] = (_by_sources, _by_dotted_name, _by_path, _by_mangled_name)
-"""Rungs that look at the tensor alone. Nodes take from these what they need of their weights' scopes."""
+NAMES: tuple[_Rung, ...] = (_by_dotted_name, _by_path, _by_mangled_name)
+"""Rungs that look at the tensor alone, where neither the exporter's note nor its own PyTorch name has given it a scope
+before. Nodes take from these what they need of their weights' scopes."""
 
 READERS: tuple[_Rung, ...] = (_by_codes, _by_readers, _by_copy, _by_neighbours)
 """Rungs that look at who reads it. What none of all these rungs reaches has no scope."""

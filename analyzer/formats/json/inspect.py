@@ -11,12 +11,13 @@ from msgspec import UNSET
 
 from analyzer.account.artifact.components import ComponentTotals
 from analyzer.account.doubt import find_doubt
-from analyzer.account.ledger import Entry, Evidence, Hidden, Hides, Ledger, Role, Run
+from analyzer.account.ledger import Entry, Evidence, Hidden, Ledger, Role, Run
 from analyzer.account.summary import count_operators, count_quantized, count_wasted
 from analyzer.documents import inspect as inspect_records
 from analyzer.formats.json.groups import document_grouping, document_macs
 from analyzer.formats.json.parts import head, list_findings, utf8
-from analyzer.model import Graph, Key, Model, ValueType, label
+from analyzer.model import Graph, Model, ValueType, label
+from analyzer.model.dtypes import DType
 from analyzer.model.ranges import Traffic
 from analyzer.reports import Inspection
 
@@ -89,7 +90,7 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
         producer=model.producer,
         inputs=list(_values(model, lambda graph: graph.signature)),
         outputs=list(_values(model, lambda graph: graph.results)),
-        nodes=sum(1 for _ in model.nodes()),
+        nodes=sum(len(graph.nodes) for graph in model.graphs),
         functions=len(model.functions),
         nested_graphs=model.nested_graphs,
         calls=[
@@ -140,24 +141,24 @@ def _role(ledger: Ledger, role: Role) -> inspect_records.RoleTotals:
     entries = [entry for entry in ledger.entries if entry.role is role]
     return inspect_records.RoleTotals(
         tensors=len(entries),
-        stored_elements=sum(entry.tensor.numel for entry in entries),
-        parameters=sum(entry.parameters for entry in entries),
-        bytes=sum(entry.tensor.nbytes for entry in entries),
+        stored_elements=sum([entry.tensor.numel for entry in entries]),
+        parameters=sum([entry.parameters for entry in entries]),
+        bytes=sum([entry.tensor.nbytes for entry in entries]),
     )
 
 
 def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
-    by_dtype: dict[str, list[Entry]] = defaultdict(list)
+    by_type: dict[DType, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
-        by_dtype[entry.tensor.dtype.name].append(entry)
+        by_type[entry.tensor.dtype].append(entry)
     return [
         inspect_records.DtypeTotals(
-            dtype=dtype,
+            dtype=name,
             tensors=len(entries),
-            stored_elements=sum(entry.tensor.numel for entry in entries),
-            bytes=sum(entry.tensor.nbytes for entry in entries),
+            stored_elements=sum([entry.tensor.numel for entry in entries]),
+            bytes=sum([entry.tensor.nbytes for entry in entries]),
         )
-        for dtype, entries in sorted(by_dtype.items())
+        for name, entries in sorted((dtype.name, entries) for dtype, entries in by_type.items())
     ]
 
 
@@ -170,47 +171,55 @@ class _Lists(dict[tuple[Any, ...], list[Any]]):
 
 
 def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
+    """A row for each entry; in one loop, as there may be a million."""
     opaque, lists = frozenset(ledger.opaque), _Lists()
-    rows = [_tensor(entry, ledger, opaque, hidden.get(entry.tensor.key), lists) for entry in ledger.entries]
+    blocks, stages = ledger.blocks, ledger.stages
+    members = blocks.entries if blocks is not None else {}
+    roles = blocks.roles if blocks is not None else {}
+    staged = stages.entries if stages is not None else {}
+    unscoped = Evidence.NONE
+    dtypes = {dtype: (dtype.name, dtype.bits) for dtype in DType}
+    rows = []
+    for entry in ledger.entries:
+        tensor = entry.tensor
+        key, numel = tensor.key, tensor.numel
+        member = members.get(key)
+        dtype, bits = dtypes[tensor.dtype]
+        hides = hidden.get(key) if hidden else None
+        rows.append(
+            inspect_records.Tensor(
+                name=key[1],
+                graph_path="/".join(key[0]),
+                carrier=tensor.carrier,
+                dtype=dtype,
+                shape=lists[tensor.shape],
+                stored_elements=numel,
+                parameters=entry.parameters,
+                bytes=tensor.nbytes,
+                logical_bytes=(bits * numel + 7) // 8,
+                role=entry.role,
+                scope=entry.scope if entry.scoped_by != unscoped else None,
+                scoped_by=entry.scoped_by,
+                decided_by=entry.decided_by,
+                sources=list(entry.sources),
+                uses=entry.uses,
+                read_by=entry.read_by,
+                computed_by=entry.computed_by,
+                applications=entry.applications,
+                shared_with=lists[entry.shared_with],
+                block=member and member.block,
+                part=(member and member.part) or None,
+                stage=staged.get(key) if staged else None,
+                layer_role=roles.get(key),
+                copy_of=None if entry.copy_of is None else label(entry.copy_of),
+                opaque=bool(opaque) and key in opaque,
+                hides=None
+                if hides is None
+                else inspect_records.Hides(at_least=hides.least, at_most=hides.most, why=hides.why),
+            )
+        )
     rows.sort(key=attrgetter("graph_path", "name"))
     return rows
-
-
-def _tensor(
-    entry: Entry, ledger: Ledger, opaque: frozenset[Key], hides: Hides | None, lists: _Lists
-) -> inspect_records.Tensor:
-    tensor, blocks = entry.tensor, ledger.blocks
-    member = None if blocks is None else blocks.entries[tensor.key]
-    return inspect_records.Tensor(
-        name=tensor.key[1],
-        graph_path="/".join(tensor.graph_path),
-        carrier=tensor.carrier,
-        dtype=tensor.dtype.name,
-        shape=lists[tensor.shape],
-        stored_elements=tensor.numel,
-        parameters=entry.parameters,
-        bytes=tensor.nbytes,
-        logical_bytes=tensor.logical_nbytes,
-        role=entry.role,
-        scope=entry.scope if entry.has_scope else None,
-        scoped_by=entry.scoped_by,
-        decided_by=entry.decided_by,
-        sources=list(entry.sources),
-        uses=entry.uses,
-        read_by=entry.read_by,
-        computed_by=entry.computed_by,
-        applications=entry.applications,
-        shared_with=lists[entry.shared_with],
-        block=member and member.block,
-        part=(member and member.part) or None,
-        stage=None if ledger.stages is None else ledger.stages.entries.get(tensor.key),
-        layer_role=None if blocks is None else blocks.roles.get(tensor.key),
-        copy_of=None if entry.copy_of is None else label(entry.copy_of),
-        opaque=bool(opaque) and tensor.key in opaque,
-        hides=None
-        if hides is None
-        else inspect_records.Hides(at_least=hides.least, at_most=hides.most, why=hides.why),
-    )
 
 
 def _run(run: Run) -> inspect_records.Block:
