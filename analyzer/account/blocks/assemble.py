@@ -124,11 +124,12 @@ def arrange(
     keys = sorted(lists)
     everywhere = _Finder.of(laid, keys)
     kept: set[int] = set()
-    for entry in entries:
+    read_by = wiring.read_by([entry.tensor for entry in entries])
+    for entry, readers in zip(entries, read_by, strict=True):
         if len(kept) == len(keys):
             break
         if entry.role is Role.PARAMETER and has_matrix(entry):
-            spots = map(everywhere.spot_of_reader, wiring.readers(entry.tensor, inlined=False))
+            spots = map(everywhere.spot_of_reader, readers)
             kept.update(spot.run for spot in spots if spot.block != OUTSIDE)
     keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
     counts = {
@@ -138,15 +139,23 @@ def arrange(
     }
     finder = _Finder.of(laid, keys)
     nodes = {path: finder.spots_of_nodes(path) for path in laid}
-    read: list[list[Reader]] = []
-    for entry in entries:
-        readers = wiring.readers(entry.tensor, inlined=False)
-        read.append(readers if len(readers) < 2 else finder.in_order(_looking(readers)))
+    plain = {path: spots for path, spots in nodes.items() if not flows[path].firsts}
+    read: list[Reader | None] = []
+    placed: list[Spot] = []
+    for entry, readers in zip(entries, read_by, strict=True):
+        if len(readers) > 1:
+            readers = finder.in_order(_looking(readers))
+        first = readers[0] if readers else None
+        read.append(first)
+        if first is not None and len(readers) == 1 and first[0].graph_path in plain:  # nearly all
+            placed.append(plain[first[0].graph_path][first[0].position])
+        else:
+            placed.append(finder.spot_of_entry(entry, readers))
     return Arrangement(
         counts=tuple(counts[key] for key in keys),
         nodes=nodes,
-        entries=tuple(map(finder.spot_of_entry, entries, read)),
-        readers=tuple(found[0] if found else None for found in read),
+        entries=tuple(placed),
+        readers=tuple(read),
         lists=() if named is None else tuple(lists[key] for key in keys),
     )
 
@@ -428,7 +437,7 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
             if owner is None:
                 if spot.block != OUTSIDE and modules[spot.run] and scope not in parents:
                     spot = _outside(found, spot)
-            elif spot[:2] != owner and not (
+            elif (spot[0] != owner[0] or spot[1] != owner[1]) and not (
                 spot.run == owner[0] and spot.run in shared and spot.block != OUTSIDE
             ):
                 spot = Spot(*owner, spot.unit if spot.block != OUTSIDE else 0)
@@ -468,12 +477,14 @@ def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
 
     The last rung of the ladder of `analyzer.account.scopes.owners`.
     """
+    if all(entry.has_scope for entry in entries):
+        return tuple(entries)
     modules = {
         f"block.{run.first + number}": module
         for run in blocks.runs
         for number, module in enumerate(run.modules)
     }
-    if not modules or all(entry.has_scope for entry in entries):
+    if not modules:
         return tuple(entries)
     found = []
     for entry in entries:

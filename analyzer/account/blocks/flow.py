@@ -164,7 +164,8 @@ class Flow(Mutable):
             return flow._provide(provider or wiring.look_up(graph.path, name), weights, caller)
 
         codes = _Codes(look_up)
-        inside, captured = weights.inside, weights.captured
+        inside, captured, known = weights.inside, weights.captured, weights.sizes
+        stored = flow._stored
         static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
         has_constants = any(
@@ -182,12 +183,19 @@ class Flow(Mutable):
             source = other = _NOTHING
             if 0 < len(names) < 3 and op_type not in MEASURES and not inside:
                 source = codes[names[0]]
-                other = codes[names[1]] if len(names) == 2 else _NOTHING
+                if len(names) == 2:
+                    name = names[1]
+                    provider = None if name in codes else own.get(name)
+                    if type(provider) is StoredTensor:  # what `_provide` does, without the calls
+                        codes[name] = other = _STORED - len(stored)
+                        stored.append(known.get(provider.key, 0))
+                    else:
+                        other = codes[name]
             if source >= 0 > other and not static[source]:
                 vertex = len(static)  # of most nodes: what `_add` does, without the call
                 flow.nodes.append(node)
                 before.append([source])
-                size = flow._stored[_STORED - other] if other <= _STORED else 0
+                size = stored[_STORED - other] if other <= _STORED else 0
                 sizes.append((size,) if size else ())
                 after[source].append(vertex)
                 after.append([])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from analyzer.account.ledger import Entry, Role, natural_order
@@ -128,21 +128,35 @@ def _are_told_twice(lists: Lists) -> bool:
 def _tree(entries: Iterable[Entry]) -> _Module:
     root = _Module("", 0)
     ways: dict[str, list[_Module]] = {"": [root]}
+    """Of the modules around those that hold tensors, which are fewer."""
     known: dict[tuple[tuple[int, ...], int, int], tuple[bool, str]] = {}
     """Of tensors of one shape whether they are matrices, and what they are told apart by: most are of few shapes."""
     for entry in entries:
         scope, tensor, elements = entry.scope, entry.tensor, entry.logical_numel
-        way = ways.get(scope)
+        home, dot, last = scope.rpartition(".")
+        way = ways.get(home)
         if way is None:
-            way = ways[scope] = _way(root, scope, ways)
+            way = ways[home] = _way(root, home)
+        if scope and (home or not dot) and len(way) <= _DEEPEST:
+            holder = way[-1]
+            module = holder.children.get(last)
+            if module is None:
+                path = f"{holder.path}.{last}" if holder.path else last
+                module = holder.children[last] = _Module(path, len(way))
+        else:
+            way = _way(root, scope)
+            module = way.pop()
         size = (tensor.shape, elements, tensor.numel)
-        if size not in known:
+        told = known.get(size)
+        if told is None:
             is_matrix = has_matrix(entry)
             sizes = sorted(size for size in tensor.shape if size > 1) if is_matrix else ()
-            known[size] = is_matrix, "x".join(map(str, sizes)) or str(elements)
-        is_matrix, shape = known[size]
-        own = way[-1].own
-        is_first = is_matrix and not any("x" in shape for shape in own)
+            told = known[size] = is_matrix, "x".join(map(str, sizes)) or str(elements)
+        is_matrix, shape = told
+        own = module.own
+        is_first = is_matrix and not (own and any("x" in shape for shape in own))
+        module.elements += elements
+        module.matrices += is_first
         for around in way:
             around.elements += elements
             around.matrices += is_first
@@ -150,16 +164,8 @@ def _tree(entries: Iterable[Entry]) -> _Module:
     return root
 
 
-def _way(root: _Module, scope: str, ways: Mapping[str, list[_Module]]) -> list[_Module]:
-    """The modules from the root to one, which are made where they are not there; `ways` are those known."""
-    home, dot, last = scope.rpartition(".")
-    if (home or not dot) and home in ways and len(ways[home]) <= _DEEPEST:
-        around = ways[home]
-        module = around[-1].children.get(last)
-        if module is None:
-            path = f"{around[-1].path}.{last}" if around[-1].path else last
-            module = around[-1].children[last] = _Module(path, len(around))
-        return [*around, module]
+def _way(root: _Module, scope: str) -> list[_Module]:
+    """The modules from the root to one, which are made where they are not there."""
     module, way = root, [root]
     for number, part in enumerate(scope.split(".", _DEEPEST)[:_DEEPEST] if scope else (), 1):
         below = module.children.get(part)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
+import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -220,14 +221,16 @@ def _choose(units: Sequence[Unit]) -> list[_Stretch]:
 def _stretches(units: Sequence[Unit]) -> Iterator[_Stretch]:
     """Longest stretches of at least two periods in which every unit is equal to the one a period later."""
     longest = min(_LONGEST_PERIOD, len(units) // 2, max(1, _MOST_COMPARED // max(1, len(units))))
+    numbers: dict[Unit, int] = {}
+    alike = [numbers.setdefault(unit, len(numbers)) for unit in units]
     for period in range(1, longest + 1):
+        differs = bytes(map(operator.ne, alike, alike[period:])) + b"\1"
         start = 0
-        for position in range(len(units) - period + 1):
-            is_last = position == len(units) - period
-            if is_last or units[position] != units[position + period]:
-                if position - start >= period:
-                    yield start, position + period, period
-                start = position + 1
+        while start < len(differs):
+            position = differs.index(1, start)
+            if position - start >= period:
+                yield start, position + period, period
+            start = position + 1
 
 
 def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:

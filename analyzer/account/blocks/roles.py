@@ -53,6 +53,9 @@ _TELLING = {
 }
 """Operators that tell what their weights do, all of them or nearly."""
 
+_TOLD_BY_SLOT = _TELLING.keys() | _BIASES.keys()
+"""Operators of which the name, and perhaps the input, is asked first."""
+
 _BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
 """Operators that tell what a vector does that is added to what comes of them."""
 
@@ -85,7 +88,10 @@ class Roles:
 
     def of(self, reader: Reader, tensor: StoredTensor, is_inside: bool) -> str:
         """What a learned tensor does for one of the nodes that read it; `is_inside` a block or not."""
-        vertex = self._flow.vertex(*reader)
+        flow = self._flow
+        vertex = flow.vertex(*reader)
+        if vertex in self._linear and flow.nodes[vertex].op_type not in _TOLD_BY_SLOT:  # nearly all
+            return self._by_product(vertex, is_inside)
         slot = reader.slot
         if self._flow.static[vertex] and not (slot == 0 and self._is_table(vertex)) and vertex in self._users:
             vertex, slot = self._users[vertex], -1

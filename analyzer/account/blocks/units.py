@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import operator
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import Any, NamedTuple
 
 from analyzer.account.blocks.flow import Flow
 from analyzer.account.blocks.repeats import Repeat, Unit, add_alike, find_repeats
@@ -25,6 +26,10 @@ class RunPlace(NamedTuple):
     """Number of the run; of what is in no block, how many runs come before it."""
     block: int
     unit: int = 0
+
+
+_make_place: Callable[[Iterable[Any]], RunPlace] = functools.partial(tuple.__new__, RunPlace)
+"""A place of its fields: in a fifth of the time that a call of the class takes."""
 
 
 class GraphLayout(Frozen):
@@ -225,6 +230,7 @@ def _lay_out_chain(
     if has_branches:
         repeats = add_alike(_forms(work, chain, units), repeats)
     slots: list[RunPlace] = []
+    make = _make_place
     for number, repeat in enumerate(repeats):
         starts = units[repeat.start].start
         slots += [RunPlace(first_run + number, OUTSIDE)] * (starts - len(slots))
@@ -233,7 +239,7 @@ def _lay_out_chain(
             stop = units[position].stop
             if block == repeat.count - 1:
                 stop = _stop_of_last(units, repeat, unit)
-            slots += [RunPlace(first_run + number, block, unit)] * (stop - len(slots))
+            slots += [make((first_run + number, block, unit))] * (stop - len(slots))
     slots += [RunPlace(first_run + len(repeats), OUTSIDE)] * (len(chain) - len(slots))
     return [repeat.count for repeat in repeats], slots
 
