@@ -18,7 +18,7 @@ from analyzer.account.decoding.encodings import find_encoding
 from analyzer.account.findings.facts import Facts, look_at_values
 from analyzer.account.findings.rules import find
 from analyzer.account.hidden import find_hidden
-from analyzer.account.ledger import Entry, Ledger, Opaque, Role
+from analyzer.account.ledger import ByEntry, Entry, Ledger, Opaque, Role
 from analyzer.account.opaque import find_opaque
 from analyzer.account.scopes import known_modules
 from analyzer.account.scopes.owners import settle_scopes
@@ -85,7 +85,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
-    computing = wiring.computing(model.tensors())
+    computing = wiring.computing(list(model.tensors()))
     entries = classify(model, wiring, companions, computing)
     if content != "none":
         entries = tuple(settle_masks(entries))
@@ -122,11 +122,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
         shared_nbytes=booked.shared,
         content=content,
         calls=calls,
-        computing={
-            key: (reader[0].graph_path, reader[0].position)
-            for key, reader in computing.items()
-            if reader is not None
-        },
+        computing=ByEntry(entries, [None if reader is None else reader[0].place for reader in computing]),
         live=live,
         made=opaque.made,
         hidden=hidden,

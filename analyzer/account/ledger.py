@@ -6,8 +6,8 @@ import enum
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from analyzer.model import Key, Model, Place, StoredTensor, label
 from analyzer.model.content import ContentMode
@@ -105,6 +105,55 @@ class Entry(Frozen):
     def is_duplicate(self) -> bool:
         """Whether it takes bytes of its own, though another component of the artifact has it too."""
         return self.decided_by.endswith("duplicated-file")
+
+
+_Told = TypeVar("_Told")
+
+
+class ByEntry(Mapping[Key, _Told]):
+    """By the key of an entry what is told of it; of some entries nothing is.
+
+    It is one list in the order of the entries, as most who ask go through these; whoever asks for a key pays for a
+    dict of all keys, once.
+    """
+
+    __slots__ = ("_entries", "_found", "in_order")
+
+    def __init__(self, entries: Sequence[Entry], in_order: Sequence[_Told | None]) -> None:
+        self.in_order = in_order
+        """One for each entry; None where nothing is told."""
+        self._entries = entries
+        self._found: dict[Key, _Told] | None = None
+
+    def is_of(self, entries: Sequence[Entry]) -> bool:
+        """Whether it tells of these entries, in this order."""
+        if entries is self._entries:
+            return True
+        pairs = zip(entries, self._entries, strict=False)
+        return len(entries) == len(self._entries) and all(a.tensor is b.tensor for a, b in pairs)
+
+    @property
+    def _by_key(self) -> dict[Key, _Told]:
+        if self._found is None:
+            pairs = zip(self._entries, self.in_order, strict=True)
+            self._found = {entry.tensor.key: told for entry, told in pairs if told is not None}
+        return self._found
+
+    def __getitem__(self, key: Key) -> _Told:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+
+def in_entry_order(entries: Sequence[Entry], told: Mapping[Key, _Told]) -> Sequence[_Told | None]:
+    """What is told of each entry, in their order; None where nothing is."""
+    if isinstance(told, ByEntry) and told.is_of(entries):
+        return told.in_order
+    return [told.get(entry.tensor.key) for entry in entries]
 
 
 class Severity(enum.StrEnum):

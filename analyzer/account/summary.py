@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_packing
 from analyzer.account.findings.facts import count_freed
-from analyzer.account.ledger import Entry, Ledger, Role
+from analyzer.account.ledger import Entry, Ledger, Role, in_entry_order
 from analyzer.model import Carrier, StoredTensor, is_training
 from analyzer.model.operators import MOVES
 from analyzer.model.wiring import Wiring
@@ -38,13 +38,15 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
     told = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
     for (op_type, domain), count in told.items():
         nodes[op_type, domain or "ai.onnx"] += count
+    held: dict[tuple[str, str] | None, int] = defaultdict(int)
+    node_at = ledger.wiring.node_at
+    for entry, place in zip(ledger.entries, in_entry_order(ledger.entries, ledger.computing), strict=True):
+        if entry.parameters:
+            node = None if place is None else node_at(place)
+            held[None if node is None else (node.op_type, node.domain)] += entry.parameters
     parameters: Counter[tuple[str, str]] = Counter()
-    counted = [entry for entry in ledger.entries if entry.parameters]
-    for entry in counted:
-        place = ledger.computing.get(entry.tensor.key)
-        node = None if place is None else ledger.wiring.node_at(place)
-        key = ("", "") if node is None else (node.op_type, node.domain or "ai.onnx")
-        parameters[key] += entry.parameters
+    for operator, elements in held.items():
+        parameters[("", "") if operator is None else (operator[0], operator[1] or "ai.onnx")] += elements
     keys = sorted(nodes.keys() | parameters.keys(), key=lambda key: (-nodes[key], key))
     return tuple(OperatorCount(*key, nodes[key], parameters[key]) for key in keys)
 

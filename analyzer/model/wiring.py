@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -127,6 +128,8 @@ class Wiring(Mutable):
     """The nodes that call each of them, in file order."""
     _inner: dict[Key, Provider | None] = field(default_factory=dict)
     """What a function's output comes from within it: an input of its own where it is handed through."""
+    _asked: tuple[Sequence[StoredTensor], list[list[Reader]]] = ((), [])
+    """The tensors of the last `read_by`, and who reads them."""
     _origins: dict[Key, Provider | None] = field(default_factory=dict)
     """What a value comes from, calls followed (`find`)."""
 
@@ -269,7 +272,13 @@ class Wiring(Mutable):
         return self._follow(provider, found, past, inlined=inlined)
 
     def read_by(self, tensors: Sequence[StoredTensor]) -> list[list[Reader]]:
-        """Of each stored tensor its `readers`, calls among them: of many in a fraction of the time."""
+        """Of each stored tensor its `readers`, calls among them: of many in a fraction of the time.
+
+        The last answer is kept, as stage after stage asks for the tensors of one model.
+        """
+        asked, known = self._asked
+        if len(asked) == len(tensors) and all(map(operator.is_, asked, tensors)):
+            return known
         found: list[list[Reader]] = []
         nothing: list[Reader] = []
         at: GraphPath | None = None
@@ -284,6 +293,7 @@ class Wiring(Mutable):
                 found.append(reads.get(name) or nothing)
             else:
                 found.append(nothing)
+        self._asked = tensors, found
         return found
 
     def kept_in_body(self, reader: Reader) -> GraphInput | None:
@@ -332,7 +342,7 @@ class Wiring(Mutable):
         """The nodes that read what a graph is given, in its body and in those within it."""
         return list(self._readers_at(given.path, given.name))
 
-    def computing(self, tensors: Iterable[StoredTensor]) -> dict[Key, Reader | None]:
+    def computing(self, tensors: Sequence[StoredTensor]) -> list[Reader | None]:
         """For each tensor the first reader that computes with it, in file order; for one that is only moved, the mover.
 
         What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
@@ -349,14 +359,13 @@ class Wiring(Mutable):
                     self._look_past(each.node, past, firsts)
             return self._handed_on(direct, past, firsts) or self.readers(tensor)
 
-        found: dict[Key, Reader | None] = {}
+        found: list[Reader | None] = []
         is_simple = self.is_plain and not self.calls
-        tensors = list(tensors)
         for tensor, direct in zip(tensors, self.read_by(tensors), strict=True):
             if is_simple and len(direct) == 1 and direct[0].node.op_type not in past:  # nearly all
-                found[tensor.key] = direct[0]
+                found.append(direct[0])
             else:
-                found[tensor.key] = self._computing(read(tensor, direct), past)
+                found.append(self._computing(read(tensor, direct), past))
         return found
 
     def _look_past(self, node: Node, past: frozenset[str], firsts: dict[Place, Reader | None]) -> None:

@@ -36,7 +36,7 @@ from analyzer.account.blocks.roles import (
     Roles,
 )
 from analyzer.account.blocks.units import OUTSIDE, GraphLayout, Owner
-from analyzer.account.ledger import Blocks, Entry, Ledger, Member, Role, Run
+from analyzer.account.ledger import Blocks, ByEntry, Entry, Ledger, Member, Role, Run
 from analyzer.model import GraphPath
 from analyzer.model.places import ByNode, in_order
 from analyzer.model.wiring import Reader
@@ -67,17 +67,16 @@ def find_blocks(ledger: Ledger) -> Blocks:
     spots = gather_copies(put_right(found, entries, modules), entries)
     roles = _roles(entries, spots, found.readers, flows)
     members = _Members(found.counts, _parts(spots, roles))
-    keys = [entry.tensor.key for entry in entries]
     return Blocks(
         runs=tuple(
             Run(first, count, names, _NUMBERED if named else _REPEATED)
             for first, count, names in zip(members.firsts, found.counts, modules, strict=True)
         ),
-        entries={key: members[spot] for key, spot in zip(keys, spots, strict=True)},
+        entries=ByEntry(entries, [members[spot] for spot in spots]),
         nodes=ByNode(
             ledger.model, [members[spot] for graph in ledger.model.graphs for spot in found.nodes[graph.path]]
         ),
-        roles={key: role for key, role in zip(keys, roles, strict=True) if role},
+        roles=ByEntry(entries, [role or None for role in roles]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from analyzer.account.blocks.flow import Flow, find_holders
 from analyzer.account.blocks.lists import Lists, has_matrix
 from analyzer.account.blocks.units import OUTSIDE, GraphLayout, Owner, RunPlace, lay_out, lay_out_named
-from analyzer.account.ledger import Blocks, Entry, Role
+from analyzer.account.ledger import Blocks, Entry, Role, in_entry_order
 from analyzer.model import GraphPath, Key, Model, Place
 from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import Reader, Wiring
@@ -487,7 +487,8 @@ def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
     if not modules:
         return tuple(entries)
     found = []
-    for entry in entries:
-        module = "" if entry.has_scope else modules.get(blocks.entries[entry.tensor.key].block, "")
+    for entry, member in zip(entries, in_entry_order(entries, blocks.entries), strict=True):
+        is_open = not entry.has_scope and member is not None
+        module = modules.get(member.block, "") if is_open and member is not None else ""
         found.append(replace(entry, scope=module, scoped_by="structure:block") if module else entry)
     return tuple(found)

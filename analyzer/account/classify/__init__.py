@@ -110,14 +110,13 @@ class _Context(NamedTuple):
     """What the tensors of each graph are called, without what quantizers add; few ask."""
     companions: Collection[Key]
     """Scales, zero points and group indices of what some reader decodes."""
-    computing: Mapping[Key, Reader | None]
     given_on: frozenset[Key]
     """What nested graphs give on as it is stored."""
     is_pytorch: bool
 
 
 def classify(
-    model: Model, wiring: Wiring, companions: Collection[Key], computing: Mapping[Key, Reader | None]
+    model: Model, wiring: Wiring, companions: Collection[Key], computing: Sequence[Reader | None]
 ) -> tuple[Entry, ...]:
     """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`scopes.owners`).
 
@@ -127,13 +126,15 @@ def classify(
         model: whose tensors these are.
         wiring: who reads what.
         companions: the scales and zero points of stored codes.
-        computing: the first reader that computes with each tensor.
+        computing: the first reader that computes with each tensor, in their order.
     """
     entries: list[Entry] = []
     for part, graphs in model.by_part():
         alone = replace(model, graphs=graphs, producer=part.producer)
-        context = _context(alone, wiring, companions, computing)
-        entries += _enter_all(list(alone.tensors()), context)
+        context = _context(alone, wiring, companions)
+        tensors = list(alone.tensors())
+        first = len(entries)
+        entries += _enter_all(tensors, computing[first : first + len(tensors)], context)
     return tuple(entries)
 
 
@@ -147,9 +148,7 @@ def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
     return found
 
 
-def _context(
-    model: Model, wiring: Wiring, companions: Collection[Key], computing: Mapping[Key, Reader | None]
-) -> _Context:
+def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Context:
     """What one model file says; the names and notes of another component are that one's own."""
     graphs = model.graphs
     return _Context(
@@ -164,7 +163,6 @@ def _context(
             lambda: frozenset((tensor.graph_path, float_name(tensor.name)) for tensor in model.tensors())
         ),
         companions=companions,
-        computing=computing,
         given_on=frozenset((g.path, name) for g in graphs if g.parent is not None for name in g.outputs),
         is_pytorch=model.producer.startswith("pytorch"),
     )
@@ -174,18 +172,20 @@ _USUAL = frozenset({"weight", "bias"})
 """Last parts of a name that are of no buffer, and behind which nothing is folded."""
 
 
-def _enter_all(tensors: Sequence[StoredTensor], context: _Context) -> Iterator[Entry]:
+def _enter_all(
+    tensors: Sequence[StoredTensor], computing: Sequence[Reader | None], context: _Context
+) -> Iterator[Entry]:
     """The entries of tensors, in their order.
 
     A dotted weight or bias without notes that one node reads, as nearly all are of a file of thousands, is what its
     name says; it is entered here, as `_enter` would, without asking all rules.
     """
-    wiring, computing, metadata = context.wiring, context.computing, context.metadata
+    wiring, metadata = context.wiring, context.metadata
     is_simple = not (wiring.calls or context.annotated or context.companions)
     learned, rule, initializer = Role.PARAMETER, "name:parameter", Carrier.INITIALIZER
     named = {dtype: dtype.is_floating and dtype not in CODES for dtype in DType}
     unpacks: dict[str, bool] = {}
-    for tensor, direct in zip(tensors, wiring.read_by(tensors), strict=True):
+    for tensor, direct, reader in zip(tensors, wiring.read_by(tensors), computing, strict=True):
         name = tensor.name
         module, _, leaf = name.rpartition(".")
         if (
@@ -201,16 +201,15 @@ def _enter_all(tensors: Sequence[StoredTensor], context: _Context) -> Iterator[E
             if op_type not in unpacks:
                 unpacks[op_type] = may_unpack(direct)
             if not unpacks[op_type]:
-                reader = computing[tensor.key]
                 by = "" if reader is None else reader[0].op_type
                 yield Entry(
                     tensor, learned, rule, module, rule, (name,), 1, op_type, numel, numel, 1, (), None, by
                 )
                 continue
-        yield _enter(tensor, direct, context)
+        yield _enter(tensor, direct, reader, context)
 
 
-def _enter(tensor: StoredTensor, direct: list[Reader], context: _Context) -> Entry:
+def _enter(tensor: StoredTensor, direct: list[Reader], computing: Reader | None, context: _Context) -> Entry:
     decision = _decide(tensor, context)
     wiring = context.wiring
     inlined = wiring.readers(tensor) if wiring.calls else direct
@@ -218,7 +217,6 @@ def _enter(tensor: StoredTensor, direct: list[Reader], context: _Context) -> Ent
     # What a function does not use of what it is given, its calls do not use.
     using = direct if len(direct) < 2 else {reader.node.place for reader in direct}
     stands_for = logical_numel(tensor, wiring) if may_unpack(inlined) else tensor.numel
-    computing = context.computing[tensor.key]
     return Entry(
         tensor=tensor,
         role=decision.role,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from analyzer.account.blocks import find_blocks
-from analyzer.account.ledger import Blocks, Ledger, NaturalOrder, Role
+from analyzer.account.ledger import Blocks, Ledger, NaturalOrder, Role, in_entry_order
 from analyzer.errors import UsageError
 from analyzer.model import Place
 from analyzer.model.operators import Kind, named
@@ -277,9 +277,9 @@ def _is_repeated(ledger: Ledger) -> bool:
     if blocks is None or not blocks.count:
         return False
     outside: Counter[str] = Counter()
-    for entry in ledger.entries:
-        block = blocks.entries[entry.tensor.key].block
-        if entry.computed_by not in _TABLES and not block.startswith("block."):
+    for entry, member in zip(ledger.entries, in_entry_order(ledger.entries, blocks.entries), strict=True):
+        block = "" if member is None else member.block
+        if not block.startswith("block.") and entry.computed_by not in _TABLES:
             outside[block] += entry.parameters
     return 2 * max(outside.values(), default=0) <= ledger.parameters
 
@@ -453,7 +453,8 @@ def _by_block(ledger: Ledger, depth: int) -> _Found:
         names = {member: "" if member is None else member.label(depth) for member in set(members)}
         return [names[member] for member in members]
 
-    return [blocks.entries[entry.tensor.key].label(depth) for entry in ledger.entries], nodes
+    members = in_entry_order(ledger.entries, blocks.entries)
+    return ["" if member is None else member.label(depth) for member in members], nodes
 
 
 def _blocks_of(ledger: Ledger) -> Blocks:
@@ -498,9 +499,10 @@ def _by_dtype(ledger: Ledger, depth: int) -> _Found:
 def _by_role(ledger: Ledger, depth: int) -> _Found:
     """What learned tensors do; the role of the others."""
     blocks = _blocks_of(ledger)
+    told = zip(ledger.entries, in_entry_order(ledger.entries, blocks.roles), strict=True)
     return [
-        blocks.roles[entry.tensor.key] if entry.role is Role.PARAMETER else entry.role.value
-        for entry in ledger.entries
+        role if entry.role is Role.PARAMETER and role is not None else entry.role.value
+        for entry, role in told
     ], None
 
 

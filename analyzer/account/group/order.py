@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from analyzer.account.group.keys import Label, Labels
-from analyzer.account.ledger import Ledger
+from analyzer.account.ledger import Ledger, in_entry_order
 from analyzer.model import GraphPath, Node, Place
 from analyzer.model.places import ByNode, in_order
 
@@ -24,9 +24,8 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
         for label, rank in zip(told, in_order(ledger.model, ranks), strict=True):
             if label is not None and rank is not None and rank <= other.get(label, rank):
                 other[label] = rank
-    computing = ledger.computing
-    for entry, label in zip(ledger.entries, labels.entries, strict=True):
-        place = computing.get(entry.tensor.key)
+    places = in_entry_order(ledger.entries, ledger.computing)
+    for entry, label, place in zip(ledger.entries, labels.entries, places, strict=True):
         rank = None if place is None else place[1] if is_one else ranks.get(place)
         if rank is not None:
             kind = learned if entry.parameters else other

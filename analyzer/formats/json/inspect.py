@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from analyzer.account.artifact.components import ComponentTotals
 from analyzer.account.doubt import find_doubt
-from analyzer.account.ledger import Entry, Evidence, Hidden, Ledger, Role, Run
+from analyzer.account.ledger import Entry, Evidence, Hidden, Ledger, Role, Run, in_entry_order
 from analyzer.account.summary import count_operators, count_quantized, count_wasted
 from analyzer.documents import inspect as inspect_records
 from analyzer.formats.json.groups import document_grouping, document_macs
@@ -174,16 +174,16 @@ def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
     """A row for each entry; in one loop, as there may be a million."""
     opaque, lists = frozenset(ledger.opaque), _Lists()
     blocks, stages = ledger.blocks, ledger.stages
-    members = blocks.entries if blocks is not None else {}
-    roles = blocks.roles if blocks is not None else {}
+    entries = ledger.entries
+    members = in_entry_order(entries, blocks.entries if blocks is not None else {})
+    roles = in_entry_order(entries, blocks.roles if blocks is not None else {})
     staged = stages.entries if stages is not None else {}
     unscoped = Evidence.NONE
     dtypes = {dtype: (dtype.name, dtype.bits) for dtype in DType}
     rows = []
-    for entry in ledger.entries:
+    for entry, member, role in zip(entries, members, roles, strict=True):
         tensor = entry.tensor
         key, numel = tensor.key, tensor.numel
-        member = members.get(key)
         dtype, bits = dtypes[tensor.dtype]
         hides = hidden.get(key) if hidden else None
         rows.append(
@@ -210,7 +210,7 @@ def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
                 block=member and member.block,
                 part=(member and member.part) or None,
                 stage=staged.get(key) if staged else None,
-                layer_role=roles.get(key),
+                layer_role=role,
                 copy_of=None if entry.copy_of is None else label(entry.copy_of),
                 opaque=bool(opaque) and key in opaque,
                 hides=None
