@@ -169,7 +169,7 @@ def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
     """Each stage alone, with what those before it in `analyzer.account.audit` have found."""
     model, wiring = ledger.model, ledger.wiring
     companions = find_companions(model, wiring)
-    entered = classify(model, wiring, companions, wiring.computing(model.tensors()))
+    entered = classify(model, wiring, companions, wiring.computing(list(model.tensors())))
     entries = find_copies(model, entered, wiring, "sampled", None)
 
     def scopes() -> object:

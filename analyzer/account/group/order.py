@@ -17,8 +17,8 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
     told = in_order(ledger.model, labels.nodes or {})
     is_one = len(ledger.model.graphs) == 1
     if is_one:  # whose nodes are in their order: the first of a label holds
-        other: dict[Label | None, int] = dict(zip(reversed(told), reversed(range(len(told))), strict=True))
-        other.pop(None, None)
+        backwards = zip(reversed(told), reversed(range(len(told))), strict=True)
+        other = {label: rank for label, rank in backwards if label is not None}
     else:
         other = {}
         for label, rank in zip(told, in_order(ledger.model, ranks), strict=True):
