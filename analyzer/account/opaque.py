@@ -185,6 +185,8 @@ class _Walk(Mutable, dict=True):
                 and node.op_type not in _DROPS
                 and (not held or node.place not in held)
             ):
+                if len(makers) == 1:
+                    continue
                 for name, maker in zip(node.inputs, makers, strict=True):
                     if valued[maker] and values.get(name, _GIVEN).sources:
                         break

@@ -90,7 +90,7 @@ def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
     return next(looking, next(iter(readers), None))
 
 
-class Wiring(Mutable):
+class Wiring(Mutable, dict=True):
     """Names of values belong to one graph; nested graphs also see those of the graphs around them."""
 
     parents: dict[GraphPath, GraphPath]
@@ -111,8 +111,10 @@ class Wiring(Mutable):
     is_plain: bool = True
     """Whether no two graphs have one path."""
     _reads: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name, who reads it at which input; in file order. Of what nodes make
-    plain pairs until somebody asks for them, as for many values of a large graph nobody does."""
+    """By the graph that provides a value, and its name, who reads it at which input, in file order: of what is stored
+    and what is given."""
+    _parts: tuple[Graph, ...] = ()
+    """All graphs, those of one path too."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
     """By path; of several under one path the first."""
@@ -443,11 +445,20 @@ class Wiring(Mutable):
         return self._readers_at(path, name)
 
     def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
-        found = self._reads[path].get(name)
-        if found is None:
-            return []
-        if type(found[0]) is tuple:
-            found[:] = map(_make_reader, found)
+        made = type(self.providers[path].get(name)) is Node
+        return (self._reads_of_made if made else self._reads)[path].get(name, [])
+
+    @functools.cached_property
+    def _reads_of_made(self) -> dict[GraphPath, dict[str, list[Reader]]]:
+        """As `_reads`, of what nodes make: of a large graph nobody asks for it, if nothing prepares its tensors."""
+        found: dict[GraphPath, dict[str, list[Reader]]] = {path: {} for path in self.providers}
+        for part in self._parts:
+            path, own = part.path, self.providers[part.path]
+            for node in part.nodes:
+                for slot, name in enumerate(node.inputs):
+                    place = path if name in own else self.place(path, name)
+                    if place is not None and type(self.providers[place][name]) is Node:
+                        found[place].setdefault(name, []).append(_make_reader((node, slot)))
         return found
 
     def _follow(
@@ -527,6 +538,7 @@ def connect(model: Model) -> Wiring:
     A name that nothing defines connects nothing: the file is invalid there, and counting it needs none.
     """
     wiring = Wiring({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
+    wiring._parts = model.graphs
     for part in model.graphs:
         _provide(wiring, part)
     bodies = {part.path for part in model.parts} | {function.path for function in model.functions}
@@ -579,11 +591,22 @@ def _provide(wiring: Wiring, part: Graph) -> None:
 def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
     path, provided, reads = part.path, wiring.providers[part.path], wiring._reads[part.path]
     makers = wiring.makers[path] = []
-    make = _make_reader
     for position, node in enumerate(part.nodes):
+        inputs = node.inputs
+        if len(inputs) == 1:  # of most of these a node before is read
+            provider = provided.get(inputs[0])
+            if type(provider) is Node and provider.position < position:
+                makers.append((provider.position,))
+                continue
         made: list[int] = []
-        for slot, name in enumerate(node.inputs):
+        for slot, name in enumerate(inputs):
             provider, found = provided.get(name), reads
+            if type(provider) is Node:
+                maker = provider.position
+                made.append(maker)
+                if maker >= position:
+                    wiring.unsorted.append((path, name))
+                continue
             if provider is None:
                 made.append(ELSEWHERE)
                 place = wiring.place(path, name) if name else None
@@ -591,15 +614,12 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
                     if name and is_closed:
                         wiring.undefined.append((path, name))
                     continue
-                provider, found = wiring.providers[place][name], wiring._reads[place]
-            elif type(provider) is Node:
-                maker = provider.position
-                made.append(maker)
-                if maker >= position:
-                    wiring.unsorted.append((path, name))
+                if type(wiring.providers[place][name]) is Node:
+                    continue
+                found = wiring._reads[place]
             else:
                 made.append(STORED if type(provider) is StoredTensor else GIVEN)
-            read: Any = (node, slot) if type(provider) is Node else make((node, slot))
+            read = _make_reader((node, slot))
             if name in found:
                 found[name].append(read)
             else:

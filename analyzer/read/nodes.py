@@ -266,7 +266,7 @@ class NodeReader(Mutable):
         content = window.take(first.at, stop)
         letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
         is_ascii = content.isascii()  # no length takes two bytes then
-        intern, alone = names.setdefault, names.alone.append
+        intern, alone, add = names.setdefault, names.alone.append, nodes.append
         at = base = first.at
         of_names = of_notes = of_others = 0
         for start, end in contents:
@@ -297,8 +297,24 @@ class NodeReader(Mutable):
                 else:
                     if offset == closed and len(read) + len(given) <= _FREE:
                         alone(name)
-                        fields = (path, len(nodes), op_type, domain, name, tuple(read), tuple(given), NOTHING)
-                        nodes.append(make((*fields, NOTHING, "", NOTHING)))
+                        reads, gives, number = tuple(read), tuple(given), len(nodes)
+                        add(
+                            make(
+                                (
+                                    path,
+                                    number,
+                                    op_type,
+                                    domain,
+                                    name,
+                                    reads,
+                                    gives,
+                                    NOTHING,
+                                    NOTHING,
+                                    "",
+                                    NOTHING,
+                                )
+                            )
+                        )
                         of_names += end - start - others
                         of_others += start - at + others
                         at = end

@@ -16,7 +16,7 @@ from analyzer.account.ledger import Entry, Role
 from analyzer.model import Graph, GraphPath, Key, Model, Node, Place, StoredTensor
 from analyzer.model.functions import called_bodies
 from analyzer.model.operators import MEASURES
-from analyzer.model.wiring import Provider, Wiring
+from analyzer.model.wiring import ELSEWHERE, STORED, Provider, Wiring
 from analyzer.records import Frozen, Mutable, field
 
 # ways to the end
@@ -148,47 +148,62 @@ class Flow(Mutable):
     given: set[int] = field(default_factory=set)
     """The vertices that stand for what the graph is given."""
     _codes: Mapping[str, int] = field(default_factory=dict)
-    """The vertex, or else what, provides each name that is read."""
+    """The vertex, or else what, provides each name that is read, where the node that makes it does not say so."""
+    _providers: Mapping[str, Provider] = field(default_factory=dict)
+    """What provides each name of the graph."""
     _stored: list[int] = field(default_factory=list)
     """Learned elements of the stored tensors that are read by name."""
 
     @classmethod
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
         """Number the nodes of one graph, sorted where they are not. What is computed from itself does not flow."""
-        flow = cls(vertices=[0] * len(graph.nodes))
-        caller = Node(graph.path, -1, "", "", "", (), ())
-        own = wiring.providers[graph.path]
+        path = graph.path
+        flow = cls(vertices=[0] * len(graph.nodes), _providers=wiring.providers[path])
+        caller = Node(path, -1, "", "", "", (), ())
+        own = flow._providers
 
         def look_up(name: str) -> int:
             provider = own.get(name)
-            return flow._provide(provider or wiring.look_up(graph.path, name), weights, caller)
+            if is_numbered and type(provider) is Node:
+                return vertices[provider.position]
+            return flow._provide(provider or wiring.look_up(path, name), weights, caller)
 
         codes = _Codes(look_up)
         inside, captured, known = weights.inside, weights.captured, weights.sizes
-        stored = flow._stored
+        stored, vertices = flow._stored, flow.vertices
         static, before, after, sizes = flow.static, flow.before, flow.after, flow.sizes
         nodes: Sequence[Node] = graph.nodes
         has_constants = any(
             tensor.node is not None for tensor in graph.tensors
         )  # after what reads them, perhaps
-        if captured or has_constants or not wiring.is_in_order(graph.path):
+        is_numbered = not (captured or has_constants) and wiring.is_plain and wiring.is_in_order(path)
+        if not is_numbered:
             nodes = _sort(nodes, captured)
+        makers = wiring.makers[path]
+        apart: set[int] = set()
+        """Nodes whose outputs are not all of one vertex."""
         for node in nodes:
-            op_type, names, outputs = node.op_type, node.inputs, node.outputs
+            op_type, names, position = node.op_type, node.inputs, node.position
+            made = makers[position]
             if captured and (more := captured.get(node.place)):
                 names += more
+                made += (ELSEWHERE,) * len(more)
             if op_type in _SUMS and node.is_standard:
                 flow._add_sum(node, codes)
+                apart.add(position)
                 continue
             source = other = _NOTHING
             if 0 < len(names) < 3 and op_type not in MEASURES and not inside:
-                source = codes[names[0]]
+                is_known = is_numbered and made[0] >= 0 and made[0] not in apart  # no name need be asked for
+                source = vertices[made[0]] if is_known else codes[names[0]]
                 if len(names) == 2:
-                    name = names[1]
-                    provider = None if name in codes else own.get(name)
-                    if type(provider) is StoredTensor:  # what `_provide` does, without the calls
+                    name, maker = names[1], made[1]
+                    if is_numbered and maker >= 0 and maker not in apart:
+                        other = vertices[maker]
+                    elif maker == STORED and name not in codes:  # what `_provide` does, without the calls
                         codes[name] = other = _STORED - len(stored)
-                        stored.append(known.get(provider.key, 0))
+                        tensor = own[name]
+                        stored.append(known.get(tensor.key, 0) if isinstance(tensor, StoredTensor) else 0)
                     else:
                         other = codes[name]
             if source >= 0 > other and not static[source]:
@@ -203,17 +218,17 @@ class Flow(Mutable):
             else:
                 read = [] if op_type in MEASURES else [codes[name] for name in names]
                 vertex = flow._add(node, read, inside.get(node.place, ()) if inside else ())
-            flow.vertices[node.position] = vertex
-            for name in outputs:
-                codes[name] = vertex
-            if "" in outputs:
+            vertices[position] = vertex
+            if not is_numbered:
+                codes.update(dict.fromkeys(node.outputs, vertex))
                 codes[""] = _NOTHING
             if op_type == "DynamicQuantizeLinear":
                 # Scales of activations: what a product is multiplied by, and no way for what flows.
-                codes.update(dict.fromkeys(outputs[1:], _NOTHING))
+                codes.update(dict.fromkeys(node.outputs[1:], _NOTHING))
+                apart.add(position)
         codes.settle()
         flow._codes = codes
-        flow.outputs = [code for name in graph.outputs if (code := codes.get(name, _NOTHING)) >= 0]
+        flow.outputs = [code for name in graph.outputs if (code := flow._code(name)) >= 0]
         return flow
 
     def vertex(self, node: Node, slot: int) -> int:
@@ -225,8 +240,15 @@ class Flow(Mutable):
 
     def is_dynamic(self, name: str) -> bool:
         """Whether a value depends on what the graph is given."""
-        code = self._codes.get(name, _NOTHING)
+        code = self._code(name)
         return code >= 0 and not self.static[code]
+
+    def _code(self, name: str) -> int:
+        code = self._codes.get(name)
+        if code is None:
+            provider = self._providers.get(name)
+            code = self.vertices[provider.position] if type(provider) is Node else _NOTHING
+        return code
 
     def _provide(self, provider: Provider | None, weights: Weights, caller: Node) -> int:
         """The code of what no vertex has computed: for a value that the graph is given, a new vertex."""

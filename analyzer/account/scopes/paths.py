@@ -37,27 +37,36 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
         modules: those that the names of tensors tell, where they are known already (`known_modules`).
     """
     scopes: list[Scope | None] = []
+    tell = scopes.append
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
     operators: dict[str, bool] = {}
-    """Whether what stands behind the last `/` is an operator, as nearly always."""
+    """Whether what stands behind the last `/` is an operator, as nearly always, and nothing but one."""
     starts = ("/", f"{_FUSED}/")
     for node in model.nodes():
         name = node.name
         module, slash, operator = name.rpartition("/")
-        if operator not in operators:
-            is_other = not operator or operator.startswith(_VARIABLES) or "Fusion" in operator
-            operators[operator] = not is_other
-        if node.metadata or not slash or not operators[operator] or ";" in module:
+        is_usual = operators.get(operator)
+        if is_usual is None:
+            is_other = not operator or "." in operator or "Fusion" in operator
+            is_other = is_other or operator.startswith(_VARIABLES)
+            is_usual = operators[operator] = not is_other
+        if not is_usual or node.metadata or not slash:
             found = node_scope(node)
         elif module in known:  # nodes of one module are many, and their names differ in the operator alone
-            scopes.append(known[module])
+            tell(known[module])
             continue
-        elif "//" not in name and not _has_joined(name):
+        elif (
+            "." not in module[module.find("/", 1) + 1 or len(module) :]  # no two parts of it can be one
+            and module[-1:] not in ("", "/")
+            and not ("//" in module or "__" in module or ";" in module or " " in module)
+        ):
             found = known[module] = module.removeprefix("/").replace("/", "."), NODE_PATH
         else:
-            found = known[module] = node_scope(node)
-        scopes.append(found)
+            found = node_scope(node)
+            if ";" not in module:
+                known[module] = found
+        tell(found)
         if found is not None and found[1] == NODE_PATH and name.startswith(starts):
             paths.add(found[0])
     others = _modules_of(paths, known_modules(model) if modules is None else modules) if paths else {}
@@ -146,17 +155,6 @@ _VARIABLES = ("Read", "resource")
 """How the last parts of names begin that are of a variable, and no operator."""
 
 
-_CALLED = re.compile(r"/([^/]++)/\1\.")
-
-
-def _has_joined(name: str) -> bool:
-    """Whether some parts of a name are one, or none."""
-    if name.startswith(_FUSED) or "__/" in name:
-        return True
-    # What stands twice has a dot behind a slash; in most names the last slash is before an operator.
-    return "." in name[name.find("/", 1) :] and _CALLED.search(f"/{name}") is not None
-
-
 def _node_path(name: str) -> str | None:
     """The modules in a node's name: all its parts but the operator.
 
@@ -211,10 +209,11 @@ def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
     its parts are called instead, is missing: `/decoder/layers.0` for `model.decoder.layers.0`.
     """
     found: dict[str, str] = {}
-    for path in paths - known:
-        again = _REPEATED.fullmatch(path) if "_" in path else None
-        if again is not None and again[1] in paths:
-            found[path] = again[1]
+    for path in paths:
+        if "_" in path and path not in known:
+            again = _REPEATED.fullmatch(path)
+            if again is not None and again[1] in paths:
+                found[path] = again[1]
     prefixes = _missing_prefixes(paths, known)
     for path in paths if prefixes else ():
         module = found.get(path, path)
@@ -226,7 +225,8 @@ def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
 
 def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
     """What to put before paths, by their first part: the one prefix that makes most of them known modules."""
-    lacking = {path for path in paths if "." in path and path.partition(".")[0] not in known}
+    roots = {module.partition(".")[0] for module in paths} - known
+    lacking = {path for path in paths if "." in path and path.partition(".")[0] in roots} if roots else ()
     if not lacking:
         return {}
     endings: dict[str, set[str]] = defaultdict(set)
