@@ -108,11 +108,12 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
         return None
     held: Counter[str] = Counter()
     below: dict[str, dict[str, Counter[int]]] = {}
+    layers = _Layers(depth)
     for entry in ledger.entries:
         if entry.parameters and entry.has_scope:
             group = _scope_group(entry.scope, depth)
             held[group] += entry.parameters
-            if layer := _layer_of(entry.scope, depth):
+            if layer := layers.of(entry.scope):
                 stem, _, number = layer.rpartition(".")
                 below.setdefault(group, {}).setdefault(stem, Counter())[int(number)] += entry.parameters
     opened = {
@@ -128,7 +129,7 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
         if scope is None or usual[0] not in opened:
             return usual
         if scope not in names:
-            layer = _layer_of(scope, depth)
+            layer = layers.of(scope)
             names[scope] = (layer,) if layer else usual
         return names[scope]
 
@@ -149,6 +150,22 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
             ],
         ),
     )
+
+
+class _Layers(dict[str, str]):
+    """`_layer_of` by scope, of those around others."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self._depth = depth
+
+    def __missing__(self, scope: str) -> str:
+        layer = self[scope] = _layer_of(scope, self._depth)
+        return layer
+
+    def of(self, scope: str) -> str:
+        around, _, last = scope.rpartition(".")
+        return self[around] or (_layer_of(scope, self._depth) if last.isdigit() else "")
 
 
 def _layer_of(scope: str, depth: int) -> str:
