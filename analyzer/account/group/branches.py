@@ -80,10 +80,14 @@ def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -
     """The outermost branches, in the order of their groups; `alike` are the totals of learned groups that fold."""
     keys = grouping.by.split(",")
     is_keyed = set(keys) <= KEYS.keys()  # not the user's own, whose names are theirs, and accounts
+    known: dict[
+        Step, Step
+    ] = {}  # one object for all names that have the step: of a million groups most are the same
     placed = [
-        (_steps(keys, group) if is_keyed else (Step(0, 0, group.name),), group) for group in grouping.groups
+        (_steps(keys, group, known) if is_keyed else (Step(0, 0, group.name),), group)
+        for group in grouping.groups
     ]
-    return _grow(placed, attrgetter(*alike), 0)
+    return _grow(placed, attrgetter(*alike), 0, {})
 
 
 Totals = tuple[str, str]
@@ -94,7 +98,7 @@ _Alike = Callable[[Group], tuple[int, ...]]
 """What is compared of learned groups."""
 
 
-def _steps(keys: Sequence[str], group: Group) -> tuple[Step, ...]:
+def _steps(keys: Sequence[str], group: Group, known: dict[Step, Step]) -> tuple[Step, ...]:
     found: list[Step] = []
     make = _make_step
     for position, (key, text) in enumerate(zip(keys, group.label, strict=True)):
@@ -103,15 +107,15 @@ def _steps(keys: Sequence[str], group: Group) -> tuple[Step, ...]:
             found += [make((position, number, part)) for number, part in enumerate(parts, start=1)]
         else:
             found.append(Step(position, 0, text))
-    return tuple(found)
+    return tuple([known.setdefault(step, step) for step in found])
 
 
 _Placed = tuple[tuple[Step, ...], Group]
 """A group and its name's steps."""
 
 
-def _grow(placed: Sequence[_Placed], alike: _Alike, at: int) -> list[Branch]:
-    """Groups by the step at position `at`, in the order in which each step comes first."""
+def _grow(placed: Sequence[_Placed], alike: _Alike, at: int, shapes: dict[_Shape, _Shape]) -> list[Branch]:
+    """Groups by the step at position `at`, in the order in which each step comes first; `shapes` are those met."""
     own: dict[Step, list[Group]] = {}
     deeper: dict[Step, list[_Placed]] = {}
     for pair in placed:
@@ -126,8 +130,11 @@ def _grow(placed: Sequence[_Placed], alike: _Alike, at: int) -> list[Branch]:
             deeper.setdefault(step, []).append(pair)
     grown = []
     for step, groups in own.items():
-        children = tuple(_grow(deeper[step], alike, at + 1)) if step in deeper else ()
-        grown.append(Branch(step, 1, tuple(groups), children, _shape(groups, children, alike)))
+        children = tuple(_grow(deeper[step], alike, at + 1, shapes)) if step in deeper else ()
+        shape = _shape(groups, children, alike)
+        if not children:
+            shape = shapes.setdefault(shape, shape)
+        grown.append(Branch(step, 1, tuple(groups), children, shape))
     return grown
 
 
