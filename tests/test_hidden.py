@@ -54,6 +54,19 @@ def test_a_folded_norm_hides_once_or_twice_as_many_parameters_as_it_has_channels
     assert span(convolve(tmp_path, weight, bias)) == (132, 136, 140)
 
 
+def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None:
+    """Dynamic int8 adds the bias of a convolution behind it, and hands notes on with the weight."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    proto = text_model(
+        TWO % '"a.weight", "a.bias"', {"a.weight": noise(4, 3, 3, 3), "a.bias": noise(4, seed=1), **HEAD}
+    )
+    folded = save(tmp_path, dynamo_like(proto, parameters=("head.weight", "head.bias")))
+    quantize_dynamic(folded, tmp_path / "int8.onnx", weight_type=QuantType.QUInt8)
+
+    assert span(audit_model(tmp_path / "int8.onnx")) == span(audit_model(folded)) == (132, 136, 140)
+
+
 def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) -> None:
     folded = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias"))
     kept = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias", "a.weight", "a.bias"))

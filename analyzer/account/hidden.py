@@ -563,6 +563,8 @@ class _Part(Frozen):
             slots = self.slots[known.slots] = max(weights, default=None), next(biases, None)
         weight, bias = (self._held(node, slot) for slot in slots)
         is_convolution = known.kind is Kind.CONVOLUTION
+        if bias is None and is_convolution and slots[1] is None:
+            bias = self._added(node)
         if weight is None or weight.role is not Role.PARAMETER:
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
@@ -637,6 +639,19 @@ class _Part(Frozen):
     def _held(self, node: Node, slot: int | None) -> Entry | None:
         tensor = None if slot is None else find_origin(self.wiring, node, slot)
         return None if tensor is None else self.entries.get(tensor.key)
+
+    def _added(self, node: Node) -> Entry | None:
+        """The vector that is added behind a convolution of codes, which has no place for a bias."""
+        for reader in self.wiring.readers(node):
+            behind, slot = reader
+            while behind.op_type in ("Cast", "Mul") and slot == 0:  # what the product stands for
+                following = self.wiring.readers(behind)
+                if len(following) != 1:
+                    break
+                behind, slot = following[0]
+            if behind.op_type == "Add":
+                return self._held(behind, 1 - slot)
+        return None
 
     def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
         """Whether a BatchNorm is folded into a weight and a bias, by how the two are called, or what they give."""
