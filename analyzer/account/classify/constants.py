@@ -19,7 +19,7 @@ from analyzer.account.classify.structure import Structure, find_origin, learned_
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
 from analyzer.model import Carrier, Key, Model, StoredTensor
-from analyzer.model.content import Array
+from analyzer.model.content import Array, is_constant_filled
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Wiring
@@ -147,6 +147,50 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
         return replace(entry, role=role, decided_by=rule, parameters=entry.logical_numel)
 
     return tuple(read(entry) if entry.decided_by == TRACED_CONSTANT else entry for entry in entries)
+
+
+# canvases
+
+
+CANVAS = f"{Evidence.CONTENT}:canvas"
+"""The rule for one number throughout, into which forward writes others at places that it computes."""
+
+_WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
+
+
+def settle_canvases(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """Enter as constants what is one number throughout and is only written into, as `zeros_like(x).scatter(...)` makes.
+
+    What reads the result reads what was written. Names and notes are not overruled.
+    """
+    by_key = {entry.tensor.key: entry for entry in entries}
+    found: set[Key] = set()
+    for node in model.nodes():
+        if node.op_type not in _WRITES or not node.is_standard:
+            continue
+        canvas = find_origin(wiring, node, 0)
+        entry = None if canvas is None else by_key.get(canvas.key)
+        if canvas is None or entry is None or entry.sources:
+            continue
+        is_open = entry.role is Role.UNATTRIBUTED or (
+            entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
+        )
+        readers = wiring.readers(canvas, past=MOVES - _WRITES) if is_open else ()
+        if not readers or any(each.node.op_type not in _WRITES or each.slot for each in readers):
+            continue
+        array = canvas.payload.array()
+        if array is not None and is_constant_filled(array):
+            found.add(canvas.key)
+    return (
+        tuple(
+            replace(entry, role=Role.CONSTANT, decided_by=CANVAS, parameters=0, copy_of=None)
+            if entry.tensor.key in found
+            else entry
+            for entry in entries
+        )
+        if found
+        else tuple(entries)
+    )
 
 
 # causal masks
