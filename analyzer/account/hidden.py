@@ -423,6 +423,18 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     )
 
 
+def _is_of_distances(ours: Array, table: Array) -> bool:
+    """Whether all that stands beside a table is one number, or the squares of its rows, as `cdist` takes them."""
+    squares = np.square(table.astype(np.float64)).sum(1)
+    for turned in (ours, ours.T):
+        width = table.shape[1]
+        if turned.shape[0] != table.shape[0] or not np.array_equal(turned[:, :width], table):
+            continue
+        beside = turned[:, width:].astype(np.float64).T
+        return all(bool((each == each[0]).all()) or np.allclose(each, squares, 1e-4) for each in beside)
+    return False
+
+
 def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
     """Whether a table, as it is or turned, is the first or the last rows or columns of a matrix, in its order.
 
@@ -697,8 +709,11 @@ class _Part(Frozen):
             else:
                 is_moved = bool(entry.sources) or name is not _Name.COMPUTED
             return None if is_moved else next(iter(dict(self._computed(entry)).values()), None)
-        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER and self._may_be_learned(entry):
-            return Hides(0, 1, "scalar")
+        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER:
+            if self._may_be_learned(entry):
+                return Hides(0, 1, "scalar")
+            if self._is_of_parameter(entry):
+                return Hides(0, None, "computed")
         if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
             return None
         if rule == TRACED_CONSTANT:
@@ -751,7 +766,11 @@ class _Part(Frozen):
             if ours is None or ours.dtype.kind not in "fiu":
                 return None
             if _is_part(ours, functools.partial(self._numbers, table), self._some(table)):
-                return Hides(-table.logical_numel, 0, "repeated")
+                numbers = self._numbers(table)
+                is_computed = (len(entry.sources) == 1 and entry.sources == table.sources) or (
+                    numbers is not None and _is_of_distances(ours, numbers)
+                )
+                return Hides(-(entry if is_computed else table).logical_numel, 0, "repeated")
         return None
 
     def _some(self, table: Entry) -> tuple[_Some, ...]:
@@ -822,7 +841,7 @@ class _Part(Frozen):
         not called after an operator, is a parameter or a buffer of the outermost module.
         """
         tensor = entry.tensor
-        if entry.decided_by not in ("structure:scalar", "provenance:folded-constant"):
+        if entry.decided_by not in _OF_A_NUMBER:
             return False
         if tensor.node is not None or not tensor.dtype.is_floating:
             return False
@@ -838,6 +857,12 @@ class _Part(Frozen):
         return _TRACED.fullmatch(name) is not None or (
             _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
         )
+
+    def _is_of_parameter(self, entry: Entry) -> bool:
+        """Whether a number is noted to be computed of what no operator gave, as `1 + eps[0]` of a vector."""
+        sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
+        is_number = entry.decided_by in _OF_A_NUMBER and entry.tensor.dtype.is_floating
+        return is_number and any(_BARE.fullmatch(each) and _may_be_parameter(each) for each in sources)
 
     def _period(self, entry: Entry) -> int:
         """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
@@ -911,6 +936,10 @@ class _Part(Frozen):
                 if any(each is not None and each.numel == entry.tensor.numel for each in held):
                     return True
         return False
+
+
+_OF_A_NUMBER = ("structure:scalar", "provenance:folded-constant")
+"""Rules for a number that computes."""
 
 
 def _may_be_parameter(source: str) -> bool:
