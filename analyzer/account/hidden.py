@@ -687,6 +687,8 @@ class _Part(Frozen):
                 return frozen
             if (repeated := self._repeats(entry, name)) is not None:
                 return repeated
+            if rule == "provenance:folded-with" and self._is_held_besides(entry):
+                return Hides(-entry.parameters, 0, "repeated")
             if (period := self._period(entry)) < entry.parameters:
                 return Hides(period - entry.parameters, 0, "repeated")
             if rule == "name:folded-bias":  # its layer adds it apart
@@ -856,6 +858,15 @@ class _Part(Frozen):
             return True
         return _TRACED.fullmatch(name) is not None or (
             _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
+        )
+
+    def _is_held_besides(self, entry: Entry) -> bool:
+        """Whether the one parameter that something larger was computed of stands in the file as it was."""
+        return len(entry.sources) == 1 and any(
+            other.sources == entry.sources
+            and other.decided_by == _NOTED
+            and entry.parameters > other.logical_numel == other.parameters
+            for other in self.entries.values()
         )
 
     def _is_of_parameter(self, entry: Entry) -> bool:
