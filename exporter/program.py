@@ -228,19 +228,25 @@ def evaluate_program(program: torch.export.ExportedProgram) -> Program:
 
 
 def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Program:
-    """The values, with those inside operators that an exporter has to take apart into others, and that hold tables.
+    """The values, with those inside operators that an exporter has to take apart into others.
 
-    Adaptive pools divide by the sizes of their windows, `affine_grid` multiplies by a grid.
+    Adaptive pools divide by the sizes of their windows, `affine_grid` multiplies by a grid. The distance of each row to
+    those of a codebook is a product with them, beside ones and their squares.
     """
-    if not any(node.op == "call_function" and _holds_tables(node.target) for node in program.graph.nodes):
+    if not any(node.op == "call_function" and _is_opened(node.target) for node in program.graph.nodes):
         return found
     with contextlib.suppress(Exception):  # torch may raise anything; then these tables are not known
         every = {**default_decompositions(), **decomposition_table}
-        table = {op: made for op, made in every.items() if _holds_tables(op)}
+        table = {op: made for op, made in every.items() if _is_opened(op)}
         opened = _Walk(program.run_decompositions(table))
         opened.run()
-        inner = [value for value in opened.result().values if not value.parameters]
         known = {value.name for value in found.values}
+        expressions = {value.expression for value in found.values}
+        inner = [
+            value
+            for value in opened.result().values
+            if not value.parameters or value.expression not in expressions
+        ]
         named = [
             value if value.name not in known else dataclasses.replace(value, name=f"{value.name}.opened")
             for value in inner
@@ -249,8 +255,9 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
     return found
 
 
-def _holds_tables(target: Any) -> bool:
-    return operator_name(target).startswith(_WITH_TABLES)
+def _is_opened(target: Any) -> bool:
+    name = operator_name(target)
+    return name.startswith(_WITH_TABLES) or name in _DISTANCES
 
 
 @dataclass(slots=True)
@@ -300,6 +307,9 @@ _WITH_TABLES = (
     *("reflection_pad", "replication_pad", "_pad_circular", "pad", "linalg_vander", "vander", "max_unpool"),
 )
 """What the names of operators begin with whose decompositions (torch/_decomp) make numbers of their own."""
+
+_DISTANCES = frozenset({"cdist", "_cdist_forward", "_euclidean_dist"})
+"""Operators that an exporter writes as a product with what it computes of one operand."""
 
 CHECKS = frozenset(
     {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, ramp, text_model, with_origins
+from models import FOLDED_FROM, INPUT_KIND, audit, dynamo_like, entry, noise, ramp, text_model, with_origins
 from onnx import helper
 
 from analyzer.account.audit import audit_model
@@ -550,3 +550,28 @@ def test_scale_is_known_where_the_arithmetic_applies_it_later(tmp_path):
     found = entry(audit(tmp_path, proto), "s")
 
     assert (found.role, found.decided_by) == (Role.QUANTIZATION, "structure:scale")
+
+
+@pytest.mark.parametrize(
+    ("number", "operands", "role", "rule"),
+    [
+        pytest.param(0.0, "at, u", "constant", "content:filler", id="zeros that are written into"),
+        pytest.param(-np.inf, "at, u", "constant", "content:filler", id="a mask that is opened"),
+        pytest.param(None, "at, u", "parameter", "structure:MatMul[0]", id="numbers that may be learned"),
+        pytest.param(0.0, None, "parameter", "structure:MatMul[0]", id="nothing is written"),
+        pytest.param(1.0, "u", "constant", "content:filler", id="ones beside what is computed"),
+    ],
+)
+def test_one_number_into_which_others_are_written_is_no_weight(tmp_path, number, operands, role, rule):
+    """`zeros_like(p).scatter(-1, at, p)` of a router: the exporter or a tool stores the zeros."""
+    written = f"g = ScatterElements <axis = 1> (z, {operands})" if operands else "g = Identity(z)"
+    if operands == "u":
+        written = "g = Concat <axis = 1> (z, u)"
+    proto = text_model(
+        f"g (int64[3,2] at, float[3,2] u, float[k,2] v) => (float[3,2] y) {{ {written} y = MatMul(g, v) }}",
+        {"z": noise(3, 4) if number is None else np.full((3, 4), number, np.float32)},
+    )
+
+    found = entry(audit(tmp_path, proto), "z")
+
+    assert (found.role.value, found.decided_by) == (role, rule)

@@ -54,6 +54,19 @@ def test_a_folded_norm_hides_once_or_twice_as_many_parameters_as_it_has_channels
     assert span(convolve(tmp_path, weight, bias)) == (132, 136, 140)
 
 
+def test_a_norm_that_left_the_names_is_told_in_codes_too(tmp_path: Path) -> None:
+    """Dynamic int8 adds the bias of a convolution behind it, and hands notes on with the weight."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    proto = text_model(
+        TWO % '"a.weight", "a.bias"', {"a.weight": noise(4, 3, 3, 3), "a.bias": noise(4, seed=1), **HEAD}
+    )
+    folded = save(tmp_path, dynamo_like(proto, parameters=("head.weight", "head.bias")))
+    quantize_dynamic(folded, tmp_path / "int8.onnx", weight_type=QuantType.QUInt8)
+
+    assert span(audit_model(tmp_path / "int8.onnx")) == span(audit_model(folded)) == (132, 136, 140)
+
+
 def test_notes_that_are_gone_tell_of_a_norm_that_left_the_names(tmp_path: Path) -> None:
     folded = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias"))
     kept = convolve(tmp_path, "a.weight", "a.bias", notes=("head.weight", "head.bias", "a.weight", "a.bias"))
@@ -355,3 +368,44 @@ def test_a_norm_that_tf2onnx_folded_is_known_by_the_name_of_its_shift(tmp_path: 
 
     assert span(converted("net/bn_1/batchnorm/sub:0")) == (112, 112, 120)
     assert span(converted("net/conv/BiasAdd:0")) == (112, 112, 112)
+
+
+CODEBOOK = """g (float[7,8] x, int64[7] at) => (float[7,12] d, float[7,6] y) {
+    d = MatMul(x, transpose_8) y = Gather("words.weight", at)
+}"""
+
+
+@pytest.mark.parametrize("has_notes", [True, False])
+@pytest.mark.parametrize("beside", ["squares", "others"])
+def test_what_distances_to_a_codebook_take_of_it_is_in_the_range(
+    tmp_path: Path, beside: str, has_notes: bool
+) -> None:
+    """`cdist` joins ones and squares to the words; what is joined to a table else may be learned."""
+    words = noise(12, 6, seed=4)
+    more = np.square(words).sum(1, keepdims=True) if beside == "squares" else noise(12, 1, seed=5)
+    joined = np.concatenate([words, np.ones((12, 1), np.float32), more], 1)
+    proto = text_model(CODEBOOK, {"words.weight": words, "transpose_8": np.ascontiguousarray(joined.T)})
+    if has_notes:
+        folded = {"transpose_8": ["cat", "words.weight"]}
+        proto = dynamo_like(proto, parameters=("words.weight",), folded=folded)
+
+    ledger = audit_model(save(tmp_path, proto))
+
+    is_told = beside == "squares" or has_notes
+    assert ledger.parameters_at_least == (72 if is_told else 96)
+
+
+def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: Path) -> None:
+    """`(1 + eps[0]) * h`, of which the exporter stores one number for each layer."""
+    body = 'g (float[2,4] x) => (float[2,3] y) { h = Mul(x, add_2) y = MatMul(h, "out.weight") }'
+    numbers = {"add_2": np.array(1.3, np.float32), "out.weight": noise(4, 3)}
+    made = ["scalar_tensor_default_1", "select_7", "val_9"]
+
+    def told(*sources: str) -> tuple[int, int, int | None]:
+        proto = dynamo_like(
+            text_model(body, numbers), parameters=("out.weight",), folded={"add_2": [*sources, *made]}
+        )
+        return span(audit_model(save(tmp_path, proto)))
+
+    assert told("eps") == (12, 12, None)
+    assert told() == (12, 12, 12)

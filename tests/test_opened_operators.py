@@ -38,6 +38,19 @@ class Idle(nn.Module):
         return self.body(x)
 
 
+class Codebook(nn.Module):
+    # The word of a codebook that is nearest to each row, as quantized autoencoders take it.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(2)
+        self.body, self.words = nn.Linear(6, 5), nn.Embedding(9, 5)
+
+    def forward(self, x):
+        near = torch.cdist(self.body(x), self.words.weight).argmin(1)
+        return self.words(near)
+
+
 def turned(x):
     grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
@@ -60,6 +73,10 @@ def sampled():
     return Net(turned).eval(), (torch.randn(2, 2, 8, 8),)
 
 
+def coded():
+    return Codebook().eval(), (torch.randn(30, 6),)
+
+
 def idle():
     return Idle().eval(), (torch.randn(2, 6),)
 """
@@ -74,7 +91,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     ("name", "exporter"),
-    [("pooled", "dynamo"), ("sampled", "dynamo"), ("idle", "dynamo"), ("turned_once", "torchscript")],
+    [
+        ("pooled", "dynamo"),
+        ("sampled", "dynamo"),
+        ("idle", "dynamo"),
+        ("turned_once", "torchscript"),
+        ("coded", "dynamo"),
+    ],
 )
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, exporter: str
@@ -107,3 +130,23 @@ def test_an_index_that_is_off_by_one_place_is_no_table_of_pytorch(
     assert np.unique(places).size > 2
     assert told.returncode == 1
     assert f"{stored.name} [opaque]" in told.stdout
+
+
+def test_one_number_of_what_was_computed_of_a_codebook_is_told(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The words are there as they were, and beside them their squares, of which one is another."""
+    monkeypatch.chdir(folder)
+    if not Path("coded").exists():
+        assert run_here("export", "opened_nets:coded", "-o", "coded", "--via", "dynamo").returncode == 0
+    model = onnx.load("coded/model.onnx")
+    (stored,) = (each for each in model.graph.initializer if sorted(each.dims) == [7, 9])
+    numbers = numpy_helper.to_array(stored).copy()
+    numbers[-1, 4] += 0.5
+    stored.CopyFrom(numpy_helper.from_array(numbers, stored.name))
+    onnx.save(model, "changed.onnx")
+
+    told = run_here("reconcile", "changed.onnx", "--against", "opened_nets:coded")
+
+    assert told.returncode == 1
+    assert "DOES NOT BALANCE" in told.stdout

@@ -11,7 +11,7 @@ from analyzer.account.artifact import find_components, is_artifact
 from analyzer.account.blocks import find_blocks, lend_scopes
 from analyzer.account.bytes import book_bytes
 from analyzer.account.classify import classify, find_companions
-from analyzer.account.classify.constants import settle_constants, settle_masks
+from analyzer.account.classify.constants import settle_constants, settle_fillers, settle_masks
 from analyzer.account.copies import find_copies
 from analyzer.account.decoding import CODES
 from analyzer.account.decoding.encodings import find_encoding
@@ -88,7 +88,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     computing = wiring.computing(list(model.tensors()))
     entries = classify(model, wiring, companions, computing)
     if content != "none":
-        entries = tuple(settle_masks(entries))
+        entries = settle_fillers(model, tuple(settle_masks(entries)), wiring)
     entries = find_copies(model, entries, wiring, content, progress, salt)
     entries = settle_constants(model, entries, wiring)
     flow = follow_data(model, wiring)

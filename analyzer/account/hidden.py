@@ -423,6 +423,18 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     )
 
 
+def _is_of_distances(ours: Array, table: Array) -> bool:
+    """Whether all that stands beside a table is one number, or the squares of its rows, as `cdist` takes them."""
+    squares = np.square(table.astype(np.float64)).sum(1)
+    for turned in (ours, ours.T):
+        width = table.shape[1]
+        if turned.shape[0] != table.shape[0] or not np.array_equal(turned[:, :width], table):
+            continue
+        beside = turned[:, width:].astype(np.float64).T
+        return all(bool((each == each[0]).all()) or np.allclose(each, squares, 1e-4) for each in beside)
+    return False
+
+
 def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
     """Whether a table, as it is or turned, is the first or the last rows or columns of a matrix, in its order.
 
@@ -563,6 +575,8 @@ class _Part(Frozen):
             slots = self.slots[known.slots] = max(weights, default=None), next(biases, None)
         weight, bias = (self._held(node, slot) for slot in slots)
         is_convolution = known.kind is Kind.CONVOLUTION
+        if bias is None and is_convolution and slots[1] is None:
+            bias = self._added(node)
         if weight is None or weight.role is not Role.PARAMETER:
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
@@ -638,6 +652,19 @@ class _Part(Frozen):
         tensor = None if slot is None else find_origin(self.wiring, node, slot)
         return None if tensor is None else self.entries.get(tensor.key)
 
+    def _added(self, node: Node) -> Entry | None:
+        """The vector that is added behind a convolution of codes, which has no place for a bias."""
+        for reader in self.wiring.readers(node):
+            behind, slot = reader
+            while behind.op_type in ("Cast", "Mul") and slot == 0:  # what the product stands for
+                following = self.wiring.readers(behind)
+                if len(following) != 1:
+                    break
+                behind, slot = following[0]
+            if behind.op_type == "Add":
+                return self._held(behind, 1 - slot)
+        return None
+
     def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
         """Whether a BatchNorm is folded into a weight and a bias, by how the two are called, or what they give."""
         name = float_name(bias.tensor.name)
@@ -660,6 +687,8 @@ class _Part(Frozen):
                 return frozen
             if (repeated := self._repeats(entry, name)) is not None:
                 return repeated
+            if rule == "provenance:folded-with" and self._is_held_besides(entry):
+                return Hides(-entry.parameters, 0, "repeated")
             if (period := self._period(entry)) < entry.parameters:
                 return Hides(period - entry.parameters, 0, "repeated")
             if rule == "name:folded-bias":  # its layer adds it apart
@@ -682,8 +711,11 @@ class _Part(Frozen):
             else:
                 is_moved = bool(entry.sources) or name is not _Name.COMPUTED
             return None if is_moved else next(iter(dict(self._computed(entry)).values()), None)
-        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER and self._may_be_learned(entry):
-            return Hides(0, 1, "scalar")
+        if entry.tensor.numel == 1 and entry.role is not Role.PARAMETER:
+            if self._may_be_learned(entry):
+                return Hides(0, 1, "scalar")
+            if self._is_of_parameter(entry):
+                return Hides(0, None, "computed")
         if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
             return None
         if rule == TRACED_CONSTANT:
@@ -736,7 +768,11 @@ class _Part(Frozen):
             if ours is None or ours.dtype.kind not in "fiu":
                 return None
             if _is_part(ours, functools.partial(self._numbers, table), self._some(table)):
-                return Hides(-table.logical_numel, 0, "repeated")
+                numbers = self._numbers(table)
+                is_computed = (len(entry.sources) == 1 and entry.sources == table.sources) or (
+                    numbers is not None and _is_of_distances(ours, numbers)
+                )
+                return Hides(-(entry if is_computed else table).logical_numel, 0, "repeated")
         return None
 
     def _some(self, table: Entry) -> tuple[_Some, ...]:
@@ -807,7 +843,7 @@ class _Part(Frozen):
         not called after an operator, is a parameter or a buffer of the outermost module.
         """
         tensor = entry.tensor
-        if entry.decided_by not in ("structure:scalar", "provenance:folded-constant"):
+        if entry.decided_by not in _OF_A_NUMBER:
             return False
         if tensor.node is not None or not tensor.dtype.is_floating:
             return False
@@ -823,6 +859,21 @@ class _Part(Frozen):
         return _TRACED.fullmatch(name) is not None or (
             _BARE.fullmatch(name) is not None and _NUMBERED.fullmatch(name) is None and not self.has_notes
         )
+
+    def _is_held_besides(self, entry: Entry) -> bool:
+        """Whether the one parameter that something larger was computed of stands in the file as it was."""
+        return len(entry.sources) == 1 and any(
+            other.sources == entry.sources
+            and other.decided_by == _NOTED
+            and entry.parameters > other.logical_numel == other.parameters
+            for other in self.entries.values()
+        )
+
+    def _is_of_parameter(self, entry: Entry) -> bool:
+        """Whether a number is noted to be computed of what no operator gave, as `1 + eps[0]` of a vector."""
+        sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
+        is_number = entry.decided_by in _OF_A_NUMBER and entry.tensor.dtype.is_floating
+        return is_number and any(_BARE.fullmatch(each) and _may_be_parameter(each) for each in sources)
 
     def _period(self, entry: Entry) -> int:
         """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
@@ -896,6 +947,10 @@ class _Part(Frozen):
                 if any(each is not None and each.numel == entry.tensor.numel for each in held):
                     return True
         return False
+
+
+_OF_A_NUMBER = ("structure:scalar", "provenance:folded-constant")
+"""Rules for a number that computes."""
 
 
 def _may_be_parameter(source: str) -> bool:

@@ -170,7 +170,7 @@ def verify(
             ledger = run.audit(model, content="none")
             report = verify_executions(ledger, *ways, wanted, drawn, Limits(timeout), told, given)
         elif source.endswith(".onnx"):
-            ours, theirs = (run.audit(side, content="none") for side in (model, source))
+            ours, theirs = (run.audit(side) for side in (model, source))  # contents tell which are copies
             report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
         else:
             if shapes:

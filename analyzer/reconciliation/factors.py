@@ -205,12 +205,19 @@ def match_layer_scale(books: Books) -> None:
         if pair is not None:
             used.add(pair.entry.tensor.key)
             found[_block(gamma.name)].append(pair)
+    names = [parameter.name for parameter in books.manifest.parameters]
+    defined = {} if names == sorted(names) else {name: place for place, name in enumerate(names)}
     for pairs in found.values():
-        pairs.sort(key=lambda pair: natural_order(pair.gamma.name))
+        if not defined and len({_NUMBER.sub("", pair.gamma.name) for pair in pairs}) > 1:
+            continue  # a safetensors file has sorted away which the class defines first, and no number tells
+        pairs.sort(key=lambda pair: (defined.get(pair.gamma.name, 0), natural_order(pair.gamma.name)))
         places = [min((node.position for node in books.users(p.entry)), default=-1) for p in pairs]
         if places == sorted(places):
             for pair in pairs:
                 _settle_layer_scale(books, pair)
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 def _block(name: str) -> str:

@@ -30,7 +30,7 @@ from analyzer.model.content import Array, decode_values, digest, run_starts, run
 from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.model.liveness import Live
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
-from analyzer.model.tables import count_free, counts_one_axis
+from analyzer.model.tables import count_free, counts_one_axis, is_known_table
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
@@ -64,7 +64,8 @@ _FEW = 2
 """Different numbers beside zeros that a value may have, and be known by if it stands in the file once."""
 
 _LEAST_TABLE = 8
-"""Elements of a table of no parameter, at least: fewer are anybody's, unless they are odd numbers, bit by bit."""
+"""Elements of a table of no parameter, at least. Fewer are anybody's, unless they are the program's to the bit, and odd
+numbers or a known table."""
 
 
 class _Match(Frozen):
@@ -430,7 +431,11 @@ def _is_evidence(books: Books, match: _Match) -> bool:
     if not value.parameters:
         is_said = (
             value.numel >= _LEAST_TABLE
-            or (not match.error and value.dtype.is_floating and 16 * odd >= _LEAST_BITS)
+            or (
+                not match.error
+                and (16 * odd >= _LEAST_BITS or is_known_table(samples))
+                and value.dtype.is_floating
+            )
             or _is_read_alike(books, match.entry, value, is_strict=True)
         )
         return numbers.size >= 2 and is_said

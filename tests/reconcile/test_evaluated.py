@@ -358,6 +358,31 @@ def test_a_table_of_no_parameter_that_would_be_opaque_is_explained(tmp_path: Pat
     assert tensors_of(result)["t"] == "evaluated"
 
 
+@pytest.mark.parametrize(
+    ("numbers", "balanced"),
+    [
+        pytest.param([1.0, 0.01], True, id="frequencies, to the bit"),
+        pytest.param([1.0, 0.011], False, id="of another base"),
+        pytest.param([0.75, 0.5, 2.0], False, id="few round numbers, of no table"),
+    ],
+)
+def test_a_short_table_is_the_programs_to_the_bit_or_nobodys(
+    tmp_path: Path, numbers: list[float], balanced: bool
+) -> None:
+    """Of the module that reads it a tool has left nothing."""
+    table, weight = np.array(numbers), noise(8, 8, seed=5)
+    body = f"""g (float[8,8] x, double[8,1] p) => (double[8,{len(table)}] a, float[8,8] y) {{
+        y = MatMul(x, w) a = Mul(p, t)
+    }}"""
+    proto = text_model(body, {"w": weight, "t": table})
+    program = np.array([1.0, 0.01]) if len(numbers) == 2 else table
+    value = traced("%div", program, "1 / 10000 ** (arange(0, 4, 2) / 4)", uses=(("rotary", "mul"),))
+
+    result = reconcile(tmp_path, proto, with_program(manifest_of(parameter("w", weight)), value))
+
+    assert (result.balanced, tensors_of(result)["t"] == "evaluated") == (balanced, balanced)
+
+
 SHORT = """g (float[8] x) => (float[8] y) {
     [scale] a = Reshape(x, pair)
     [apply] b = Mul(a, mul_3)

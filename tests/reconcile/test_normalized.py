@@ -14,6 +14,7 @@ from models import (
     noise,
     outs,
     parameter,
+    parameters_of,
     quantized,
     reconcile,
     save,
@@ -362,6 +363,19 @@ def test_exchanged_or_other_factors_are_told(tmp_path):
         folder = tmp_path / str(number)
         folder.mkdir()
         assert not run(folder, proto, LINEARS | GAMMAS).balanced
+
+
+@pytest.mark.parametrize("is_exchanged", [False, True])
+def test_factors_of_a_block_stand_in_the_order_in_which_the_class_defines_them(tmp_path, is_exchanged):
+    """EdgeNeXt's `gamma_xca` comes before its `gamma`; of a file that has sorted the names nobody knows that."""
+    first, second = GAMMAS.values()
+    known = {"blocks.0.gamma_xca": first, **LINEARS, "blocks.0.gamma": second}
+    proto = blocks(None, None, *((second, first) if is_exchanged else ()))
+
+    result = reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), "full", known)
+
+    assert result.balanced is not is_exchanged
+    assert not run(tmp_path, proto, known).balanced
 
 
 def test_the_factor_of_another_block_is_another_model(tmp_path):

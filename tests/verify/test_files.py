@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from commands import run_here
-from models import noise, save, text_model, with_scopes
+from models import dynamo_like, noise, save, text_model, with_scopes
 
 from analyzer.schemas import load_schema
 
@@ -453,6 +453,38 @@ def test_a_weight_may_be_rounded_for_one_of_its_uses(tmp_path: Path) -> None:
     quantizer.model.save_model_to_file(str(tmp_path / "low.onnx"))
 
     code, document = ask(tmp_path / "low.onnx", original)
+
+    assert (code, document["same"]) == (0, True)
+    assert document["drift_db"] < 60
+
+
+@pytest.mark.parametrize("form", ["int8", "four bits"])
+def test_a_tied_table_and_its_turned_copy_may_be_rounded_apart(tmp_path: Path, form: str) -> None:
+    """Exporters store the table of words a second time for the head; a tool gives the copy codes of its own."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    text = """
+        net (int64[n] ids) => (float[n, 40] logits)
+        {
+            [words] a = Gather("words.weight", ids)
+            [act] b = Tanh(a)
+            [head] logits = MatMul(b, turned)
+        }
+    """
+    table = noise(40, 32)
+    proto = text_model(text, {"words.weight": table, "turned": np.ascontiguousarray(table.T)})
+    noted = dynamo_like(proto, parameters=("words.weight",), folded={"turned": ["words.weight"]})
+    original = save(tmp_path, noted, "float.onnx")
+    low = tmp_path / "low.onnx"
+    if form == "int8":
+        quantize_dynamic(original, low, weight_type=QuantType.QInt8)
+    else:
+        quantizer = MatMulNBitsQuantizer(onnx.load(original), block_size=32, is_symmetric=True)
+        quantizer.process()
+        quantizer.model.save_model_to_file(str(low))
+
+    code, document = ask(low, original)
 
     assert (code, document["same"]) == (0, True)
     assert document["drift_db"] < 60

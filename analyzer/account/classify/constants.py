@@ -18,8 +18,8 @@ import numpy as np
 from analyzer.account.classify.structure import Structure, find_origin, learned_beside
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
-from analyzer.model import Carrier, Key, Model, StoredTensor
-from analyzer.model.content import Array
+from analyzer.model import Carrier, Key, Model, Node, StoredTensor
+from analyzer.model.content import Array, is_constant_filled
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
 from analyzer.model.wiring import Wiring
@@ -147,6 +147,58 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
         return replace(entry, role=role, decided_by=rule, parameters=entry.logical_numel)
 
     return tuple(read(entry) if entry.decided_by == TRACED_CONSTANT else entry for entry in entries)
+
+
+# fillers
+
+
+FILLER = f"{Evidence.CONTENT}:filler"
+"""The rule for one number throughout, beside or into which forward puts what it computes."""
+
+_WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
+
+
+def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+    """Enter as constants what is one number throughout, and is only written into or joined to activations.
+
+    `zeros_like(p).scatter(...)` of a router makes such numbers, and `cat([x, ones])`. What reads the result reads what
+    was computed. Names and notes are not overruled.
+    """
+    open_entries = {
+        entry.tensor.key: entry
+        for entry in entries
+        if not entry.sources
+        and (
+            entry.role is Role.UNATTRIBUTED
+            or (entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN))
+        )
+    }
+    found: set[Key] = set()
+    for key, entry in open_entries.items():
+        tensor = entry.tensor
+        if any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
+            continue
+        readers = wiring.readers(tensor, past=MOVES - _WRITES - {"Concat"})
+        if not readers or not all(_is_filled(wiring, reader.node, reader.slot) for reader in readers):
+            continue
+        array = tensor.payload.array()
+        if array is not None and is_constant_filled(array):
+            found.add(key)
+    return tuple(
+        replace(entry, role=Role.CONSTANT, decided_by=FILLER, parameters=0, copy_of=None)
+        if entry.tensor.key in found
+        else entry
+        for entry in entries
+    )
+
+
+def _is_filled(wiring: Wiring, node: Node, slot: int) -> bool:
+    """Whether a node writes into what it reads there, or joins it to what is not stored."""
+    if not node.is_standard:
+        return False
+    if node.op_type == "Concat":
+        return any(find_origin(wiring, node, place) is None for place in range(len(node.inputs)))
+    return node.op_type in _WRITES and slot == 0
 
 
 # causal masks
