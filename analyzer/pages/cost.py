@@ -132,7 +132,8 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
     named = [axis for axis in document.axes if axis.bound is None]
     if named:
         told = ", ".join(f"{axis.name} ({axis.input})" for axis in named)
-        lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
+        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in named[:2])
+        lines = f"free: {told}; give sizes with --shape {sizes}"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
     yield from _measured(document)
