@@ -82,7 +82,7 @@ else:
 """
 INTRODUCTION = """# Hostile files
 
-What `onnxledger inspect` answers to {cases} files that are broken on purpose, and what the answer takes. Made by
+The answers of `onnxledger inspect` to {cases} files that are broken on purpose, and the time and memory of each, by
 `python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over
 {seconds} s of CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character
 that could steer a terminal, opens a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds

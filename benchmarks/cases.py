@@ -27,7 +27,7 @@ from analyzer.errors import OnnxLedgerError  # noqa: E402
 
 INTRODUCTION = """# Files of others
 
-What `onnxledger inspect` answers to {cases} public files that each hold a trap for whoever counts. The files are not in
+The answers of `onnxledger inspect` to {cases} public files, each with a trap for whoever counts. The files are not in
 this repository; `expected.json` beside them has the facts that `tests/test_cases.py` compares. Made by
 `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
 

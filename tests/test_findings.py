@@ -454,7 +454,7 @@ def test_payload_that_does_not_fit_its_dims_is_an_error(tmp_path):
 
     assert told(tmp_path, proto, "payload-mismatch") == (
         ERROR,
-        "6 elements of FLOAT need 24 bytes, the file has 20 (1 tensor)",
+        "6 elements of FLOAT need 24 bytes and have 20 (1 tensor)",
         ("w",),
     )
 
@@ -465,7 +465,7 @@ def test_figures_of_a_misfit_are_those_of_each_of_several_tensors(tmp_path):
 
     _, message, subjects = told(tmp_path, proto, "payload-mismatch")
 
-    assert message == "6 elements of FLOAT need 24 bytes, the file has 20 (each of 2 tensors)"
+    assert message == "6 elements of FLOAT need 24 bytes and have 20 (each of 2 tensors)"
     assert subjects == ("v", "w")
 
 
@@ -486,7 +486,10 @@ def test_elements_in_the_file_and_others_outside_are_not_called_stripped(tmp_pat
 
     ledger = audit(tmp_path, proto)
 
-    assert finding(ledger, "payload-mismatch").message == "elements in the file and others outside (1 tensor)"
+    assert (
+        finding(ledger, "payload-mismatch").message
+        == "a tensor that holds elements and refers to others outside (1 tensor)"
+    )
     assert finding_ids(ledger) == ["external-escapes", "payload-mismatch"]
 
 
@@ -786,7 +789,7 @@ def test_tensor_with_a_shape_and_no_data_is_weightless_and_counted_by_its_shape(
 
     (found,) = [f for f in ledger.findings if f.id == "weightless"]
     assert found.severity is WARNING
-    assert found.message == "6 elements in 1 tensor with a shape and no data: the weights are not in the file"
+    assert found.message == "6 elements in 1 tensor have a shape and no data: the weights are not in the file"
     assert found.subjects == (proto.graph.initializer[0].name,)
     assert ledger.stored_elements > 0
 

@@ -35,6 +35,27 @@ def test_every_example_parses(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_help_names_the_commands_that_come_next(name: str) -> None:
+    output = CliRunner().invoke(command, [name, "--help"]).output
+
+    lines = output.partition("\nNext:\n")[2].splitlines()
+    assert lines
+    assert all(len(line) <= 80 for line in lines)
+    for line in lines:
+        program, called, *arguments = shlex.split(line, comments=True)
+        context = click.Context(command.commands[called], info_name=called)
+        command.commands[called].make_parser(context).parse_args(arguments)
+        assert program == "onnxledger"
+
+
+def test_help_says_where_to_begin_and_what_an_exit_code_means() -> None:
+    output = CliRunner().invoke(command, ["--help"]).output
+
+    assert "onnxledger inspect model.onnx" in output
+    assert "Exit codes:" in output
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_help_text_is_without_a_verb(name: str) -> None:
     """`Of each measurement.` makes no sense alone."""
     for parameter in command.commands[name].params:

@@ -305,6 +305,14 @@ def test_every_fold_is_closed_and_what_is_inside_is_markdown(
     assert not any("|---" in fold for fold in folds)
 
 
+@everyone
+def test_no_fold_repeats_its_title(make: Callable[[Path], Report], tmp_path: Path) -> None:
+    text = render_markdown(make(tmp_path), RenderOptions(rows=20))
+
+    folds = re.findall(r"<summary>(.*)</summary>\n\n(.*)", text)
+    assert not [title for title, first in folds if first.strip("*").lower() == title.lower()]
+
+
 def test_a_report_that_is_none_is_refused() -> None:
     with pytest.raises(TypeError, match="no document of a str"):
         render_markdown("report")  # type: ignore[arg-type]

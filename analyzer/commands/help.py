@@ -1,4 +1,4 @@
-"""What `--help` and a shell's completion say: commands by question, options in sections, examples at the end."""
+"""What `--help` and a shell's completion say: commands by question, options in sections, examples, what comes next."""
 
 from __future__ import annotations
 
@@ -56,9 +56,58 @@ _QUESTIONS = {
 NAMES = tuple(name for named in _QUESTIONS.values() for name in named)
 """The commands in that order."""
 
+_NEXT = {
+    "inspect": (
+        ("explain ID", "what is this finding?"),
+        ("reconcile model.onnx", "is it PyTorch's model?"),
+        ("check model.onnx --max-bytes 450MiB", "keep it that small"),
+    ),
+    "graph": (("inspect model.onnx", "the numbers behind the picture"),),
+    "compare": (
+        ("verify NEW --against OLD", "the same outputs?"),
+        ("check NEW --baseline OLD --max-bytes '+2 %'", "limit the growth"),
+    ),
+    "show": (("compare old.json new.json", "what changed between two reports"),),
+    "reconcile": (
+        ("explain ID", "what is this finding?"),
+        ("verify model.onnx", "does it also compute what PyTorch computes?"),
+    ),
+    "verify": (
+        ("graph model.onnx --mark verify.json -o g.svg", "where it differs"),
+        ("check model.onnx --max-drift 40dB", "keep it that close"),
+    ),
+    "recover": (("reconcile model.onnx --against model.safetensors", "prove it"),),
+    "formula": (("reconcile model.onnx", "which tensor is missing, or too many?"),),
+    "check": (
+        ("explain ID", "what is this finding?"),
+        ("compare main.onnx model.onnx", "what grew?"),
+    ),
+    "explain": (("inspect model.onnx -v", "the findings of a model"),),
+    "time": (
+        ("compare before.json after.json", "is it faster?"),
+        ("cost model.onnx", "the work behind the milliseconds"),
+    ),
+    "cost": (
+        ("check model.onnx --max-memory 'batch=8: 6GiB'", "keep it that small"),
+        ("time model.onnx", "the milliseconds"),
+    ),
+    "export": (
+        ("verify DIR/model.onnx", "does it compute the same?"),
+        ("inspect DIR/model.onnx", "where are its parameters and bytes?"),
+    ),
+    "survey": (
+        ("sql lake --question list", "what can be asked?"),
+        ("check lake --max-bytes 1GiB", "is each model within its budget?"),
+    ),
+    "sql": (("inspect MODEL", "all about one model of the lake"),),
+}
+"""What somebody may ask after each command, and the command that answers it."""
+
+_EXIT_CODES = "0 the question is answered; 1 the answer is bad news; 2 there is no answer"
+
 
 class AuditCommand(click.Command):
-    """A command whose help has its options in sections, and examples at the end."""
+    """A command whose help has its options in sections, and examples at the end, and the next commands."""
 
     def __init__(self, *args: Any, examples: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,7 +144,9 @@ class AuditCommand(click.Command):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 names, text = record
-                title = "Report" if "--help" in parameter.opts else section_of(parameter)
+                title = section_of(parameter)
+                if "--help" in parameter.opts and sections["Report"]:
+                    title = "Report"  # the last of all, where the command has such a section
                 sections.setdefault(title, []).append((names, _RANGE.sub("", text)))
         for title, records in sections.items():
             if records:
@@ -103,11 +154,20 @@ class AuditCommand(click.Command):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples."""
+        """Write the examples, and what to ask next."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
                     formatter.write(f"{'':{formatter.current_indent}}{example}\n")
+        _write_commands(formatter, "Next", _NEXT[self.name or ""])
+
+
+def _write_commands(formatter: click.HelpFormatter, title: str, lines: Iterable[tuple[str, str]]) -> None:
+    lines = [(f"onnxledger {line}", reason) for line, reason in lines]
+    width = max(len(line) for line, _ in lines)
+    with formatter.section(title):
+        for line, reason in lines:
+            formatter.write(f"{'':{formatter.current_indent}}{line:{width}}  # {reason}\n")
 
 
 _SOURCES = ("--against", "--baseline")
@@ -141,6 +201,16 @@ class AuditGroup(click.Group):
         for title, named in _QUESTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:9}", short) for name, short in named.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write where to begin, and what the exit codes say."""
+        _write_commands(
+            formatter,
+            "Begin with",
+            (("inspect model.onnx", "what is in it?"), ("COMMAND --help", "the options, and examples")),
+        )
+        with formatter.section("Exit codes"):
+            formatter.write(f"{'':{formatter.current_indent}}{_EXIT_CODES}\n")
 
 
 def command(name: str, *, examples: Iterable[str]) -> Callable[[Callable[..., Any]], AuditCommand]:

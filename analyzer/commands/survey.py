@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # what `--help` does not need
     "survey",
     examples=(
         "onnxledger survey models/ -o lake",
-        "onnxledger survey hf://onnx-community/* -o lake",
+        "onnxledger survey 'hf://onnx-community/*' -o lake",
         "find /srv -name '*.onnx' | onnxledger survey - -o lake",
     ),
 )

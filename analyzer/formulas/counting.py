@@ -209,7 +209,7 @@ def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict
     names = {name: field.name for field in family.fields.values() for name in (field.name, *field.aliases)}
     fixed = family.classes[class_name].fixed
     changes: dict[str, Value] = {}
-    for key, value in _parse_pairs(texts, names, f"The count of {family.name} depends on"):
+    for key, value in _parse_pairs(texts, names, f"the count of {family.name} depends on"):
         name = names[key]
         if name in fixed:
             raise UsageError(f"--set {key}: {class_name} takes {fixed[name]} whatever the config says")
@@ -225,7 +225,7 @@ def parse_config_changes(known: Iterable[str], texts: Sequence[str]) -> dict[str
     Raises:
         UsageError: one is malformed, names no field of the config, or stands twice.
     """
-    pairs = list(_parse_pairs(texts, known, "The config has"))
+    pairs = list(_parse_pairs(texts, known, "the config has"))
     changes = dict(pairs)
     if len(changes) < len(pairs):
         raise UsageError("--set: a field is given twice")
@@ -240,8 +240,8 @@ def _parse_pairs(texts: Sequence[str], known: Iterable[str], there_are: str) -> 
             raise UsageError(f"--set {text!r}: write key=value, as in num_hidden_layers=6")
         if key not in known:
             near = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise UsageError(f"--set {key}: {hint}{there_are} {', '.join(known)}")
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--set {key}: no field of this name{hint} ({there_are} {', '.join(known)})")
         yield key, parse_value(value)
 
 

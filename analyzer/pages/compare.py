@@ -305,7 +305,7 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
         if document.followed.tensors:
             yield f"{told} followed by content, also transposed, cast or in codes{how}{rest}"
         else:
-            yield f"no learned tensor of one holds the values of one of the other, transposed, cast or in codes{how}"
+            yield f"no learned tensor is in both, not even transposed, cast or in codes{how}"
     elif document.changes.tensors.unchanged and not document.same_file:
         but = ", but those of scales and zero points," if _has_scales(document) else ""
         yield f"values were not compared{but} (--content full): unchanged is the same type, shape, role and size"

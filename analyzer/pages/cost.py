@@ -24,7 +24,7 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
-from analyzer.pages.shared import chart_groups, title_groups
+from analyzer.pages.shared import chart_groups, say_expression, title_groups
 from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
@@ -88,7 +88,7 @@ def _form_answer(document: CostDocument) -> str:
         return ""
     if against.agrees:
         return f"the closed form of {against.class_name} says the same"
-    gap = _expression(against.found.expression), _expression(against.said.expression)
+    gap = say_expression(against.found.expression), say_expression(against.said.expression)
     return f"DIFFERS from the closed form of {against.class_name}: {gap[0]} MACs, where it says {gap[1]}"
 
 
@@ -107,7 +107,7 @@ def _figures(document: CostDocument) -> Iterator[Figure]:
 
 
 def _number(amount: Amount) -> str:
-    return format_count(amount.value) if amount.value is not None else _expression(amount.expression)
+    return format_count(amount.value) if amount.value is not None else say_expression(amount.expression)
 
 
 def _short(amount: Amount) -> str:
@@ -115,24 +115,15 @@ def _short(amount: Amount) -> str:
 
 
 def _bytes(amount: Amount) -> str:
-    return format_bytes(amount.value) if amount.value is not None else _expression(amount.expression)
-
-
-def _expression(text: str) -> str:
-    """With separators in the numbers.
-
-    >>> _expression("7077888*b*s + 1536*b*s**2")
-    '7,077,888 b s + 1,536 b s^2'
-    """
-    said = re.sub(r"(?<![\w.])\d{4,}", lambda found: format_count(int(found[0])), text)
-    return said.replace("**", "^").replace("*", " ")
+    return format_bytes(amount.value) if amount.value is not None else say_expression(amount.expression)
 
 
 def _blocks(document: CostDocument) -> Iterator[Block]:
     named = [axis for axis in document.axes if axis.bound is None]
     if named:
         told = ", ".join(f"{axis.name} ({axis.input})" for axis in named)
-        lines = f"free: {told}; give sizes with --shape {named[0].axis or named[0].input}=N"
+        sizes = ",".join(f"{axis.axis or axis.input}=N" for axis in named[:2])
+        lines = f"free: {told}; give sizes with --shape {sizes}"
         yield Notes((lines,), detail=Detail.FIRST)
     yield _unknown(document)
     yield from _measured(document)
@@ -341,16 +332,16 @@ def _row(name: str, alike: Sequence[CostGroup], document: CostDocument, *, is_al
 def _inner(amount: Amount) -> str:
     if amount.value is not None:
         return format_count(amount.value)
-    said = _expression(amount.expression)
+    said = say_expression(amount.expression)
     return f"({said})" if " + " in said or " - " in said else said
 
 
 def _cell(amount: Amount) -> Cell:
-    return amount.value if amount.value is not None else Said(None, _expression(amount.expression))
+    return amount.value if amount.value is not None else Said(None, say_expression(amount.expression))
 
 
 def _size(amount: Amount) -> Cell:
-    return amount.value if amount.value is not None else Said(None, _expression(amount.expression))
+    return amount.value if amount.value is not None else Said(None, say_expression(amount.expression))
 
 
 def _summed(amounts: Sequence[Amount], *, size: bool) -> Cell:

@@ -29,9 +29,10 @@ def describe_explanations(document: ExplainDocument) -> Page:
 
 
 _ABOUT = (
-    "What `inspect`, `reconcile` and `export` tell of a file besides its counts. An id stays what it is; `--strict` "
-    "fails where there is one that no `--ignore ID` names. `onnxledger explain ID` prints what stands here, and "
-    "`onnxledger explain --format markdown` all of this page.\n\n"
+    "The errors, warnings and notes that `inspect`, `reconcile` and `export` print beside their counts. An id stays "
+    "the same in later versions. With `--strict` the exit code is 1 if there is a finding that no `--ignore ID` names. "
+    "`onnxledger explain ID` prints one section of this page, `onnxledger explain --format markdown` all of "
+    "it.\n\n"
     "`bytes` of a finding, which the text calls its cost, is what the files lose once it is mended: payload that no "
     "other tensor claims, each byte once. The lengths and names around it go too, and are not counted. Two findings "
     "may be about the same bytes, as those of a transposed copy that PyTorch ties: their costs do not add up."

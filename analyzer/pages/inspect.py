@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence, Set
 
 from msgspec.structs import replace
@@ -225,6 +225,11 @@ def _schemes(document: InspectDocument) -> str:
         computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
         nodes = ", ".join(f"{format_count(each.nodes)} {each.op_type}" for each in computing[:2])
         said["dynamic"] += f": {nodes}" if nodes else ""
+    if len(said) > 1:
+        tensors = Counter[str]()
+        for scheme in document.quantization:
+            tensors[scheme.scheme] += scheme.tensors
+        said = {key: f"{text} ({format_many(tensors[key], 'tensor')})" for key, text in said.items() if text}
     return "; ".join(filter(None, said.values()))
 
 
@@ -386,8 +391,10 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
         totals.parameters,
     ):
         first, *others = totals.parameters_unsettled
-        more = f"; {format_many(len(others), 'other reason')}" if others else ""
-        yield f"PyTorch's count is not one number: {first}{more}"
+        # Of the others what, and not in which tensors: findings say that.
+        reasons = "; ".join([first, *dict.fromkeys(each.partition(": ")[0] for each in others)][:3])
+        more = f"; {format_many(len(others) - 2, 'other reason')}" if len(others) > 2 else ""
+        yield f"PyTorch's count is not one number: {reasons}{more}"
     if document.content == "none":
         names = " under other names" if document.components else ""
         yield f"Contents were not looked at: what is stored twice{names} counts twice (--content sampled)"

@@ -33,10 +33,10 @@ def describe_lake(document: LakeDocument) -> Page:
         counts.append(f"{format_count(document.unreadable)} unreadable")
     size, shards = format_bytes(document.bytes), format_many(document.shards, "shard")
     told = [f"{size} in {shards}, {format_count(document.written)} written now"]
+    ask = f"onnxledger sql {shlex.quote(document.lake)} --question"
     if document.unreadable:
-        told.append(
-            f"onnxledger sql {shlex.quote(document.lake)} --question errors says what cannot be read, and why"
-        )
+        told.append(f"{ask} errors says what cannot be read, and why")
+    told.append(f"{ask} list says what can be asked")
     rows = tuple(Row((each.table, each.rows)) for each in document.tables)
     tables = Table((Column("table"), Column("rows", Kind.COUNT, room=9)), rows, title="table", is_whole=True)
     return Page(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from analyzer.documents.cost import CostDocument
 from analyzer.documents.memory import FittingSize
 from analyzer.pages.page import Block, Chart, Column, Detail, Fact, Facts, Kind, Notes, Row, Table
+from analyzer.pages.shared import say_expression
 from analyzer.text import format_bytes, format_count
 
 
@@ -87,7 +88,7 @@ def _said(expression: str | None, value: int | None) -> str:
     """An expression that is more than its number."""
     if expression is None or expression == str(value):
         return ""
-    return expression.replace("**", "^").replace("*", " ")
+    return say_expression(expression)
 
 
 def _peak(document: CostDocument) -> Iterator[Block]:

@@ -96,6 +96,16 @@ def natural_list(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
+def say_expression(text: str) -> str:
+    """A polynomial as people write it, with separators in its numbers.
+
+    >>> say_expression("7077888*b*s + 1536*b*s**2")
+    '7,077,888 b s + 1,536 b s^2'
+    """
+    said = re.sub(r"(?<![\w.])\d{4,}", lambda found: format_count(int(found[0])), text)
+    return said.replace("**", "^").replace("*", " ")
+
+
 def bytes_said(exact: int, short: str) -> str:
     """Bytes, short and exact.
 

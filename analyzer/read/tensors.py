@@ -375,7 +375,9 @@ def read_tensor(
         nbytes = extent.length if extent is not None else 0
         book.nbytes[ORPHANED] += fields.inline
         if fields.inline:
-            book.unread.append(("payload-mismatch", key, "elements in the file and others outside"))
+            book.unread.append(
+                ("payload-mismatch", key, "a tensor that holds elements and refers to others outside")
+            )
     else:
         extent, nbytes = None, fields.inline
         payload = _inline(book, fields, dtype, shape)
@@ -597,12 +599,13 @@ def _mismatch(book: Book, fields: TensorFields, dtype: DType, numel: int) -> str
         return "elements in raw_data and in a typed list"
     if not dtype.bits and dtype is not DType.STRING:
         return None  # an unknown type: nobody knows what its elements need
-    what = f"{format_many(numel, 'element')} of {dtype.name} {'needs' if numel == 1 else 'need'}"
+    need, has = ("needs", "has") if numel == 1 else ("need", "have")
+    what = f"{format_many(numel, 'element')} of {dtype.name} {need}"
     if fields.raw is not None:
         needed, found = dtype.nbytes(numel), fields.raw[1]
         if dtype is DType.STRING:
             return "strings in raw_data, which the format does not allow"
-        return None if needed == found else f"{what} {format_many(needed, 'byte')}, the file has {found:,}"
+        return None if needed == found else f"{what} {format_many(needed, 'byte')} and {has} {found:,}"
     number = _FIELD_OF.get(dtype, 5)
     if used - {number}:
         return f"{dtype.name} elements in a list of another type"
@@ -610,7 +613,7 @@ def _mismatch(book: Book, fields: TensorFields, dtype: DType, numel: int) -> str
     low, high = _count_items(book, fields, number)
     if low <= needed <= high:
         return None
-    return f"{what} {format_many(needed, 'list item')}, the file has {low:,}" + (
+    return f"{what} {format_many(needed, 'list item')} and {has} {low:,}" + (
         f" to {high:,}" if high > low else ""
     )
 

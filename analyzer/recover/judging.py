@@ -126,7 +126,8 @@ class Judge:
             read = (entry.tensor, *(() if encoded is None else encoded.companions))
             unread = next((tensor for tensor in read if tensor.key in self.unread), None)
             if unread is not None:
-                return f"{unread.name} cannot be read: {self.unread[unread.key]}"
+                what = "the data" if unread.name == tensor.name else unread.name
+                return f"{what} cannot be read: {self.unread[unread.key]}"
             if encoded is None and _is_code(tensor, entry.tensor) and not _is_compared(settled):
                 return f"{entry.tensor.name} is {NO_SCALE}"
             if not self.restorer.fits(piece):

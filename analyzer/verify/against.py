@@ -1092,7 +1092,7 @@ class Bench:
         masking = [each for each in odd if self._finds_none(each)]
         if masking:
             others = f" and {format_many(len(masking) - 1, 'other node')}" if len(masking) > 1 else ""
-            self.codes.append(f"rows that a mask shuts out whole: {self._call_choice(masking[0])}{others}")
+            self.codes.append(f"rows that are masked whole, as by {self._call_choice(masking[0])}{others}")
         odd = [each for each in odd if each not in masking]
         for each in odd[:_MOST_NAMED]:
             self.codes.append(
@@ -1433,8 +1433,15 @@ class Bench:
         """What was not tried, as far as the graph tells."""
         if self.refused:
             yield f"the same without codes: there is no float twin, for {self.refused}"
-        sizes = sorted({f"{fed.name} {'x'.join(map(str, fed.shape)) or 'scalar'}" for fed in self.fed})
-        yield f"other {'inputs' if self.given else 'sizes'} than {', '.join(sizes)}"
+        shapes: dict[str, set[tuple[int, ...]]] = {}
+        for fed in self.fed:
+            shapes.setdefault(fed.name, set()).add(fed.shape)
+        alike: dict[str, list[str]] = {}  # inputs that were tried at the same sizes stand together
+        for name in sorted(shapes):
+            said = ", ".join("x".join(map(str, shape)) or "scalar" for shape in sorted(shapes[name]))
+            alike.setdefault(said, []).append(name)
+        tried = "; ".join(f"{said} of {', '.join(names)}" for said, names in alike.items())
+        yield f"other {'inputs' if self.given else 'sizes'} than {tried}"
         branches = sum(node.op_type == "If" for node in self.graph.nodes)
         if branches:
             yield f"branches of {branches} If that these inputs do not take"

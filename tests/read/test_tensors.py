@@ -117,7 +117,7 @@ def test_header_that_claims_much_costs_nothing():
         (
             "payload-mismatch",
             "w",
-            "4,611,686,018,427,387,904 elements of FLOAT need 18,446,744,073,709,551,616 bytes, the file has 4",
+            "4,611,686,018,427,387,904 elements of FLOAT need 18,446,744,073,709,551,616 bytes and have 4",
         )
     ]
 
@@ -218,29 +218,29 @@ def test_list_of_many_dimensions_is_told_by_the_first():
 @pytest.mark.parametrize(
     ("proto", "sentence"),
     [
-        (raw("w", [4], TensorProto.FLOAT, bytes(12)), "4 elements of FLOAT need 16 bytes, the file has 12"),
-        (raw("w", [4], TensorProto.FLOAT, bytes(20)), "4 elements of FLOAT need 16 bytes, the file has 20"),
-        (raw("w", [4], TensorProto.INT4, bytes(3)), "4 elements of INT4 need 2 bytes, the file has 3"),
-        (raw("w", [4], TensorProto.FLOAT, b""), "4 elements of FLOAT need 16 bytes, the file has 0"),
+        (raw("w", [4], TensorProto.FLOAT, bytes(12)), "4 elements of FLOAT need 16 bytes and have 12"),
+        (raw("w", [4], TensorProto.FLOAT, bytes(20)), "4 elements of FLOAT need 16 bytes and have 20"),
+        (raw("w", [4], TensorProto.INT4, bytes(3)), "4 elements of INT4 need 2 bytes and have 3"),
+        (raw("w", [4], TensorProto.FLOAT, b""), "4 elements of FLOAT need 16 bytes and have 0"),
         (
             TensorProto(name="w", dims=[4], data_type=TensorProto.FLOAT, float_data=[1, 2]),
-            "4 elements of FLOAT need 4 list items, the file has 2",
+            "4 elements of FLOAT need 4 list items and have 2",
         ),
         (
             TensorProto(name="w", dims=[2], data_type=TensorProto.COMPLEX64, float_data=[1, 2]),
-            "2 elements of COMPLEX64 need 4 list items, the file has 2",
+            "2 elements of COMPLEX64 need 4 list items and have 2",
         ),
         (
             TensorProto(name="w", dims=[3], data_type=TensorProto.INT4, int32_data=[1, 2, 3]),
-            "3 elements of INT4 need 2 list items, the file has 3",
+            "3 elements of INT4 need 2 list items and have 3",
         ),
         (
             TensorProto(name="w", dims=[3], data_type=TensorProto.STRING, string_data=[b"a"]),
-            "3 elements of STRING need 3 list items, the file has 1",
+            "3 elements of STRING need 3 list items and have 1",
         ),
         (
             TensorProto(name="w", dims=[4], data_type=TensorProto.FLOAT),
-            "4 elements of FLOAT need 4 list items, the file has 0",
+            "4 elements of FLOAT need 4 list items and have 0",
         ),
         (
             TensorProto(name="w", dims=[2], data_type=TensorProto.FLOAT, double_data=[1, 2]),
@@ -294,7 +294,7 @@ def test_long_list_of_numbers_is_held_against_the_bounds_of_its_length(items, is
 
     model = model_of(proto)
 
-    sentence = f"{items:,} elements of INT64 need {items:,} list items, the file has 7,000 to 70,000"
+    sentence = f"{items:,} elements of INT64 need {items:,} list items and have 7,000 to 70,000"
     assert unread(model) == ([("payload-mismatch", "w", sentence)] if is_told else [])
 
 
@@ -411,7 +411,7 @@ def test_sparse_tensor_with_fewer_values_than_their_dims_is_told():
     model = model_of(odd, sparse=True)
 
     assert [sentence for _, _, sentence in unread(model)] == [
-        "99 elements of FLOAT need 396 bytes, the file has 12",
+        "99 elements of FLOAT need 396 bytes and have 12",
         "its indices have the shape [3] for 99 values of rank 2",
     ]
 
@@ -585,7 +585,9 @@ def test_external_tensor_with_elements_in_the_file_too_is_told_and_those_are_nob
 
     assert next(model.tensors()).nbytes == 16
     assert dict(model.structure)[ORPHANED] == 16
-    assert unread(model) == [("payload-mismatch", "w", "elements in the file and others outside")]
+    assert unread(model) == [
+        ("payload-mismatch", "w", "a tensor that holds elements and refers to others outside")
+    ]
 
 
 def test_external_data_without_the_flag_is_ignored():

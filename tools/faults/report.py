@@ -11,16 +11,16 @@ from tools.suite.tables import aligned, markdown, percent
 
 _COUNTED = ("told", "silent", "unknown", "failed")
 
-_INTRODUCTION = f"""# What verify tells of faults
+_INTRODUCTION = f"""# Faults: what `verify` catches
 
 {{kinds}} of {{all_kinds}} kinds of faults were tried in {{files}} files: small models with random weights, of {{many}}
 architectures ({{architectures}}), each as {{forms}}, as far as there was time and a file could be made.
 Each file has its own draw of kinds. A case counts where onnxruntime computes something else afterwards, by more than
-{CHANGED:g} of the largest output, and without the codes of activations, of which any noise turns some over. It is
-caught where `verify` beside PyTorch's module does not say `same`; placed where the module that it tells is one that the
-fault is in, or holds one, or is held by one (a convolution with a folded normalization is both); explained where it
-tells a cause, and that of the fault. Clean files are those without a fault; `unknown` is an answer that says that there
-is none (exit code 2), and is neither placed nor explained. `make faults` makes the cases and writes this document;
+{CHANGED:g} of the largest output. Activations are not rounded to codes for this, as any noise turns some codes over. A
+case is caught where `verify` beside PyTorch's module does not say `same`; placed where the module that it names has
+the fault, or holds or is held by one that has it (a convolution with a folded normalization is both); explained where
+it names the cause of the fault. Clean files are those without a fault. `unknown` is no answer (exit code 2), and is
+neither placed nor explained. `make faults` makes the cases and writes this document;
 `ARGS="--only gpt2/qdq/*"` tries all kinds in one file.
 """
 

@@ -24,8 +24,8 @@ Small random models of {architectures} architectures, exported in {exports} ways
 {transforms} transforms. `make matrix` makes every cell, reconciles it with whole contents against the manifest of its
 export, and writes this document; `tests/test_matrix.py` holds a sample of cells and every residue.
 
-A mark says that the cell balances: nothing is unexplained, missing, unexpected or differing. A number is the elements
-that are left over. `-`: there is no such file, see the end. `!`: reconciling failed. An asterisk: the file alone,
+A mark says that the cell balances: nothing is unexplained, missing, unexpected or differing. A number: so many elements
+are left over. `-`: there is no such file, see the end. `!`: reconciling failed. An asterisk: the file alone,
 without PyTorch's side, shows another number of parameters than PyTorch. A dagger: against the checkpoint, a
 `.safetensors` file with its `config.json`, it does not balance alike.
 

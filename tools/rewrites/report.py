@@ -12,14 +12,14 @@ from tools.suite.tables import aligned, markdown, percent
 
 __all__ = ["render_markdown", "render_text"]
 
-_INTRODUCTION = """# What rewriting is not blamed for
+_INTRODUCTION = """# Honest rewrites: which are wrongly red
 
 {rewrites} honest ways to rewrite a file, of small random models: {architectures}; each as {forms}. A case counts where
 onnxruntime computes the same afterwards, with the same seeded inputs and within the rounding of the types that are
-stored. It is red where `reconcile --content full` balanced before and does not any more, against the checkpoint or
+stored. A case is red where `reconcile --content full` balanced before and does not any more, against the checkpoint or
 against the manifest. `make rewrites` makes the cases and writes this document; `tests/test_rewrites.py` holds a sample.
 
-A cell says how many cases are red, of how many.
+A cell has the red cases, of all.
 """
 
 

@@ -24,25 +24,26 @@ values and the producer removed. `make subgraphs` makes the files, compares the 
 with the layers of the PyTorch model, and writes this document; `tests/test_subgraphs.py` holds small models of the same
 families.
 
-What is true is known from PyTorch: reconciling the file that still has its names finds the stored tensors that hold
+The truth is PyTorch's: reconciling the file that still has its names finds the stored tensors that hold
 each parameter, and the parameter's module is its layer; weights that onnxruntime stored in the layout of the processor
 are known by their values. The file without names has the same tensors in the same order.
 
 A mark says that a block was found for every layer, that the learned tensors in each are exactly the layer's own, and
-that no learned tensor of the rest of the model is in any. What stands before the first layer has to be in `stem`, what
-comes after the last in `head`; what is between two layers, or tied and stored at both ends, may be in either. A tensor
+that no learned tensor of the rest of the model is in any. Tensors before the first layer have to be in `stem`, those
+after the last in `head`; those between two layers, or tied and stored at both ends, may be in either. A tensor
 that a tool has packed from several layers may be in any of them. ALBERT uses one layer twelve times: twelve blocks,
 whose parameters belong to the first.
 
 {packages}, Python {python}.
 """
 _ABOUT_NODES = """
-A traced export notes on each node the module that it comes from. So many of the nodes that were traced in a layer are
-in its block, in the files without names. The others are constants, masks, positions and shapes, mostly those that the
-first layer computes for all; none of them reads a parameter. ALBERT's notes do not tell the uses of its layer apart."""
+A traced export notes on each node the module that it comes from. The table has how many of the nodes that were traced
+in a layer are in its block, in the files without names. The others are constants, masks, positions and shapes, mostly
+those that the first layer computes for all; none of them reads a parameter. ALBERT's notes do not tell the
+uses of its layer apart."""
 _ABOUT_PARAMETERS = """
-Of the files without names, as they show it themselves; where that is not PyTorch's number, the blocks still have the
-tensors that they should. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. Swin's tables of
+The parameters that the files without names show; where that is not PyTorch's number, the blocks still have their
+layers' tensors. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. Swin's tables of
 relative positions are gathered by the exporter, and without its notes a gathered table does not look learned; QDQ makes
 the largest, and Llama's 32 rotary frequencies, look so. `--fuse cpu` packs the keys and values that T5's decoder takes
 from the encoder, those of all six layers in one matrix, which is in none of them."""

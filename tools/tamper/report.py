@@ -14,16 +14,16 @@ __all__ = ["render_markdown", "render_text"]
 SIDES = ("manifest", "checkpoint", "checkpoint alone")
 """The last is the checkpoint without the config that names its class."""
 
-_INTRODUCTION = f"""# What tampering is told
+_INTRODUCTION = f"""# Tampering: what `reconcile` tells
 
 {{kinds}} kinds of tampering with small random models: {{architectures}}; each as {{forms}}. A case counts where
 onnxruntime computes something else afterwards, with the same seeded inputs: by more than {CHANGED:g} of the largest
-output. It is told where `reconcile --content full` does not balance (exit 1): against the manifest, against the
+output. A case is told where `reconcile --content full` does not balance (exit 1): against the manifest, against the
 checkpoint with its config, and against the checkpoint alone. `make tamper` makes the cases and writes this document;
 `tests/test_tamper.py` holds a sample.
 
-A cell says how many cases are told, of how many that change the outputs. Behind the sum stand those that are told
-against each side by itself, and those whose wiring is said to differ from what was exported.
+A cell has the cases that are told, of all that change the outputs. The columns behind the sum have those that are told
+against each side alone, and those whose wiring the report calls another than the exported one (`reads differs`).
 """
 
 

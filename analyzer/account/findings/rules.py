@@ -88,7 +88,7 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
     stripped = [e for e in entries if e.tensor.key in misfits and e.tensor.numel and not e.tensor.nbytes]
     if stripped:
         message = (
-            f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} with a "
+            f"{format_many(sum_elements(stripped), 'element')} in {format_many(len(stripped), 'tensor')} have a "
             "shape and no data: the weights are not in the file"
         )
         yield Finding("weightless", Severity.WARNING, message, labels(stripped))

@@ -85,7 +85,8 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
     for block in sorted(page.blocks, key=lambda block: getattr(block, "detail", None) is not Detail.FIRST):
         made = tuple(_block(block, rows, verbose))
         if made and getattr(block, "detail", None) is Detail.MORE and not verbose:
-            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), made)
+            inner = made[1:] if isinstance(block, Notes) and block.title else made  # the fold has the title
+            yield pieces.Fold(_capital(getattr(block, "title", "") or "More"), inner)
         else:
             yield from _titled(block, made)
 

@@ -110,11 +110,11 @@ Small random models of {architectures} architectures from transformers, torchvis
 exported and rewritten as users do, none of them in every way. `make matrix-wide` makes the files, reconciles each with
 whole contents against PyTorch's side in three forms, and writes this document: `state` is a state dict alone (`.pt` or
 `.safetensors`), `config` the folder that `save_pretrained` writes, `manifest` that of an `onnxledger export`. [The
-matrix](matrix.md) is one that the rules were made with; this one has what nobody had in mind. The {held} architectures
+matrix](matrix.md) has the models that the rules were made with; this one has others. The {held} architectures
 that are `held` were chosen before any of their files was looked at, and no rule is made for them: their rate is what to
 expect of a model of your own. {fresh} of them were added last, when all rules were written.
 
-**Alone** is what `inspect` says without PyTorch's side: exact, a range that holds the number of parameters that the
+**Alone** is the answer of `inspect` without PyTorch's side: exact, a range that holds the number of parameters that the
 module reads, `unattributed` elements, or wrong without a word. **Negative controls** are the same files against other
 weights, and against the right weights with one parameter made anew; none may balance.
 
