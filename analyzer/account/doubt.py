@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from analyzer.account.classify.constants import TRACED_CONSTANT
+from analyzer.account.classify.constants import FILLER, TRACED_CONSTANT
 from analyzer.account.findings import UNREAD
 from analyzer.account.ledger import Entry, Finding, Hides, Ledger, Role
 from analyzer.model import Key, label
@@ -240,6 +240,8 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
             number, reason = entry.capacity - entry.parameters, said
         elif entry.decided_by == _BY_NAME:
             number, reason = entry.logical_numel, f"{_ONE_NAME}; {LOOK}"
+        elif entry.decided_by == FILLER and entry.tensor.dtype.is_floating:
+            number, reason = entry.logical_numel, _FILLED
         elif entry.role is Role.UNATTRIBUTED and _may_be_learned(entry, ledger):
             number, reason = entry.capacity - entry.parameters, _UNEXPLAINED
         if number > 0:
@@ -247,6 +249,7 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     return found
 
 
+_FILLED = "one number throughout, beside or into which others are put, may be a token that was never trained"
 _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding unattributed"
 
 

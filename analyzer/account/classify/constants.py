@@ -153,16 +153,17 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 FILLER = f"{Evidence.CONTENT}:filler"
-"""The rule for one number throughout, beside or into which forward puts what it computes."""
+"""The rule for one number throughout, into or beside which forward puts what it computes."""
 
 _WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
 
 
 def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """Enter as constants what is one number throughout, and is only written into or joined to activations.
+    """Enter as constants what is one number throughout, and is only written into, and ones that are joined as columns.
 
-    `zeros_like(p).scatter(...)` of a router makes such numbers, and `cat([x, ones])`. What reads the result reads what
-    was computed. Names and notes are not overruled.
+    `zeros_like(p).scatter(...)` of a router makes such numbers, and `cat([x, ones], -1)`. What reads the result reads
+    what was computed. A token that was never trained is zeros too, and joined along another axis: it stays what it is.
+    Names and notes are not overruled.
     """
     open_entries = {
         entry.tensor.key: entry
@@ -179,10 +180,11 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
         if any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
             continue
         readers = wiring.readers(tensor, past=MOVES - _WRITES - {"Concat"})
-        if not readers or not all(_is_filled(wiring, reader.node, reader.slot) for reader in readers):
+        is_joined = any(reader.node.op_type == "Concat" for reader in readers)
+        if not readers or not all(_is_filled(wiring, reader.node, reader.slot, tensor) for reader in readers):
             continue
         array = tensor.payload.array()
-        if array is not None and is_constant_filled(array):
+        if array is not None and is_constant_filled(array) and not (is_joined and array.flat[0] != 1):
             found.add(key)
     return tuple(
         replace(entry, role=Role.CONSTANT, decided_by=FILLER, parameters=0, copy_of=None)
@@ -192,12 +194,13 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
     )
 
 
-def _is_filled(wiring: Wiring, node: Node, slot: int) -> bool:
-    """Whether a node writes into what it reads there, or joins it to what is not stored."""
+def _is_filled(wiring: Wiring, node: Node, slot: int, tensor: StoredTensor) -> bool:
+    """Whether a node writes into what it reads there, or joins it as columns to what is not stored."""
     if not node.is_standard:
         return False
     if node.op_type == "Concat":
-        return any(find_origin(wiring, node, place) is None for place in range(len(node.inputs)))
+        is_last = node.integers.get("axis") in (-1, len(tensor.shape) - 1)
+        return is_last and any(find_origin(wiring, node, place) is None for place in range(len(node.inputs)))
     return node.op_type in _WRITES and slot == 0
 
 
