@@ -28,6 +28,7 @@ from analyzer.pages.shared import (
     count_said,
     list_findings,
     natural_list,
+    say_source,
     table_groups,
     tell_reuse,
     tell_rule,
@@ -72,11 +73,7 @@ def describe_reconciliation(document: ReconcileDocument) -> Page:
 
 def _subject(document: ReconcileDocument) -> str:
     """The file, and what stands for PyTorch's side."""
-    source = document.against
-    weights = source.get("weights")
-    if weights == "factory" and "seed" in source:
-        weights = f"weights as the factory makes them, seed {source['seed']}"
-    names = ", ".join(value for value in (source.get("class"), source.get("source"), weights) if value)
+    names = say_source(document.against)
     return f"{document.model.path}{f' against {names}' if names else ''}"
 
 

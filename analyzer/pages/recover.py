@@ -27,14 +27,14 @@ from analyzer.pages.page import (
     Table,
     Tone,
 )
+from analyzer.pages.shared import say_source
 from analyzer.reconciliation.lines import Line
 from analyzer.text import format_bytes, format_count, format_many, format_shape, short_count
 
 
 def describe_recovery(document: RecoverDocument) -> Page:
     """How many tensors there are, what is not exact or not there, and by which line each was found."""
-    source = document.against
-    names = ", ".join(value for key in ("class", "source", "weights") if (value := source.get(key)))
+    names = say_source(document.against)
     return Page(
         kind="recover",
         question="The state dict that it holds",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,19 @@ def natural_list(names: Sequence[str], most: int = 3) -> str:
     ('a, b', 'a, b, c, ...')
     """
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def say_source(source: Mapping[str, str]) -> str:
+    """PyTorch's side: the class, where it is from, and which weights it has.
+
+    >>> say_source({"class": "BertModel", "source": "gpt2", "weights": "random"})
+    'BertModel, gpt2, random weights'
+    """
+    weights = source.get("weights", "")
+    said = {"random": "random weights", "fresh": "weights as they are initialised"}.get(weights, weights)
+    if weights == "factory" and "seed" in source:
+        said = f"weights as the factory makes them, seed {source['seed']}"
+    return ", ".join(value for value in (source.get("class"), source.get("source"), said) if value)
 
 
 def say_expression(text: str) -> str:
