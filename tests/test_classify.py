@@ -559,7 +559,9 @@ def test_scale_is_known_where_the_arithmetic_applies_it_later(tmp_path):
         pytest.param(-np.inf, "at, u", "constant", "content:filler", id="a mask that is opened"),
         pytest.param(None, "at, u", "parameter", "structure:MatMul[0]", id="numbers that may be learned"),
         pytest.param(0.0, None, "parameter", "structure:MatMul[0]", id="nothing is written"),
-        pytest.param(1.0, "u", "constant", "content:filler", id="ones beside what is computed"),
+        pytest.param(0.0, "u", "constant", "content:filler", id="zeros beside what is computed"),
+        pytest.param(1.0, "u", "parameter", "structure:MatMul[0]", id="ones beside it, as a bias would have"),
+        pytest.param(1.0, "at, u", "parameter", "structure:MatMul[0]", id="ones that are written into"),
     ],
 )
 def test_one_number_into_which_others_are_written_is_no_weight(tmp_path, number, operands, role, rule):

@@ -153,16 +153,16 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 FILLER = f"{Evidence.CONTENT}:filler"
-"""The rule for one number throughout, beside or into which forward puts what it computes."""
+"""The rule for zeros, or an infinite mask, beside or into which forward puts what it computes."""
 
 _WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
 
 
 def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """Enter as constants what is one number throughout, and is only written into or joined to activations.
+    """Enter as constants zeros, and minus infinity throughout, that are only written into or joined to activations.
 
-    `zeros_like(p).scatter(...)` of a router makes such numbers, and `cat([x, ones])`. What reads the result reads what
-    was computed. Names and notes are not overruled.
+    `zeros_like(p).scatter(...)` of a router makes such tensors, and `cat([zeros, x])`. What reads the result reads what
+    was computed. Any other number may be a weight of what multiplies it. Names and notes are not overruled.
     """
     open_entries = {
         entry.tensor.key: entry
@@ -182,7 +182,9 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
         if not readers or not all(_is_filled(wiring, reader.node, reader.slot) for reader in readers):
             continue
         array = tensor.payload.array()
-        if array is not None and is_constant_filled(array):
+        if array is None or not is_constant_filled(array):
+            continue
+        if array.size and (array.flat[0] == 0 or not np.isfinite(array.flat[0])):
             found.add(key)
     return tuple(
         replace(entry, role=Role.CONSTANT, decided_by=FILLER, parameters=0, copy_of=None)
