@@ -559,19 +559,19 @@ def test_scale_is_known_where_the_arithmetic_applies_it_later(tmp_path):
         pytest.param(-np.inf, "at, u", "constant", "content:filler", id="a mask that is opened"),
         pytest.param(None, "at, u", "parameter", "structure:MatMul[0]", id="numbers that may be learned"),
         pytest.param(0.0, None, "parameter", "structure:MatMul[0]", id="nothing is written"),
-        pytest.param(1.0, "u", "constant", "content:filler", id="ones beside what is computed"),
         pytest.param(0.0, "u", "parameter", "structure:MatMul[0]", id="zeros beside what is computed"),
-        pytest.param(1.0, "u, 0", "parameter", "structure:MatMul[0]", id="ones before what is computed"),
+        pytest.param(1.0, "u", "parameter", "structure:MatMul[0]", id="ones beside it, as a bias would have"),
+        pytest.param(1.0, "at, u", "parameter", "structure:MatMul[0]", id="ones that are written into"),
     ],
 )
 def test_one_number_into_which_others_are_written_is_no_weight(tmp_path, number, operands, role, rule):
     """`zeros_like(p).scatter(-1, at, p)` of a router: the exporter or a tool stores the zeros.
 
-    Zeros or ones that stand before other rows may be a token, which was never trained.
+    Zeros that stand beside what is computed may be a token that was never trained.
     """
     written = f"g = ScatterElements <axis = 1> (z, {operands})" if operands else "g = Identity(z)"
-    if operands in ("u", "u, 0"):
-        written = f"g = Concat <axis = {1 if operands == 'u' else 0}> (z, u)"
+    if operands == "u":
+        written = "g = Concat <axis = 1> (z, u)"
     proto = text_model(
         f"g (int64[3,2] at, float[3,2] u, float[k,2] v) => (float[3,2] y) {{ {written} y = MatMul(g, v) }}",
         {"z": noise(3, 4) if number is None else np.full((3, 4), number, np.float32)},

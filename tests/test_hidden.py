@@ -409,3 +409,4 @@ def test_a_number_that_was_computed_of_a_vector_leaves_the_count_open(tmp_path: 
 
     assert told("eps") == (12, 12, None)
     assert told() == (12, 12, 12)
+    assert span(audit_model(save(tmp_path, text_model(body, numbers)))) == (12, 12, 13)  # a tool left no note

@@ -249,7 +249,7 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     return found
 
 
-_FILLED = "one number throughout, beside or into which others are put, may be a token that was never trained"
+_FILLED = "zeros into which others are written may be parameters that were never trained"
 _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding unattributed"
 
 

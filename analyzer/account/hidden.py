@@ -356,7 +356,9 @@ _GIVEN = re.compile(
 )
 """Words for numbers that are given and not learned."""
 
-_OF_ONE = frozenset(("clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh"))
+_OF_ONE = frozenset(
+    ("add", "clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh")
+)
 """Functions that modules apply to a learned number."""
 
 _JOINS = frozenset(("cat", "concat", "stack"))

@@ -18,11 +18,11 @@ import numpy as np
 from analyzer.account.classify.structure import Structure, find_origin, learned_beside
 from analyzer.account.ledger import Entry, Evidence, Role
 from analyzer.account.scopes import float_name, is_dotted
-from analyzer.model import Carrier, Key, Model, Node, StoredTensor
+from analyzer.model import Carrier, Key, Model, StoredTensor
 from analyzer.model.content import Array, is_constant_filled
 from analyzer.model.operators import MOVES, Kind, Slot, operator_of
 from analyzer.model.tables import is_mask
-from analyzer.model.wiring import Wiring
+from analyzer.model.wiring import Reader, Wiring
 from analyzer.read.payload import look_together
 from analyzer.records import replace
 
@@ -153,17 +153,16 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 FILLER = f"{Evidence.CONTENT}:filler"
-"""The rule for one number throughout, into or beside which forward puts what it computes."""
+"""The rule for zeros, or an infinite mask, into which forward writes what it computes."""
 
 _WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
 
 
 def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """Enter as constants what is one number throughout, and is only written into, and ones that are joined as columns.
+    """Enter as constants zeros, and infinities of one sign, into which nodes write, and which nothing else reads.
 
-    `zeros_like(p).scatter(...)` of a router makes such numbers, and `cat([x, ones], -1)`. What reads the result reads
-    what was computed. A token that was never trained is zeros too, and joined along another axis: it stays what it is.
-    Names and notes are not overruled.
+    `zeros_like(p).scatter(...)` of a router makes them. What reads the result reads what was computed. Zeros that are
+    joined to others stay what they are: a token that was never trained is zeros too. Names and notes are not overruled.
     """
     open_entries = {
         entry.tensor.key: entry
@@ -180,11 +179,12 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
         if any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
             continue
         readers = wiring.readers(tensor, past=MOVES - _WRITES - {"Concat"})
-        is_joined = any(reader.node.op_type == "Concat" for reader in readers)
-        if not readers or not all(_is_filled(wiring, reader.node, reader.slot, tensor) for reader in readers):
+        if not readers or not all(_is_written_into(reader) for reader in readers):
             continue
         array = tensor.payload.array()
-        if array is not None and is_constant_filled(array) and not (is_joined and array.flat[0] != 1):
+        if array is None or not array.size or not is_constant_filled(array):
+            continue
+        if array.flat[0] == 0 or not np.isfinite(array.flat[0]):
             found.add(key)
     return tuple(
         replace(entry, role=Role.CONSTANT, decided_by=FILLER, parameters=0, copy_of=None)
@@ -194,14 +194,8 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
     )
 
 
-def _is_filled(wiring: Wiring, node: Node, slot: int, tensor: StoredTensor) -> bool:
-    """Whether a node writes into what it reads there, or joins it as columns to what is not stored."""
-    if not node.is_standard:
-        return False
-    if node.op_type == "Concat":
-        is_last = node.integers.get("axis") in (-1, len(tensor.shape) - 1)
-        return is_last and any(find_origin(wiring, node, place) is None for place in range(len(node.inputs)))
-    return node.op_type in _WRITES and slot == 0
+def _is_written_into(reader: Reader) -> bool:
+    return reader.node.op_type in _WRITES and reader.slot == 0 and reader.node.is_standard
 
 
 # causal masks
