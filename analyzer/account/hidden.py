@@ -246,7 +246,7 @@ def find_hidden(
         names = {entry.tensor.name for entry in own.values()}
         has_notes = any(e.decided_by == _NOTED for e in own.values())
         tables = _tables(own.values(), wiring) if reads else ()
-        look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads)
+        look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads, held=_held(own.values()))
         asked = _LAYERS if any("ConvMulFusion_" in name for name in names) else _LAYERS - _PLAIN_PRODUCTS
         for graph in graphs:
             for node in graph.nodes:
@@ -520,6 +520,14 @@ def _is_told(entry: Entry, prefix: str = "") -> bool:
     return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
 
 
+def _held(entries: Iterable[Entry]) -> dict[tuple[str, ...], int]:
+    held: dict[tuple[str, ...], int] = {}
+    for entry in entries:
+        if entry.decided_by == _NOTED and entry.logical_numel == entry.parameters:
+            held[entry.sources] = min(entry.parameters, held.get(entry.sources, entry.parameters))
+    return held
+
+
 class _Part(Frozen):
     """One model file."""
 
@@ -541,6 +549,8 @@ class _Part(Frozen):
     """By the inputs of an operator: that of the weight, and that of the bias."""
     sizes: dict[tuple[str, ...], set[int]] = field(default_factory=dict)
     """Elements of what has these PyTorch names, once somebody has asked."""
+    held: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """Elements of the smallest parameter that stands as it was under these PyTorch names, by the exporter's note."""
     seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
     """Some elements of each table that was compared, by rows and by columns; of one without numbers nothing."""
 
@@ -864,12 +874,7 @@ class _Part(Frozen):
 
     def _is_held_besides(self, entry: Entry) -> bool:
         """Whether the one parameter that something larger was computed of stands in the file as it was."""
-        return len(entry.sources) == 1 and any(
-            other.sources == entry.sources
-            and other.decided_by == _NOTED
-            and entry.parameters > other.logical_numel == other.parameters
-            for other in self.entries.values()
-        )
+        return len(entry.sources) == 1 and entry.parameters > self.held.get(entry.sources, entry.parameters)
 
     def _is_of_parameter(self, entry: Entry) -> bool:
         """Whether a number is noted to be computed of what no operator gave, as `1 + eps[0]` of a vector."""
