@@ -14,6 +14,7 @@ from typing import Any
 
 import documents
 import kept
+import numpy.testing  # noqa: F401 - numpy 1 starts a process there, which no test is to be blamed for
 import pytest
 from exports import Exports
 from forked import Forking
