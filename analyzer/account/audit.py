@@ -88,7 +88,7 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     computing = wiring.computing(list(model.tensors()))
     entries = classify(model, wiring, companions, computing)
     if content != "none":
-        entries = settle_fillers(model, tuple(settle_masks(entries)), wiring)
+        entries = settle_fillers(tuple(settle_masks(entries)), wiring)
     entries = find_copies(model, entries, wiring, content, progress, salt)
     entries = settle_constants(model, entries, wiring)
     flow = follow_data(model, wiring)

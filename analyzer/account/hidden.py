@@ -246,7 +246,9 @@ def find_hidden(
         names = {entry.tensor.name for entry in own.values()}
         has_notes = any(e.decided_by == _NOTED for e in own.values())
         tables = _tables(own.values(), wiring) if reads else ()
-        look = _Part(own, notes, wiring, has_notes, prefix, names, tables, reads, held=_held(own.values()))
+        look = _Part(
+            own, notes, wiring, has_notes, prefix, names, tables, reads, held=_count_noted(own.values())
+        )
         asked = _LAYERS if any("ConvMulFusion_" in name for name in names) else _LAYERS - _PLAIN_PRODUCTS
         for graph in graphs:
             for node in graph.nodes:
@@ -520,7 +522,7 @@ def _is_told(entry: Entry, prefix: str = "") -> bool:
     return bool(is_own) or entry.decided_by == _NOTED or name.startswith("onnx::")
 
 
-def _held(entries: Iterable[Entry]) -> dict[tuple[str, ...], int]:
+def _count_noted(entries: Iterable[Entry]) -> dict[tuple[str, ...], int]:
     held: dict[tuple[str, ...], int] = {}
     for entry in entries:
         if entry.decided_by == _NOTED and entry.logical_numel == entry.parameters:

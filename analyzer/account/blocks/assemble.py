@@ -488,7 +488,6 @@ def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
         return tuple(entries)
     found = []
     for entry, member in zip(entries, in_entry_order(entries, blocks.entries), strict=True):
-        is_open = not entry.has_scope and member is not None
-        module = modules.get(member.block, "") if is_open and member is not None else ""
+        module = "" if entry.has_scope or member is None else modules.get(member.block, "")
         found.append(replace(entry, scope=module, scoped_by="structure:block") if module else entry)
     return tuple(found)

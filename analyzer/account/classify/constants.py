@@ -74,10 +74,7 @@ def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iter
             continue
         is_pytorch = part.producer.startswith("pytorch")
         for entry in own:
-            is_open = entry.role is Role.UNATTRIBUTED or (
-                entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
-            )
-            if not is_open or entry.sources:
+            if not _is_open(entry):
                 continue
             is_node = is_pytorch and entry.tensor.carrier is Carrier.CONSTANT
             name = float_name(entry.tensor.name)
@@ -91,6 +88,12 @@ def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iter
 
 _OPEN = (f"{Evidence.STRUCTURE}:", f"{Evidence.CONTENT}:")
 """How rules begin that leave open whether a parameter is a value of the trace."""
+
+
+def _is_open(entry: Entry) -> bool:
+    """Whether neither a name nor a note says what it is."""
+    is_guessed = entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
+    return not entry.sources and (is_guessed or entry.role is Role.UNATTRIBUTED)
 
 
 def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
@@ -158,25 +161,16 @@ FILLER = f"{Evidence.CONTENT}:filler"
 _WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
 
 
-def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
+def settle_fillers(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     """Enter as constants zeros, and infinities of one sign, into which nodes write, and which nothing else reads.
 
     `zeros_like(p).scatter(...)` of a router makes them. What reads the result reads what was computed. Zeros that are
     joined to others stay what they are: a token that was never trained is zeros too. Names and notes are not overruled.
     """
-    open_entries = {
-        entry.tensor.key: entry
-        for entry in entries
-        if not entry.sources
-        and (
-            entry.role is Role.UNATTRIBUTED
-            or (entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN))
-        )
-    }
     found: set[Key] = set()
-    for key, entry in open_entries.items():
+    for entry in entries:
         tensor = entry.tensor
-        if any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
+        if not _is_open(entry) or any(reader.node.op_type not in MOVES for reader in wiring.readers(tensor)):
             continue
         readers = wiring.readers(tensor, past=MOVES - _WRITES - {"Concat"})
         if not readers or not all(_is_written_into(reader) for reader in readers):
@@ -185,7 +179,7 @@ def settle_fillers(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tu
         if array is None or not array.size or not is_constant_filled(array):
             continue
         if array.flat[0] == 0 or not np.isfinite(array.flat[0]):
-            found.add(key)
+            found.add(tensor.key)
     return tuple(
         replace(entry, role=Role.CONSTANT, decided_by=FILLER, parameters=0, copy_of=None)
         if entry.tensor.key in found

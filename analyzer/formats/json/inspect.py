@@ -179,24 +179,22 @@ def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
     roles = in_entry_order(entries, blocks.roles if blocks is not None else {})
     staged = stages.entries if stages is not None else {}
     unscoped = Evidence.NONE
-    dtypes = {dtype: (dtype.name, dtype.bits) for dtype in DType}
     rows = []
     for entry, member, role in zip(entries, members, roles, strict=True):
         tensor = entry.tensor
         key, numel = tensor.key, tensor.numel
-        dtype, bits = dtypes[tensor.dtype]
         hides = hidden.get(key) if hidden else None
         rows.append(
             inspect_records.Tensor(
                 name=key[1],
                 graph_path="/".join(key[0]),
                 carrier=tensor.carrier,
-                dtype=dtype,
+                dtype=tensor.dtype.name,
                 shape=lists[tensor.shape],
                 stored_elements=numel,
                 parameters=entry.parameters,
                 bytes=tensor.nbytes,
-                logical_bytes=(bits * numel + 7) // 8,
+                logical_bytes=tensor.logical_nbytes,
                 role=entry.role,
                 scope=entry.scope if entry.scoped_by != unscoped else None,
                 scoped_by=entry.scoped_by,
