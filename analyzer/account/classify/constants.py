@@ -1,4 +1,4 @@
-"""Entries that seem learned -> those that are values of PyTorch's trace, or causal masks by what they hold.
+"""Entries that seem learned -> those that are values of the trace, causal masks, or fillers, by what they hold.
 
 PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
 writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
