@@ -16,14 +16,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from analyzer.account.ledger import Entry, natural_order
 from analyzer.manifest import Call, Parameter, split_name
-from analyzer.model import Key, Node, Place, StoredTensor
+from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.wiring import Reader
@@ -329,7 +329,8 @@ def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
     if len(books.manifest.calls) != 1:
         return
     theirs = Counter(name for call in books.manifest.calls[0].calls for name in _tensors_of(call))
-    mine = {reads[0].parameter.name: len(reads) for reads in _reads_of(books) if reads}
+    mine = {reads[0].parameter.name: reads for reads in _reads_of(books) if reads}
+    lacking = _count_lacking(books)
     for weight in books.manifest.parameters:
         home, leaf = split_name(weight.name)
         bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
@@ -340,9 +341,10 @@ def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
         ):
             continue
         wanted = sum(theirs[name] for name in bias.names)
-        is_whole = mine[weight.name] == sum(theirs[name] for name in weight.names)
-        if is_whole and mine[bias.name] < wanted:
-            yield bias.name, f"program:read in {mine[bias.name]} of {wanted} places"
+        uses = sum(theirs[name] for name in weight.names)
+        found = uses - lacking(mine[weight.name], mine[bias.name])
+        if lacking(mine[weight.name], []) == uses and found < wanted:
+            yield bias.name, f"program:read in {found} of {wanted} places"
 
 
 def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
@@ -352,12 +354,14 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
     none. What else reads a weight may well leave the bias out.
     """
     reads = {found[0].parameter.name: found for found in _reads_of(books) if found}
+    lacking = _count_lacking(books)
     for name, uses in reads.items():
         home, leaf = split_name(name)
         bias = books.tensor(f"{home}.{_bias_of(leaf)}" if home else _bias_of(leaf))
         if "weight" not in leaf or not isinstance(bias, Parameter) or bias.name not in reads:
             continue
-        wanted, found = len(uses), len(reads[bias.name])
+        wanted = lacking(uses, [])
+        found = wanted - lacking(uses, reads[bias.name])
         kinds = {
             (use.reader.node.op_type if use.reader.node.op_type not in _PRODUCTS else "product")
             for use in uses
@@ -372,6 +376,40 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
         )
         if found < wanted and len(kinds) == 1 and (is_own or is_usual) and not has_another:
             yield bias.name, f"structure:read in {found} of {wanted} places"
+
+
+def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]], int]:
+    """By how much a run reads a bias less often than its weight, at most: of the branches of an If it takes one."""
+    wiring = books.ledger.wiring
+    holders = {body.path: place for place, bodies in wiring.nested.items() for body in bodies}
+
+    def within(path: GraphPath) -> list[GraphPath]:
+        """The nested graphs around a graph and itself, from the outermost."""
+        found: list[GraphPath] = []
+        while path in holders:
+            found.append(path)
+            path = holders[path][0]
+        return found[::-1]
+
+    def count(weight: Iterable[Sequence[GraphPath]], bias: Iterable[Sequence[GraphPath]]) -> int:
+        lacking = 0
+        inner: dict[Place, dict[GraphPath, tuple[list[Sequence[GraphPath]], list[Sequence[GraphPath]]]]] = {}
+        for is_bias, uses in enumerate((weight, bias)):
+            for use in uses:
+                if use:
+                    bodies = inner.setdefault(holders[use[0]], {})
+                    bodies.setdefault(use[0], ([], []))[is_bias].append(use[1:])
+                else:
+                    lacking += -1 if is_bias else 1
+        for place, bodies in inner.items():
+            each = [count(*found) for found in bodies.values()]
+            lacking += max(each) if wiring.node_at(place).op_type == "If" else sum(each)
+        return lacking
+
+    def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
+        return count(*([within(use.reader.node.graph_path) for use in uses] for uses in (weight, bias)))
+
+    return count_reads if holders else lambda weight, bias: len(weight) - len(bias)
 
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})

@@ -408,6 +408,52 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
     assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}, has_calls=has_calls) == ["cell.bias_ih"]
 
 
+def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool) -> list[str]:
+    """What is misplaced in a module that is applied three times, the second time in the branches of an If."""
+    shape = f"float[4,{WIDTH}]"
+    weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
+    proto = text_model(
+        f"""g ({shape} x, bool c) => ({shape} y) {{
+            a = Gemm <transB = 1> (x, "fc.weight", "fc.bias")
+            r = If (c) <
+                then_branch = t () => ({shape} s) {{ s = {then} }}, else_branch = e () => ({shape} u) {{ u = {other} }}
+            >
+            b = {after}
+            y = Gemm <transB = 1> (b, "fc.weight", "fc.bias")
+        }}""",
+        weights,
+    )
+    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
+    manifest = manifest_of(*parameters_of(weights))
+    if has_calls:
+        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
+        manifest = replace(manifest, calls=(Calls(calls=calls),))
+    return sorted(misplaced(reconcile(folder, proto, manifest)))
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_run_takes_one_branch_of_an_if_and_may_add_the_bias_behind_it(
+    tmp_path: Path, has_calls: bool
+) -> None:
+    bare = 'Gemm <transB = 1> (a, "fc.weight")'
+    whole = 'Gemm <transB = 1> (a, "fc.weight", "fc.bias")'
+    behind, nothing = 'Add (r, "fc.bias")', "Relu (r)"
+
+    told = {
+        name: branched(tmp_path, then, other, after, has_calls=has_calls)
+        for name, (then, other, after) in {
+            "in both": (whole, whole, nothing),
+            "behind": (bare, bare, behind),
+            "one branch without the weight": (bare, "Relu (a)", behind),
+            "lost in one": (whole, bare, nothing),
+            "lost in both": (bare, bare, nothing),
+        }.items()
+    }
+
+    assert {name for name, found in told.items() if found == ["fc.bias"]} == {"lost in one", "lost in both"}
+    assert not [name for name, found in told.items() if found not in ([], ["fc.bias"])]
+
+
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
     tmp_path: Path,
 ) -> None:
