@@ -170,6 +170,33 @@ def test_a_tensor_of_many_takes_a_few_hundred_calls(tmp_path: Path, style: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shape", [(4, 4), (3, 8)])
+@pytest.mark.parametrize(("into", "most"), [("Sum", 600), ("chain", 850)])
+def test_a_small_tensor_that_nothing_explains_takes_a_few_hundred_calls(
+    tmp_path: Path, into: str, most: int, shape: tuple[int, int]
+) -> None:
+    """Three rows say little of waves, and one Add after another may be how a shape is computed: both are soon told."""
+
+    def calls(count: int) -> int:
+        weights = {f"w{i}": noise(*shape, seed=i) for i in range(count)}
+        if into == "Sum":
+            lines = [f"x{count} = Sum(x0, {', '.join(weights)})"]
+        else:
+            lines = [f"x{i + 1} = Add(x{i}, w{i})" for i in range(count)]
+        kind = f"float[{shape[0]},{shape[1]}]"
+        graph = f"g ({kind} x0) => ({kind} x{count}) {{ {' '.join(lines)} }}"
+        path = save(tmp_path, text_model(graph, weights), f"{count}.onnx")
+        with cProfile.Profile() as profile:
+            audit_model(path)
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
+    few, many = calls(200), calls(600)
+
+    assert many - few < most * 400, (many - few) / 400
+
+
+@pytest.mark.slow
 def test_a_json_report_is_not_held_as_dicts_besides(tmp_path: Path) -> None:
     path = str(crowd(tmp_path, 1000))
     held = {}

@@ -207,9 +207,7 @@ class _Walk(Mutable, dict=True):
 
     def _meet_at(self, node: Node, slot: int, value: _Value) -> None:
         """Note that data meets an activation at a node, unless all that comes of it is how large something is."""
-        if node.place not in self._measured:
-            self._measured[node.place] = self._gives_sizes(node)
-        if not self._measured[node.place]:
+        if not self._gives_sizes(node):
             self.meet(*self._origin(node.graph_path, node.inputs[slot]), value)
 
     def _origin(self, path: GraphPath, name: str) -> tuple[GraphPath, str]:
@@ -224,22 +222,47 @@ class _Walk(Mutable, dict=True):
         return path, name
 
     def _gives_sizes(self, node: Node) -> bool:
-        """Whether the shapes that some nodes are given, and nothing else, depend on a node."""
-        waiting, seen = [node], {node.place}
-        while waiting:
-            each = waiting.pop()
-            is_output = not set(each.outputs).isdisjoint(self.wiring.graphs[each.graph_path].outputs)
-            readers = self.wiring.readers(each, inlined=False)
-            if each.op_type not in _ON_SHAPES or not each.is_standard or is_output or not readers:
-                return False
-            for reader, slot in readers:
-                is_shape = reader.is_standard and _SHAPED.get(reader.op_type) == slot
-                if not is_shape and reader.place not in seen:
-                    if len(seen) >= _MOST_ON_SHAPES:
-                        return False
-                    seen.add(reader.place)
-                    waiting.append(reader)
-        return True
+        """Whether the shapes that some nodes are given, and nothing else, depend on a node.
+
+        Settled at once for all nodes that depend on it so, so that each is looked at once.
+        """
+        settled = self._measured
+        if node.place not in settled:
+            makers: dict[Place, list[Place]] = {node.place: []}
+            waiting, wrong = [node], list[Place]()
+            while waiting:
+                each = waiting.pop()
+                readers = self._readers_on_shapes(each)
+                if readers is None:
+                    wrong.append(each.place)
+                for reader in readers or ():
+                    if settled.get(reader.place) is False:
+                        wrong.append(each.place)
+                    elif reader.place in makers:
+                        makers[reader.place].append(each.place)
+                    elif reader.place not in settled:
+                        makers[reader.place] = [each.place]
+                        waiting.append(reader)
+            settled.update(dict.fromkeys(makers, True))
+            while wrong:
+                place = wrong.pop()
+                if settled[place]:
+                    settled[place] = False
+                    wrong += makers[place]
+        return settled[node.place]
+
+    def _readers_on_shapes(self, node: Node) -> list[Node] | None:
+        """Those that read a node, except where it is a shape; None where it computes no shapes, or is an output."""
+        if node.op_type not in _ON_SHAPES or not node.is_standard:
+            return None
+        readers = self.wiring.readers(node, inlined=False)
+        if not readers or not set(node.outputs).isdisjoint(self.wiring.graphs[node.graph_path].outputs):
+            return None
+        return [
+            reader
+            for reader, slot in readers
+            if not reader.is_standard or _SHAPED.get(reader.op_type) != slot
+        ]
 
     def _of(self, tensor: StoredTensor) -> _Value:
         if tensor.key in self.tables:
@@ -479,9 +502,6 @@ _ON_SHAPES = frozenset(
     | {"Squeeze", "Sub", "Unsqueeze", "Where"}
 )
 """Operators by which shapes are computed."""
-
-_MOST_ON_SHAPES = 64
-"""Nodes that are followed from where a shape is computed."""
 
 _PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
 """Operators that move what they read by a pattern, besides those that look up."""

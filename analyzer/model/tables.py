@@ -9,9 +9,8 @@ windows).
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +40,8 @@ def count_free(array: Array, step: float = 0.0) -> int:
     if is_known_table(array, step):
         return 0
     once = _say_once(array)
-    return 0 if once.size > _LEAST and is_known_table(once, step) else int(array.size)
+    is_table = once is not array and once.size > _LEAST and is_known_table(once, step)
+    return 0 if is_table else int(array.size)
 
 
 _LEAST = 3
@@ -51,13 +51,20 @@ _LEAST = 3
 def _say_once(array: Array) -> Array:
     """An array without what stands again along an axis, whole, one after another."""
     for axis, length in enumerate(array.shape):
-        rows = np.moveaxis(array, axis, 0).reshape(length, -1)
+        rows = _along(array, axis)
         again = np.flatnonzero((rows[1:] == rows[:1]).all(axis=1)) + 1 if length > 1 else ()
         for period in (int(start) for start in again[:_MOST_PERIODS]):
             if length % period == 0 and bool((rows[period:] == rows[:-period]).all()):
                 array = np.take(array, np.arange(period), axis=axis)
                 break
     return array
+
+
+def _along(array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
+    """The elements by their place on an axis: (length of the axis, all others)."""
+    if array.ndim == 2:
+        return array.T if axis else array
+    return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
 _MOST_PERIODS = 64
@@ -85,8 +92,7 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
 def _may_go_on(corner: Reals, slack: float) -> bool:
     """Whether a corner may be that of waves whose first position is elsewhere."""
     return any(
-        length > 2 and may_be_waves(np.moveaxis(corner, axis, 0).reshape(length, -1), slack)
-        for axis, length in enumerate(corner.shape)
+        length > 2 and may_be_waves(_along(corner, axis), slack) for axis, length in enumerate(corner.shape)
     )
 
 
@@ -332,8 +338,9 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
     if values.ndim < 2 or values.size > 1 << 22:
         return False
     for axis in range(values.ndim):
-        table = np.moveaxis(values, axis, 0)
-        rows = table.reshape(len(table), -1)  # (factors, the rest)
+        rows = _along(values, axis)  # (factors, the rest)
+        if not step and min(rows.shape) > 1 and not _are_in_proportion(rows, slack):
+            continue
         sizes = np.abs(rows).max(axis=1)
         if not bool((sizes > 0).all()) or not bool(np.isfinite(sizes).all()):
             continue
@@ -343,9 +350,17 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
         expected = factors[:, None] * base
         if not bool((np.abs(rows - expected) <= slack * np.abs(expected) + step).all()):
             continue
+        table = np.moveaxis(values, axis, 0)
         if (is_affine(table[0] / sizes[0]) or is_mask(table[0])) and _is_series(factors, slack):
             return True
     return False
+
+
+def _are_in_proportion(rows: Reals, slack: float) -> bool:
+    """Whether the first two rows of a table may be one times a factor, by their first two elements."""
+    (first, second), (third, fourth) = rows[:2, :2].tolist()
+    product = second * third
+    return not abs(first * fourth - product) > 8 * slack * abs(product)
 
 
 def _is_series(factors: Reals, slack: float) -> bool:
@@ -385,14 +400,10 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
     if values.ndim < 2 or not bool(np.isfinite(values).all()):
         return False
     for axis in range(values.ndim)[::-1]:  # what is repeated for each example or head
-        first = np.take(values, [0], axis)
-        if values.ndim > 2 and bool((values == first).all()):
-            values = first.squeeze(axis)
-    tables = [
-        np.moveaxis(values, axis, 0).reshape(length, -1)
-        for axis, length in enumerate(values.shape)
-        if length > 1
-    ]
+        if values.ndim > 2:
+            first = np.take(values, [0], axis)
+            values = first.squeeze(axis) if bool((values == first).all()) else values
+    tables = [_along(values, axis) for axis, length in enumerate(values.shape) if length > 1]
     return any(
         _are_waves(table, slack)
         or are_solved_waves(table, slack)
@@ -442,8 +453,12 @@ def _are_waves(waves: Reals, slack: float) -> bool:
         for series in _own_series(index, speeds)
         for start in _STARTS
     )
-    whole = itertools.chain(own, _of_middles(*waves.shape), _of_any_base(waves) if slack > _EXACT else ())
-    return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in whole)
+    whole = [*own, *_of_middles(*waves.shape)]
+    expected = np.array([each.table(len(peek))[:, columns] for each in whole])
+    if any(whole[at].is_table(waves, slack) for at in _near(peek[:, columns], expected, 2 * slack)):
+        return True
+    rounded = _of_any_base(waves) if slack > _EXACT else ()
+    return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in rounded)
 
 
 _EXACT = 1e-3

@@ -111,11 +111,17 @@ def _room(rows: Reals, slack: float) -> Reals:
 
 
 def may_be_waves(waves: Reals, slack: float) -> bool:
-    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look."""
+    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look.
+
+    The number is twice a cosine, so that it is 2 at most.
+    """
     middle, around = waves[1:-1], waves[2:] + waves[:-2]
+    room = 8 * slack * np.abs(waves).max()
+    if bool((np.abs(around) > 2 * np.abs(middle) + room).any()):
+        return False
     power = (middle * middle).sum(axis=0)
     twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
-    return bool((np.abs(around - twice * middle) <= 8 * slack * np.abs(waves).max()).all())
+    return bool((np.abs(around - twice * middle) <= room).all())
 
 
 def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
