@@ -46,6 +46,9 @@ _DEEPEST = 64
 _MOST_VISITS = 8
 """How often a node is looked at, on average, because its body is called with other data."""
 
+_MOST_HANDED = 1 << 21
+"""Sources that all nodes together hand on, where one has more than a few."""
+
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
 
@@ -149,6 +152,7 @@ class _Walk(Mutable, dict=True):
     """The call that each body is followed for just now."""
     _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
+    _handed: int = 0
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
@@ -159,6 +163,11 @@ class _Walk(Mutable, dict=True):
     def stored(self) -> Mapping[Key, StoredTensor]:
         """The stored tensors, which few files need."""
         return {tensor.key: tensor for tensor in self.model.tensors()}
+
+    @functools.cached_property
+    def _held(self) -> Collection[Place]:
+        """The nodes that hold graphs or tensors."""
+        return self.wiring.nested.keys() | self.wiring.carried.keys()
 
     def follow(
         self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
@@ -173,7 +182,7 @@ class _Walk(Mutable, dict=True):
         valued = self._valued[graph.path]
         valued[STORED] = True
         may_pass = not self.wiring.calls and not self.wiring.repeated and graph.parent is None
-        held = self.wiring.nested.keys() | self.wiring.carried.keys()
+        held = self._held
         for node, makers in zip(graph.nodes, self.wiring.makers[graph.path], strict=True):
             self._left -= 1
             if (
@@ -299,9 +308,21 @@ class _Walk(Mutable, dict=True):
                 self._set(node, values, [value] * len(node.outputs))
 
     def _set(self, node: Node, values: dict[str, _Value], outputs: Sequence[_Value]) -> None:
-        pairs = zip(node.outputs, outputs, strict=False)
-        values.update((name, value) for name, value in pairs if name and value is not _GIVEN)
+        for name, value in zip(node.outputs, outputs, strict=False):
+            if name and value is not _GIVEN:
+                values[name] = value if len(value.sources) <= FEW else self._bounded(node, name, value)
         self._valued[node.graph_path][node.position] = True
+
+    def _bounded(self, node: Node, name: str, value: _Value) -> _Value:
+        """A value as it is handed on: once nodes have handed on very many sources, it meets an activation at once.
+
+        A chain of thousands of nodes, each of which adds a source, would otherwise hold the square of that.
+        """
+        self._handed += len(value.sources)
+        if self._handed <= _MOST_HANDED:
+            return value
+        self.meet(node.graph_path, name, value)
+        return value._replace(sources=_NONE)
 
     def _call(self, node: Node, body: Graph, operands: Sequence[_Value], depth: int) -> list[_Value]:
         if depth >= _DEEPEST:

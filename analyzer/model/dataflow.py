@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from analyzer.model import Graph, GraphPath, Model, Node, Place, StoredTensor
 from analyzer.model.operators import MEASURES
@@ -48,8 +48,9 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
         holders={graph.path: numbers[parent[0]][parent[1]] for graph, parent in _held(model, numbers)},
         wiring=wiring,
     )
+    holding = frozenset(flow.holders.values())
     for graph in model.graphs:
-        _connect(graph, wiring, flow)
+        _connect(graph, wiring, flow, holding)
     return flow
 
 
@@ -61,13 +62,12 @@ def _held(model: Model, numbers: Mapping[GraphPath, range]) -> Iterator[tuple[Gr
             yield graph, parent
 
 
-def _connect(graph: Graph, wiring: Wiring, flow: Dataflow) -> None:
+def _connect(graph: Graph, wiring: Wiring, flow: Dataflow, holding: Container[int]) -> None:
     numbers, prepares, measures = flow.numbers[graph.path], flow.prepares, flow.measures
     sources, targets = flow.sources, flow.targets
     first = numbers.start
-    holders = set(flow.holders.values())
     for number, made in zip(numbers, wiring.makers[graph.path], strict=True):
-        is_fixed = bool(made) and number not in holders
+        is_fixed = bool(made) and number not in holding
         is_measure = measures[number]
         for slot, maker in enumerate(made):
             if maker == STORED:
