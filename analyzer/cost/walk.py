@@ -6,8 +6,8 @@ the numbers of small tensors, which shapes are made of.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import ChainMap, deque
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from analyzer.cost.algebra import Hidden, Poly, Size, evaluate, hidden_in, largest, multiply, symbol
@@ -64,7 +64,7 @@ class Visit(Frozen):
     """Number of those that compute the same of the same inputs, and make the same; None of one that nobody compared."""
 
 
-Scope: TypeAlias = "dict[str, Value]"
+Scope: TypeAlias = "MutableMapping[str, Value]"
 
 
 class Walk(Mutable, dict=True):
@@ -312,7 +312,7 @@ class Walk(Mutable, dict=True):
         for name in names:
             if name not in nested:
                 continue
-            inner = dict(scope)
+            inner = _inside(scope, {})
             branches = where.branch
             if len(names) > 1:
                 told = step.node.name or step.node.outputs[0]
@@ -349,7 +349,8 @@ class Walk(Mutable, dict=True):
         before = len(self.joined)
         for _ in range(_ROUNDS):
             del self.joined[before:]
-            inner = {**scope, **dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))}
+            given = dict(zip(body.inputs, [*extra[0], *carried, *extra[1]], strict=False))
+            inner = _inside(scope, given)
             found = list(self._graph(body, inner, replace(where, times=times, is_body=True)))
             skip = 1 if step.node.op_type == "Loop" else 0
             ends = [inner.get(name, _LOST) for name in body.outputs[skip:]]
@@ -374,6 +375,11 @@ class Walk(Mutable, dict=True):
             for x, y in zip(a.shape, b.shape, strict=True)
         )
         return Value(a.dtype, dims)
+
+
+def _inside(scope: Scope, given: dict[str, Value]) -> Scope:
+    """What a body sees: what it is given and makes, and behind that what is around it, which it does not change."""
+    return ChainMap(given, *(scope.maps if isinstance(scope, ChainMap) else (scope,)))
 
 
 class _Where(Frozen):

@@ -44,14 +44,12 @@ def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:
     wiring = ledger.wiring
     ranks: dict[Place, int] = {}
     entered: set[GraphPath] = set()
+    functions = {function.path for function in ledger.model.functions}
     for graph in ledger.model.graphs:
-        waiting: list[Iterator[Node]] = [iter(graph.nodes)] if graph.path not in entered else []
+        if graph.parent is not None or graph.path in functions or graph.path in entered:
+            continue  # it comes where it is held or called
         entered.add(graph.path)
-        if graph.parent is not None or any(
-            graph.path == function.path for function in ledger.model.functions
-        ):
-            entered.discard(graph.path)  # it comes where it is held or called
-            continue
+        waiting: list[Iterator[Node]] = [iter(graph.nodes)]
         while waiting:
             node = next(waiting[-1], None)
             if node is None:

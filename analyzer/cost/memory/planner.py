@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from analyzer.cost.memory.steps import Program, Reuses, Step, Value
 from analyzer.records import Frozen, Mutable, field
@@ -89,8 +89,8 @@ class _Planner(Mutable):
     original: dict[str, str] = field(default_factory=dict)
     """The owner of the buffer that a value is in."""
 
-    freed: list[str] = field(default_factory=list)
-    """Owners of buffers that nobody reads any more, the last freed last."""
+    freed: dict[Hashable, list[str]] = field(default_factory=dict)
+    """Owners of buffers that nobody reads any more, by what they fit; the last freed last."""
 
     asked: dict[str, int] = field(default_factory=dict)
     """Where the buffers of owners are asked for."""
@@ -143,16 +143,14 @@ class _Planner(Mutable):
         wanted = self._value(name)
         if not wanted.shape:  # of no rank, or a scalar
             return None
-        for place in range(len(self.freed) - 1, -1, -1):
-            if self._value(self.freed[place]).fits(wanted):
-                return self.freed.pop(place)
-        return None
+        alike = self.freed.get(wanted.room)
+        return alike.pop() if alike else None
 
     def _drop(self, name: str) -> None:
         owner = self._owner(name)
         self.uses[owner] -= 1
-        if self.uses[owner] == 0:
-            self.freed.append(owner)
+        if self.uses[owner] == 0 and (room := self._value(owner).room) is not None:
+            self.freed.setdefault(room, []).append(owner)
 
     def _owner(self, name: str) -> str:
         return self.original.get(name, name)

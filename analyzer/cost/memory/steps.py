@@ -40,15 +40,19 @@ class Value(Frozen):
     dtype: int = 0
     """Its number in `TensorProto.DataType`; 0 where nobody says it."""
 
+    @property
+    def room(self) -> tuple[int, tuple[Dim, ...]] | None:
+        """What the planner knows of the bytes that it takes, as it compares them; None where it fits nothing."""
+        if self.is_string or not self.is_tensor or self.shape is None:
+            return None
+        if any(dim is None or dim == "" for dim in self.shape):
+            return None
+        return self.element_nbytes, self.shape
+
     def fits(self, other: Value) -> bool:
         """Whether the planner knows that both take the same number of bytes."""
-        if self.is_string or other.is_string or not (self.is_tensor and other.is_tensor):
-            return False
-        if self.element_nbytes != other.element_nbytes or self.shape is None or other.shape is None:
-            return False
-        if len(self.shape) != len(other.shape):
-            return False
-        return all(a is not None and a != "" and a == b for a, b in zip(self.shape, other.shape, strict=True))
+        room = self.room
+        return room is not None and room == other.room
 
 
 class Program(Frozen):
