@@ -37,10 +37,12 @@ from analyzer.model.content import (
     digest_transposed,
     is_constant_filled,
     row_digests,
+    sample_positions,
     transposed_positions,
 )
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Wiring
+from analyzer.read.payload import look_together
 from analyzer.records import replace
 
 __all__ = ["find_copies"]
@@ -161,18 +163,38 @@ def _find_contents(
     decided: dict[Key, Entry] = {}
     done = 0
     for group in candidates:
-        originals = _Originals(names, wiring, salt)
+        originals = _Originals(names, wiring)
         # Named entries first: they are what the others are copies of.
-        for entry in sorted(group, key=lambda entry: not entry.sources):
-            copy = originals.match(entry)
-            if copy is not None:
-                decided[entry.tensor.key] = copy
-            done += 1
-            if progress is not None:
-                progress(done, total)
+        ordered = sorted(group, key=lambda entry: not entry.sources)
+        for start in range(0, len(ordered), _TOGETHER):
+            batch = ordered[start : start + _TOGETHER]
+            for entry, straight, turned in _look_both_ways(batch, salt):
+                copy = originals.match(entry, straight, turned)
+                if copy is not None:
+                    decided[entry.tensor.key] = copy
+                done += 1
+                if progress is not None:
+                    progress(done, total)
     if not decided:
         return tuple(entries)
     return tuple(decided.get(entry.tensor.key, entry) for entry in entries)
+
+
+_TOGETHER = 1 << 10
+"""Tensors of which a few elements are held at once."""
+
+
+def _look_both_ways(
+    entries: Sequence[Entry], salt: str
+) -> Iterator[tuple[Entry, Array | None, Array | None]]:
+    """A few elements of each tensor, and of a matrix those that stand in the same places of its transpose."""
+    straight = functools.cache(functools.partial(sample_positions, salt=salt))
+    turned = functools.cache(functools.partial(transposed_positions, salt=salt))
+    first = look_together([(entry.tensor.payload, straight(entry.tensor.numel)) for entry in entries])
+    matrices = [entry for entry in entries if len(entry.tensor.shape) == 2]
+    second = iter(look_together([(each.tensor.payload, turned(*each.tensor.shape)) for each in matrices]))
+    for entry, few in zip(entries, first, strict=True):
+        yield entry, few, next(second) if len(entry.tensor.shape) == 2 else None
 
 
 def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
@@ -184,16 +206,20 @@ def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
 class _Originals:
     """The entries of one dtype and shape met so far, by a few of their elements."""
 
-    def __init__(self, names: Names, wiring: Wiring, salt: str) -> None:
+    def __init__(self, names: Names, wiring: Wiring) -> None:
         self._names = names
         self._wiring = wiring
-        self._salt = salt
         self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
-    def match(self, entry: Entry) -> Entry | None:
-        """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
+    def match(self, entry: Entry, straight: Array | None, turned: Array | None) -> Entry | None:
+        """The entry as a copy of an original; None where it is an original itself, which is then remembered.
+
+        Args:
+            entry: the entry.
+            straight: a few of its elements; None where they cannot be read.
+            turned: of a matrix, those in the same places of its transpose.
+        """
         tensor = entry.tensor
-        straight = tensor.payload.sample(self._salt)
         if straight is None:
             return None
         key = (tensor.shape, straight.tobytes())
@@ -201,12 +227,10 @@ class _Originals:
             original = self._by_samples[key].find(entry, transposed=False)
             if original is not None:
                 return self._copy(entry, original, "content:")
-        if len(tensor.shape) == 2:
-            turned = tensor.payload.at(transposed_positions(tensor.shape[0], tensor.shape[1], self._salt))
-            alike = None if turned is None else self._by_samples.get((tensor.shape[::-1], turned.tobytes()))
-            original = None if alike is None else alike.find(entry, transposed=True)
-            if original is not None:
-                return self._copy(entry, original, "content:transposed-")
+        alike = None if turned is None else self._by_samples.get((tensor.shape[::-1], turned.tobytes()))
+        original = None if alike is None else alike.find(entry, transposed=True)
+        if original is not None:
+            return self._copy(entry, original, "content:transposed-")
         self._by_samples.setdefault(key, _Alike(self._names, self._wiring)).add(entry)
         return None
 
