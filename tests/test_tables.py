@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import math
 import pstats
+import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
@@ -313,6 +314,32 @@ def test_waves_of_any_slope_frequency_or_phase_carry_them(kind: str) -> None:
     }
 
     assert count_free(made[kind]) == made[kind].size
+
+
+@pytest.mark.parametrize("first", [0.9, 1.0])
+def test_a_base_is_not_long_looked_for_in_rounded_waves_of_no_series(first: float) -> None:
+    """Thousands of bases beside hundreds of rows would take seconds and 130 MiB, for each table."""
+    speeds = np.sort(np.random.default_rng(0).uniform(0, 1, 31))[::-1]
+    turns = np.arange(300)[:, None] * np.array([first, *speeds])
+    waves = np.concatenate([np.cos(turns), np.sin(turns)], axis=1).astype(np.float16)
+
+    is_known_table(waves)  # usual tables are made once
+    tracemalloc.start()
+    is_known = is_known_table(waves)
+    _, held = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert not is_known
+    assert held < 16 << 20
+
+
+@pytest.mark.parametrize("base", [130.0, 777.0, 1234.5, 3e8])
+@pytest.mark.parametrize("positions", [5, 40, 600])
+def test_rounded_waves_of_any_base_are_known(base: float, positions: int) -> None:
+    turns = angles(positions, 32, base)
+
+    assert count_free(np.concatenate([np.cos(turns), np.cos(turns)], axis=1).astype(np.float16)) == 0
+    assert count_free(np.concatenate([np.sin(turns), np.sin(turns)], axis=1).astype(np.float16)) == 0
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -457,7 +457,7 @@ def _are_waves(waves: Reals, slack: float) -> bool:
     expected = np.array([each.table(len(peek))[:, columns] for each in whole])
     if any(whole[at].is_table(waves, slack) for at in _near(peek[:, columns], expected, 2 * slack)):
         return True
-    rounded = _of_any_base(waves) if slack > _EXACT else ()
+    rounded = _of_any_base(waves, slack) if slack > _EXACT else ()
     return any(each.is_table(peek, slack) and each.is_table(waves, slack) for each in rounded)
 
 
@@ -469,26 +469,43 @@ _LEAST_BASE, _MOST_BASE = 1e2, 1e9
 _TRIED_BASES = 1024
 
 
-def _of_any_base(waves: Reals) -> Iterator[_Waves]:
-    """Rotary frequencies 1, b^(-1 / n), ... of the base that is nearest to rounded numbers, in each arrangement."""
+def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
+    """Rotary frequencies 1, b^(-1 / n), ... of the base that is nearest to rounded numbers, in each arrangement.
+
+    The first frequency is 1 whatever the base is: where a table has not that, no base is looked for.
+    """
     logs = np.linspace(np.log(_LEAST_BASE), np.log(_MOST_BASE), _TRIED_BASES)
-    picked = np.unique(
-        np.linspace(0, waves.shape[1] - 1, min(waves.shape[1], _PEEKED_COLUMNS)).astype(np.intp)
-    )
-    for index, cosines in _arrangements(waves.shape[1]):
-        shares = index[picked] / (int(index.max()) + 1)
+    positions, columns = waves.shape
+    picked = np.unique(np.linspace(0, columns - 1, min(columns, _PEEKED_COLUMNS)).astype(np.intp))
+    far = np.unique(np.linspace(0, min(positions, _LOOKED_AT**2) - 1, 2 * _LOOKED_AT).astype(np.intp))
+    looks = [np.arange(min(positions, count)) for count in (_PEEKED, _LOOKED_AT)] + [far]
+    for index, cosines in _arrangements(columns):
+        first = np.flatnonzero(index == 0)
+        ones = _Waves(np.ones(1), index[first], cosines[first], 0)
+        if not ones.is_table(waves[:_PEEKED, first], 4 * slack):
+            continue
+        count = int(index.max()) + 1
+        shares, turns = index[picked] / count, np.where(cosines[picked], 0.0, np.pi / 2)
         spread, least = logs, 0.0
-        for rows in (waves[:_PEEKED], waves[:_LOOKED_AT], waves[: _LOOKED_AT**2]):
-            angles = np.arange(len(rows))[:, None] * np.exp(-spread[:, None, None] * shares)
-            expected = np.where(cosines[picked], np.cos(angles), np.sin(angles))  # (bases, rows, columns)
-            products = (expected * rows[:, picked]).sum(axis=(1, 2))
+        for places in looks:
+            rows = waves[places][:, picked]
+            angles = places[:, None] * np.exp(-spread[:, None, None] * shares)
+            expected = np.cos(angles - turns)  # (bases, rows, columns)
+            products = (expected * rows).sum(axis=(1, 2))
             sizes = np.square(expected).sum(axis=(1, 2))
             likeness = np.where(sizes > 0, products / np.sqrt(np.where(sizes > 0, sizes, 1)), 0)
-            least = float(spread[int(likeness.argmax())])
+            best = int(likeness.argmax())
+            if likeness[best] < _ALIKE * np.sqrt(np.square(rows).sum()):
+                break
+            least = float(spread[best])
             width = 16 * (spread[1] - spread[0])
             spread = np.linspace(least - width, least + width, 256)
-        count = int(index.max()) + 1
-        yield _Waves(np.exp(-least * np.arange(count) / count), index, cosines, 0)
+        else:
+            yield _Waves(np.exp(-least * np.arange(count) / count), index, cosines, 0)
+
+
+_ALIKE = 0.99
+"""The cosine between a table and that of the nearest base, at least."""
 
 
 def _of_middles(positions: int, columns: int) -> Iterator[_Waves]:
