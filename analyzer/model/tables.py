@@ -454,7 +454,7 @@ def _are_waves(waves: Reals, slack: float) -> bool:
         for start in _STARTS
     )
     whole = [*own, *_of_middles(*waves.shape)]
-    expected = np.array([each.table(len(peek))[:, columns] for each in whole])
+    expected = np.array([each.table(len(peek), columns) for each in whole])
     if any(whole[at].is_table(waves, slack) for at in _near(peek[:, columns], expected, 2 * slack)):
         return True
     rounded = _of_any_base(waves, slack) if slack > _EXACT else ()
@@ -529,10 +529,11 @@ class _Waves(NamedTuple):
     start: float
     """The first position."""
 
-    def table(self, positions: int) -> Reals:
-        """The numbers, of one amplitude, 1."""
-        angles = (np.arange(positions)[:, None] + self.start) * self.series[self.places]
-        return np.where(self.cosines, np.cos(angles), np.sin(angles))
+    def table(self, positions: int, columns: npt.NDArray[np.intp] | slice = slice(None)) -> Reals:
+        """The numbers of some columns, of one amplitude, 1."""
+        cosines = self.cosines[columns]
+        angles = (np.arange(positions)[:, None] + self.start) * self.series[self.places[columns]]
+        return np.where(cosines, np.cos(angles), np.sin(angles))
 
     def is_table(self, waves: Reals, slack: float) -> bool:
         """Whether a table is these, of some amplitude."""
@@ -564,7 +565,7 @@ def _usual_waves(positions: int, columns: int) -> tuple[tuple[_Waves, ...], npt.
         for start in _STARTS
     )
     peeked = np.unique(np.linspace(0, columns - 1, min(columns, _PEEKED_COLUMNS)).astype(np.intp))
-    return found, peeked, np.array([each.table(positions)[:, peeked] for each in found])
+    return found, peeked, np.array([each.table(positions, peeked) for each in found])
 
 
 def _arrangements(columns: int) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]]:
