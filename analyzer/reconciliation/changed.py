@@ -340,14 +340,14 @@ def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
     """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
     wiring, live = books.ledger.wiring, books.ledger.live
     is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
-    waiting: list[tuple[Reader, tuple[Reader, ...]]] = [
-        (reader, ()) for reader in wiring.readers(entry.tensor)
+    waiting: list[tuple[Reader, tuple[Reader, ...], bool]] = [
+        (reader, (), True) for reader in wiring.readers(entry.tensor)
     ]
     seen: set[tuple[Place, int, bool]] = set()
     while waiting and len(seen) <= _MOST_NODES:
-        reader, way = waiting.pop()
+        reader, way, is_kept = waiting.pop()
         node, slot = reader
-        known, state = operator_of(node), (node.place, slot, all(map(_keeps, way)))
+        known, state = operator_of(node), (node.place, slot, is_kept)
         if known is None or slot < 0 or state in seen or (live is not None and node.place not in live.nodes):
             continue
         seen.add(state)
@@ -358,12 +358,11 @@ def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
             yield _Meeting(node, slot, way)
         if is_looked_up and not fixed(node):
             continue
-        if _hands_on(reader) or is_looked_up:
-            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
-        elif _is_met(wiring, fixed, reader, is_matrix=is_matrix):
+        if not (_hands_on(reader) or is_looked_up) and _is_met(wiring, fixed, reader, is_matrix=is_matrix):
             yield _Meeting(node, slot, way)
-        else:
-            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+            continue
+        further = ((*way, reader), is_kept and _keeps(reader))
+        waiting += [(each, *further) for each in _onward(wiring, node)]
 
 
 def _hands_on(reader: Reader) -> bool:
