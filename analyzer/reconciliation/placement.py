@@ -17,7 +17,7 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -378,36 +378,47 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
             yield bias.name, f"structure:read in {found} of {wanted} places"
 
 
+_Choice: TypeAlias = "tuple[tuple[GraphPath, str], str]"
+"""A condition, by the graph that has it and its name, and the branch that an If takes by it."""
+
+
 def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]], int]:
-    """By how much a run reads a bias less often than its weight, at most: of the branches of an If it takes one."""
+    """By how much a run reads a bias less often than its weight, at most.
+
+    Of the branches of an If a run takes one, and of all Ifs with one condition the same. The other may read neither.
+    """
     wiring = books.ledger.wiring
     holders = {body.path: place for place, bodies in wiring.nested.items() for body in bodies}
 
-    def within(path: GraphPath) -> list[GraphPath]:
-        """The nested graphs around a graph and itself, from the outermost."""
-        found: list[GraphPath] = []
+    def choices(path: GraphPath) -> list[_Choice]:
+        """The branches that a graph is in, from the outermost."""
+        found: list[_Choice] = []
         while path in holders:
-            found.append(path)
-            path = holders[path][0]
+            holder = wiring.node_at(holders[path])
+            if holder.op_type == "If":
+                name = next(iter(holder.inputs), "")
+                condition = (wiring.place(holder.graph_path, name) or holder.graph_path, name)
+                found.append((condition, path[-1].rpartition(".")[2]))
+            path = holder.graph_path
         return found[::-1]
 
-    def count(weight: Iterable[Sequence[GraphPath]], bias: Iterable[Sequence[GraphPath]]) -> int:
+    def count(uses: Iterable[tuple[int, Sequence[_Choice]]]) -> int:
         lacking = 0
-        inner: dict[Place, dict[GraphPath, tuple[list[Sequence[GraphPath]], list[Sequence[GraphPath]]]]] = {}
-        for is_bias, uses in enumerate((weight, bias)):
-            for use in uses:
-                if use:
-                    bodies = inner.setdefault(holders[use[0]], {})
-                    bodies.setdefault(use[0], ([], []))[is_bias].append(use[1:])
-                else:
-                    lacking += -1 if is_bias else 1
-        for place, bodies in inner.items():
-            each = [count(*found) for found in bodies.values()]
-            lacking += max(each) if wiring.node_at(place).op_type == "If" else sum(each)
+        inner: dict[object, dict[str, list[tuple[int, Sequence[_Choice]]]]] = {}
+        for sign, around in uses:
+            if around:
+                condition, branch = around[0]
+                inner.setdefault(condition, {}).setdefault(branch, []).append((sign, around[1:]))
+            else:
+                lacking += sign
+        for branches in inner.values():
+            each = [count(found) for found in branches.values()]
+            lacking += max(each if len(each) > 1 else [*each, 0])
         return lacking
 
     def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
-        return count(*([within(use.reader.node.graph_path) for use in uses] for uses in (weight, bias)))
+        signed = [*((1, use) for use in weight), *((-1, use) for use in bias)]
+        return count((sign, choices(use.reader.node.graph_path)) for sign, use in signed)
 
     return count_reads if holders else lambda weight, bias: len(weight) - len(bias)
 

@@ -413,7 +413,7 @@ def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool
     shape = f"float[4,{WIDTH}]"
     weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
     proto = text_model(
-        f"""g ({shape} x, bool c) => ({shape} y) {{
+        f"""g ({shape} x, bool c, bool d) => ({shape} y) {{
             a = Gemm <transB = 1> (x, "fc.weight", "fc.bias")
             r = If (c) <
                 then_branch = t () => ({shape} s) {{ s = {then} }}, else_branch = e () => ({shape} u) {{ u = {other} }}
@@ -452,6 +452,38 @@ def test_a_run_takes_one_branch_of_an_if_and_may_add_the_bias_behind_it(
 
     assert {name for name, found in told.items() if found == ["fc.bias"]} == {"lost in one", "lost in both"}
     assert not [name for name, found in told.items() if found not in ([], ["fc.bias"])]
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_branch_that_reads_neither_does_not_add_the_bias_and_ifs_of_one_condition_go_together(
+    tmp_path: Path, has_calls: bool
+) -> None:
+    bare = 'Gemm <transB = 1> (a, "fc.weight")'
+    whole = 'Gemm <transB = 1> (a, "fc.weight", "fc.bias")'
+
+    def again(condition: str, then: str, other: str) -> str:
+        return f"""If ({condition}) <
+            then_branch = t2 () => (float[4,{WIDTH}] v) {{ v = {then} }},
+            else_branch = e2 () => (float[4,{WIDTH}] w) {{ w = {other} }}
+        >"""
+
+    add, nothing = 'Add (r, "fc.bias")', "Relu (r)"
+    told = {
+        name: branched(tmp_path, then, other, after, has_calls=has_calls)
+        for name, (then, other, after) in {
+            "added where it was left out": (bare, whole, again("c", add, nothing)),
+            "added in both": (bare, bare, again("d", add, add)),
+            "lost where the other adds it": (bare, bare, again("c", add, nothing)),
+            "added in the wrong one": (bare, whole, again("c", nothing, add)),
+            "added by another condition": (bare, whole, again("d", add, nothing)),
+        }.items()
+    }
+
+    assert {name: found for name, found in told.items() if found} == {
+        "lost where the other adds it": ["fc.bias"],
+        "added in the wrong one": ["fc.bias"],
+        "added by another condition": ["fc.bias"],
+    }
 
 
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
