@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from analyzer.account.ledger import Entry, natural_order
-from analyzer.manifest import Call, Parameter, split_name
+from analyzer.manifest import Buffer, Call, Parameter, split_name
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
@@ -83,9 +83,13 @@ def settle_misplaced(books: Books) -> None:
         wrong.setdefault(name, _AS_ANOTHER)
     for name in _out_of_order(books, read, depths):
         wrong.setdefault(name, "structure:out-of-order")
-    for key in _turned_by_another(books):
+    for key in itertools.chain(_turned_by_another(books), _statistics_of_another(books)):
         line = books.entries[key]
-        books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=f"{line.decided_by}+{_AS_ANOTHER}")
+        if line.learned and line.parameter is not None:
+            wrong.setdefault(line.parameter, _AS_ANOTHER)
+        else:
+            decided_by = f"{line.decided_by}+{_AS_ANOTHER}"
+            books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=decided_by)
     for each in values:
         rule = wrong.get(each.parameter.name)
         if rule is not None:
@@ -460,12 +464,37 @@ def _leaf(books: Books, each: _Read) -> str | None:
     return "weight" if node.op_type == "Mul" and is_vector else None
 
 
-def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
+def _is_equal(books: Books, one: Parameter | Buffer, other: Parameter | Buffer) -> bool:
     """Whether both have the same values: then it does not matter which of them stands there."""
     samples = [books.contents.originals.samples(parameter) for parameter in (one, other)]
     if samples[0] is None or samples[1] is None:
         return True
     return samples[0].tobytes() == samples[1].tobytes()
+
+
+_STATISTICS = {3: "running_mean", 4: "running_var"}
+"""The inputs of a BatchNormalization that no training step learns."""
+
+
+def _statistics_of_another(books: Books) -> Iterator[Key]:
+    """What a BatchNormalization reads where the module of its weight and bias has statistics of its own."""
+    wiring = books.ledger.wiring
+    for node in books.ledger.model.nodes():
+        if node.op_type != "BatchNormalization" or not node.is_standard:
+            continue
+        provided = [wiring.find(node.graph_path, name) for name in node.inputs]
+        keys = [found.key if isinstance(found, StoredTensor) else None for found in provided]
+        lines = [None if key is None else books.entries.get(key) for key in keys]
+        names = [None if line is None else line.parameter for line in lines]
+        homes = {split_name(name)[0] if name is not None else None for name in names[1:3]}
+        home = homes.pop() if len(homes) == 1 else None
+        for slot, leaf in _STATISTICS.items() if home is not None and len(names) > max(_STATISTICS) else ():
+            own, name, line = books.tensor(f"{home}.{leaf}" if home else leaf), names[slot], lines[slot]
+            read = None if name is None else books.tensor(name)
+            if own is None or read is None or line is None or read is own:
+                continue
+            if not MEANINGS[line.line].unbalanced and not _is_equal(books, own, read):
+                yield line.key
 
 
 # cosines and sines

@@ -408,6 +408,50 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
     assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}, has_calls=has_calls) == ["cell.bias_ih"]
 
 
+@pytest.mark.parametrize(
+    ("mean", "var", "told"),
+    [
+        ("a.running_mean", "a.running_var", set()),
+        ("b.running_mean", "a.running_var", {"b.running_mean"}),
+        ("a.running_var", "a.running_var", {"a.running_var"}),
+        ("a.running_mean", "b.weight", {"b.weight"}),
+        ("a.running_mean", "c.running_var", set()),  # which has the same numbers
+    ],
+)
+def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
+    tmp_path: Path, mean: str, var: str, told: set[str]
+) -> None:
+    modules = ("a", "b", "c")
+    learned = {
+        f"{module}.{leaf}": noise(4, seed=10 * at + place)
+        for at, module in enumerate(modules)
+        for place, leaf in enumerate(("weight", "bias"))
+    }
+    gathered = {
+        f"{module}.{leaf}": np.abs(noise(4, seed=5 + 10 * (at % 2) + place))
+        for at, module in enumerate(modules)
+        for place, leaf in enumerate(("running_mean", "running_var"))
+    }
+    read = {module: (f"{module}.running_mean", f"{module}.running_var") for module in modules}
+    read["a"] = (mean, var)
+    lines = [
+        f'{module}_y = BatchNormalization (x{at}, "{module}.weight", "{module}.bias", "{first}", "{second}")'
+        f" x{at + 1} = Relu({module}_y)"
+        for at, (module, (first, second)) in enumerate(read.items())
+    ]
+    proto = text_model(
+        f"g (float[1,4,5,5] x0) => (float[1,4,5,5] x3) {{ {' '.join(lines)} }}", {**learned, **gathered}
+    )
+    manifest = manifest_of(
+        *parameters_of(learned), *(buffer(name, array) for name, array in gathered.items())
+    )
+
+    result = reconcile(tmp_path, proto, manifest)
+
+    assert {line.key[1] for line in result.entries if line.line == "misplaced"} == told
+    assert result.balanced == (not told)
+
+
 def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool) -> list[str]:
     """What is misplaced in a module that is applied three times, the second time in the branches of an If."""
     shape = f"float[4,{WIDTH}]"
