@@ -26,7 +26,7 @@ from analyzer.manifest import Buffer, Call, Parameter, split_name
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
-from analyzer.model.wiring import Reader
+from analyzer.model.wiring import GraphInput, Reader, is_passed
 from analyzer.reconciliation.books import Books, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
@@ -382,26 +382,31 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
             yield bias.name, f"structure:read in {found} of {wanted} places"
 
 
-_Choice: TypeAlias = "tuple[tuple[GraphPath, str], str]"
-"""A condition, by the graph that has it and its name, and the branch that an If takes by it."""
+_Choice: TypeAlias = "tuple[tuple[tuple[Place, ...], GraphPath, str], str]"
+"""A condition, by the calls that lead to it, its graph and its name, and the branch that an If takes by it."""
+
+_MOST_SITES = 1 << 10
+"""Nodes that read a tensor, one in a function once for each call: of more each counts once."""
 
 
 def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]], int]:
     """By how much a run reads a bias less often than its weight, at most.
 
-    Of the branches of an If a run takes one, and of all Ifs with one condition the same. The other may read neither.
+    A node in a function reads what it is given at each call. Of the branches of an If a run takes one, and of all Ifs
+    with one condition the same. The other may read neither.
     """
     wiring = books.ledger.wiring
     holders = {body.path: place for place, bodies in wiring.nested.items() for body in bodies}
+    past = frozenset(MOVES | DECODES)
 
-    def choices(path: GraphPath) -> list[_Choice]:
+    def choices(path: GraphPath, calls: tuple[Place, ...] = ()) -> list[_Choice]:
         """The branches that a graph is in, from the outermost."""
         found: list[_Choice] = []
         while path in holders:
             holder = wiring.node_at(holders[path])
             if holder.op_type == "If":
                 name = next(iter(holder.inputs), "")
-                condition = (wiring.place(holder.graph_path, name) or holder.graph_path, name)
+                condition = (calls, wiring.place(holder.graph_path, name) or holder.graph_path, name)
                 found.append((condition, path[-1].rpartition(".")[2]))
             path = holder.graph_path
         return found[::-1]
@@ -420,11 +425,35 @@ def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]],
             lacking += max(each if len(each) > 1 else [*each, 0])
         return lacking
 
-    def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
-        signed = [*((1, use) for use in weight), *((-1, use) for use in bias)]
-        return count((sign, choices(use.reader.node.graph_path)) for sign, use in signed)
+    def sites(reads: Sequence[_Read]) -> list[list[_Choice]]:
+        """The branches around each node that reads a tensor, and around the calls that lead to it."""
+        once = [choices(read.reader.node.graph_path) for read in reads]
+        if not wiring.calls or not reads:
+            return once
+        found: list[list[_Choice]] = []
+        waiting: list[tuple[Reader, list[_Choice], tuple[Place, ...]]] = [
+            (reader, [], ()) for reader in wiring.readers(reads[0].entry.tensor, past=past, inlined=False)
+        ]
+        while waiting:
+            (node, slot), around, calls = waiting.pop()
+            if len(found) + len(waiting) + len(calls) > _MOST_SITES:
+                return once
+            around = [*around, *choices(node.graph_path, calls)]
+            called = wiring.calls.get(node.place)
+            body = None if called is None else wiring.graphs.get(called)
+            if body is None or not 0 <= slot < len(body.inputs):
+                found.append(around)
+                continue
+            for inner in wiring.readers_of_given(GraphInput(body.path, body.inputs[slot])):
+                is_moved = is_passed(inner, past)
+                further = wiring.readers(inner.node, past=past, inlined=False) if is_moved else [inner]
+                waiting += [(each, around, (*calls, node.place)) for each in further]
+        return found
 
-    return count_reads if holders else lambda weight, bias: len(weight) - len(bias)
+    def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
+        return count([*((1, around) for around in sites(weight)), *((-1, around) for around in sites(bias))])
+
+    return count_reads if holders or wiring.calls else lambda weight, bias: len(weight) - len(bias)
 
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})

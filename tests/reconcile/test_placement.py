@@ -530,6 +530,47 @@ def test_a_branch_that_reads_neither_does_not_add_the_bias_and_ifs_of_one_condit
     }
 
 
+FUNCTIONS = """
+    <domain: "f", opset_import: ["": 18]> M (a, w) => (z) { z = Gemm <transB = 1> (a, w) }
+    <domain: "f", opset_import: ["": 18]> A (a, b) => (z) { z = Add (a, b) }
+    <domain: "f", opset_import: ["": 18, "f": 1]> L (a, w, b) => (z) { y = f.M (a, w) z = Add (y, b) }
+"""
+WHOLE = 'f.L ({}, "fc.weight", "fc.bias")'
+BARE = 'f.M ({}, "fc.weight")'
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([WHOLE, WHOLE, WHOLE], []),
+        (['Gemm <transB = 1> ({}, "fc.weight")', 'f.A ({}, "fc.bias")'] * 3, []),
+        ([BARE, 'Add ({}, "fc.bias")'] * 3, []),
+        ([BARE, 'f.A ({}, "fc.bias")', WHOLE, 'Gemm <transB = 1> ({}, "fc.weight", "fc.bias")'], []),
+        ([WHOLE, WHOLE, BARE], ["fc.bias"]),
+        ([BARE, 'Add ({}, "fc.bias")', WHOLE, BARE], ["fc.bias"]),
+    ],
+)
+def test_a_function_reads_a_bias_at_each_call(
+    tmp_path: Path, steps: list[str], told: list[str], has_calls: bool
+) -> None:
+    weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
+    lines = [f"x{at + 1} = {step.format(f'x{at}')}" for at, step in enumerate(steps)]
+    shape = f"float[4,{WIDTH}]"
+    proto = text_model(
+        f"""<ir_version: 10, opset_import: ["": 18, "f": 1]>
+        g ({shape} x0) => ({shape} x{len(steps)}) {{ {" ".join(lines)} }} {FUNCTIONS}""",
+        weights,
+    )
+    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
+    manifest = manifest_of(*parameters_of(weights))
+    if has_calls:
+        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
+        manifest = replace(manifest, calls=(Calls(calls=calls),))
+
+    assert sorted(misplaced(reconcile(tmp_path, proto, manifest))) == told
+
+
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
     tmp_path: Path,
 ) -> None:
