@@ -145,6 +145,29 @@ def test_what_thousands_share_is_looked_at_once(tmp_path: Path, fan: str) -> Non
     assert many < 5 * few
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("content", ["none", "full"])
+def test_a_chain_of_joined_tensors_is_followed_once(tmp_path: Path, content: str) -> None:
+    def calls(count: int) -> int:
+        weights = {f"w{i}": noise(4, 4, seed=i) for i in range(count)}
+        lines = ["c0 = Identity(w0)"]
+        lines += [f"c{i} = Concat<axis=0>(c{i - 1}, w{i})" for i in range(1, count)]
+        lines.append(f"y = MatMul(c{count - 1}, x)")
+        graph = f"g (float[4,4] x) => (float[n,4] y) {{ {' '.join(lines)} }}"
+        save(tmp_path, text_model(graph, weights), f"{count}.onnx")
+        manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
+        save_manifest(manifest, tmp_path / f"{count}.json")
+        command = f"reconcile {count}.onnx --against {count}.json --content {content}"
+        with cProfile.Profile() as profile:
+            assert run_here(*command.split(), cwd=tmp_path).returncode == 0
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
+    few, many = calls(100), calls(400)
+
+    assert many < 5 * few
+
+
 def crowd(folder: Path, count: int) -> Path:
     """A chain of products, each with a weight of a module of its own: as many groups, rows and blocks."""
     weights = {f"layer.{i}.weight": noise(4, 4, seed=i) for i in range(count)}

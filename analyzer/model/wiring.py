@@ -134,6 +134,8 @@ class Wiring(Mutable, dict=True):
     """The tensors of the last `read_by`, and who reads them."""
     _origins: dict[Key, Provider | None] = field(default_factory=dict)
     """What a value comes from, calls followed (`find`)."""
+    _ends: dict[tuple[frozenset[str], bool], dict[_Value, _Value]] = field(default_factory=dict)
+    """By what is passed, and whether calls are followed: where the chain ends in which a value is handed on."""
 
     def find(self, path: GraphPath, name: str) -> Provider | None:
         """What provides a name, seen from a graph; None where nothing does, and the file is invalid.
@@ -482,8 +484,14 @@ class Wiring(Mutable, dict=True):
     def _collect(self, waiting: list[_Value], past: Collection[str], *, inlined: bool) -> list[Reader]:
         """The readers of some values, and of what they become, in file order."""
         seen, found = set(waiting), dict[tuple[Place, int], Reader]()
+        ends = self._ends.setdefault((frozenset(past), inlined), {})
         while waiting:
             value = waiting.pop()
+            if (end := self._end_of_chain(value, past, ends, inlined=inlined)) != value:
+                if end in seen:
+                    continue
+                seen.add(end)
+                value = end
             onwards: list[_Value] = []
             for reader in self._readers_at(value.path, value.name):
                 if inlined and self._is_entered(reader):
@@ -495,12 +503,36 @@ class Wiring(Mutable, dict=True):
                     onwards += (_Value(node.graph_path, name, value.via) for name in node.outputs if name)
                 else:
                     found[reader.node.place, reader.slot] = reader
-            if inlined and value.path in self._bodies and value.name in self._bodies[value.path].outputs:
+            if inlined and self._is_given_out(value.path, (value.name,)):
                 onwards += self._given_out(value)
             onwards = [following for following in onwards if following not in seen]
             seen.update(onwards)
             waiting += onwards
         return sorted(found.values(), key=self._file_order)
+
+    def _end_of_chain(
+        self, value: _Value, past: Collection[str], ends: dict[_Value, _Value], *, inlined: bool
+    ) -> _Value:
+        """The last of the values that a value becomes while one node reads each, and it is passed.
+
+        It is kept for each of them: where thousands of tensors are joined one after another, each has the whole chain
+        before it.
+        """
+        chain: dict[_Value, None] = {}
+        while value not in ends and value not in chain:
+            readers = self._readers_at(value.path, value.name)
+            if len(readers) != 1 or not is_passed(readers[0], past):
+                break
+            node = readers[0].node
+            is_call = self._is_entered(readers[0]) or self._is_given_out(value.path, (value.name,))
+            outputs = [name for name in node.outputs if name]
+            if (inlined and is_call) or len(outputs) != 1:
+                break
+            chain[value] = None
+            value = _Value(node.graph_path, outputs[0], value.via)
+        end = ends.get(value, value)
+        ends.update(dict.fromkeys(chain, end))
+        return end
 
     def _is_entered(self, reader: Reader) -> bool:
         """Whether a reader is a call whose function takes what it reads."""

@@ -39,6 +39,9 @@ _PLAIN = re.compile(
 
 _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 
+_RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
+"""Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
+
 _MOST_NODES = 1 << 12
 """Nodes that are looked at behind one tensor."""
 _MOST_FOLLOWED = 1 << 24
@@ -92,6 +95,11 @@ def settle_changed(books: Books) -> None:
                     tensor, keys, change.operator, is_certain, change.is_shift and not is_certain
                 )
             kinds.setdefault(kind, []).append(judged)
+        elif _RECURRENT.fullmatch(leaf):
+            found = (_find_in_cell(books, fixed, tensor, key) for key in keys)
+            operator = next(filter(None, found), None)
+            if operator is not None:
+                _settle(books, _Judged(tensor, keys, operator))
     for some in kinds.values():
         changed = [judged for judged in some if judged.operator is not None]
         is_habit = 2 * len(changed) > len(some)
@@ -209,6 +217,50 @@ def _find_change(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Ke
         else:
             arrived[:] = True
     return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
+
+
+def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Key) -> str | None:
+    """The operator that makes of a tensor other numbers, or other rows, before a recurrent node reads it.
+
+    Gates may be put in another order, and both biases added up: the cell does that itself.
+    """
+    entry = books.entry(key)
+    both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
+    for meeting in _meetings(books, fixed, entry):
+        node = meeting.node
+        changes = [step.node for step in meeting.way if not _keeps(step)]
+        if kind_of(node) is not Kind.RECURRENT or not meeting.way:
+            continue
+        if not changes:
+            name = node.inputs[meeting.slot]
+            places = track(books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, name)
+            is_as_stored = entry.tensor.shape == tensor.shape
+            if places is not None and is_as_stored and not _are_whole_gates(places, node.op_type):
+                return meeting.way[-1].node.op_type
+            continue
+        is_sum = {step.op_type for step in changes} == {"Add"} and _names_behind(books, changes) == both
+        is_own = is_sum and "bias_" in split_name(tensor.name)[1]
+        if (
+            not is_own
+            and not _is_undone(books, entry, meeting)
+            and not _is_of_program(books, tensor, meeting)
+        ):
+            return changes[-1].op_type
+    return None
+
+
+_GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+def _are_whole_gates(places: Array, op_type: str) -> bool:
+    """Whether what arrives has each gate of a tensor once, its elements in their order."""
+    gates = _GATES.get(op_type)
+    arrived = places.reshape(-1)[np.flatnonzero(places)]
+    if gates is None or not arrived.size or arrived.size % gates:
+        return gates is None
+    rows = arrived.reshape(gates, -1)
+    is_whole = bool((np.diff(rows, axis=1) == 1).all())
+    return is_whole and sorted(rows[:, 0]) == [1 + gate * rows.shape[1] for gate in range(gates)]
 
 
 def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: _Meeting) -> bool:
@@ -340,14 +392,14 @@ def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
     """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
     wiring, live = books.ledger.wiring, books.ledger.live
     is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
-    waiting: list[tuple[Reader, tuple[Reader, ...]]] = [
-        (reader, ()) for reader in wiring.readers(entry.tensor)
+    waiting: list[tuple[Reader, tuple[Reader, ...], bool]] = [
+        (reader, (), True) for reader in wiring.readers(entry.tensor)
     ]
     seen: set[tuple[Place, int, bool]] = set()
     while waiting and len(seen) <= _MOST_NODES:
-        reader, way = waiting.pop()
+        reader, way, is_kept = waiting.pop()
         node, slot = reader
-        known, state = operator_of(node), (node.place, slot, all(map(_keeps, way)))
+        known, state = operator_of(node), (node.place, slot, is_kept)
         if known is None or slot < 0 or state in seen or (live is not None and node.place not in live.nodes):
             continue
         seen.add(state)
@@ -358,12 +410,11 @@ def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
             yield _Meeting(node, slot, way)
         if is_looked_up and not fixed(node):
             continue
-        if _hands_on(reader) or is_looked_up:
-            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
-        elif _is_met(wiring, fixed, reader, is_matrix=is_matrix):
+        if not (_hands_on(reader) or is_looked_up) and _is_met(wiring, fixed, reader, is_matrix=is_matrix):
             yield _Meeting(node, slot, way)
-        else:
-            waiting += [(each, (*way, reader)) for each in _onward(wiring, node)]
+            continue
+        further = ((*way, reader), is_kept and _keeps(reader))
+        waiting += [(each, *further) for each in _onward(wiring, node)]
 
 
 def _hands_on(reader: Reader) -> bool:

@@ -17,16 +17,16 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from analyzer.account.ledger import Entry, natural_order
-from analyzer.manifest import Call, Parameter, split_name
+from analyzer.manifest import Buffer, Call, Parameter, split_name
 from analyzer.model import GraphPath, Key, Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
-from analyzer.model.wiring import Reader
+from analyzer.model.wiring import GraphInput, Reader, is_passed
 from analyzer.reconciliation.books import Books, is_inside
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
@@ -83,9 +83,13 @@ def settle_misplaced(books: Books) -> None:
         wrong.setdefault(name, _AS_ANOTHER)
     for name in _out_of_order(books, read, depths):
         wrong.setdefault(name, "structure:out-of-order")
-    for key in _turned_by_another(books):
+    for key in itertools.chain(_turned_by_another(books), _statistics_of_another(books)):
         line = books.entries[key]
-        books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=f"{line.decided_by}+{_AS_ANOTHER}")
+        if line.learned and line.parameter is not None:
+            wrong.setdefault(line.parameter, _AS_ANOTHER)
+        else:
+            decided_by = f"{line.decided_by}+{_AS_ANOTHER}"
+            books.entries[key] = replace(line, line=Line.MISPLACED, decided_by=decided_by)
     for each in values:
         rule = wrong.get(each.parameter.name)
         if rule is not None:
@@ -378,38 +382,78 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
             yield bias.name, f"structure:read in {found} of {wanted} places"
 
 
+_Choice: TypeAlias = "tuple[tuple[tuple[Place, ...], GraphPath, str], str]"
+"""A condition, by the calls that lead to it, its graph and its name, and the branch that an If takes by it."""
+
+_MOST_SITES = 1 << 10
+"""Nodes that read a tensor, one in a function once for each call: of more each counts once."""
+
+
 def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]], int]:
-    """By how much a run reads a bias less often than its weight, at most: of the branches of an If it takes one."""
+    """By how much a run reads a bias less often than its weight, at most.
+
+    A node in a function reads what it is given at each call. Of the branches of an If a run takes one, and of all Ifs
+    with one condition the same. The other may read neither.
+    """
     wiring = books.ledger.wiring
     holders = {body.path: place for place, bodies in wiring.nested.items() for body in bodies}
+    past = frozenset(MOVES | DECODES)
 
-    def within(path: GraphPath) -> list[GraphPath]:
-        """The nested graphs around a graph and itself, from the outermost."""
-        found: list[GraphPath] = []
+    def choices(path: GraphPath, calls: tuple[Place, ...] = ()) -> list[_Choice]:
+        """The branches that a graph is in, from the outermost."""
+        found: list[_Choice] = []
         while path in holders:
-            found.append(path)
-            path = holders[path][0]
+            holder = wiring.node_at(holders[path])
+            if holder.op_type == "If":
+                name = next(iter(holder.inputs), "")
+                condition = (calls, wiring.place(holder.graph_path, name) or holder.graph_path, name)
+                found.append((condition, path[-1].rpartition(".")[2]))
+            path = holder.graph_path
         return found[::-1]
 
-    def count(weight: Iterable[Sequence[GraphPath]], bias: Iterable[Sequence[GraphPath]]) -> int:
+    def count(uses: Iterable[tuple[int, Sequence[_Choice]]]) -> int:
         lacking = 0
-        inner: dict[Place, dict[GraphPath, tuple[list[Sequence[GraphPath]], list[Sequence[GraphPath]]]]] = {}
-        for is_bias, uses in enumerate((weight, bias)):
-            for use in uses:
-                if use:
-                    bodies = inner.setdefault(holders[use[0]], {})
-                    bodies.setdefault(use[0], ([], []))[is_bias].append(use[1:])
-                else:
-                    lacking += -1 if is_bias else 1
-        for place, bodies in inner.items():
-            each = [count(*found) for found in bodies.values()]
-            lacking += max(each) if wiring.node_at(place).op_type == "If" else sum(each)
+        inner: dict[object, dict[str, list[tuple[int, Sequence[_Choice]]]]] = {}
+        for sign, around in uses:
+            if around:
+                condition, branch = around[0]
+                inner.setdefault(condition, {}).setdefault(branch, []).append((sign, around[1:]))
+            else:
+                lacking += sign
+        for branches in inner.values():
+            each = [count(found) for found in branches.values()]
+            lacking += max(each if len(each) > 1 else [*each, 0])
         return lacking
 
-    def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
-        return count(*([within(use.reader.node.graph_path) for use in uses] for uses in (weight, bias)))
+    def sites(reads: Sequence[_Read]) -> list[list[_Choice]]:
+        """The branches around each node that reads a tensor, and around the calls that lead to it."""
+        once = [choices(read.reader.node.graph_path) for read in reads]
+        if not wiring.calls or not reads:
+            return once
+        found: list[list[_Choice]] = []
+        waiting: list[tuple[Reader, list[_Choice], tuple[Place, ...]]] = [
+            (reader, [], ()) for reader in wiring.readers(reads[0].entry.tensor, past=past, inlined=False)
+        ]
+        while waiting:
+            (node, slot), around, calls = waiting.pop()
+            if len(found) + len(waiting) + len(calls) > _MOST_SITES:
+                return once
+            around = [*around, *choices(node.graph_path, calls)]
+            called = wiring.calls.get(node.place)
+            body = None if called is None else wiring.graphs.get(called)
+            if body is None or not 0 <= slot < len(body.inputs):
+                found.append(around)
+                continue
+            for inner in wiring.readers_of_given(GraphInput(body.path, body.inputs[slot])):
+                is_moved = is_passed(inner, past)
+                further = wiring.readers(inner.node, past=past, inlined=False) if is_moved else [inner]
+                waiting += [(each, around, (*calls, node.place)) for each in further]
+        return found
 
-    return count_reads if holders else lambda weight, bias: len(weight) - len(bias)
+    def count_reads(weight: Sequence[_Read], bias: Sequence[_Read]) -> int:
+        return count([*((1, around) for around in sites(weight)), *((-1, around) for around in sites(bias))])
+
+    return count_reads if holders or wiring.calls else lambda weight, bias: len(weight) - len(bias)
 
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
@@ -449,12 +493,37 @@ def _leaf(books: Books, each: _Read) -> str | None:
     return "weight" if node.op_type == "Mul" and is_vector else None
 
 
-def _is_equal(books: Books, one: Parameter, other: Parameter) -> bool:
+def _is_equal(books: Books, one: Parameter | Buffer, other: Parameter | Buffer) -> bool:
     """Whether both have the same values: then it does not matter which of them stands there."""
     samples = [books.contents.originals.samples(parameter) for parameter in (one, other)]
     if samples[0] is None or samples[1] is None:
         return True
     return samples[0].tobytes() == samples[1].tobytes()
+
+
+_STATISTICS = {3: "running_mean", 4: "running_var"}
+"""The inputs of a BatchNormalization that no training step learns."""
+
+
+def _statistics_of_another(books: Books) -> Iterator[Key]:
+    """What a BatchNormalization reads where the module of its weight and bias has statistics of its own."""
+    wiring = books.ledger.wiring
+    for node in books.ledger.model.nodes():
+        if node.op_type != "BatchNormalization" or not node.is_standard:
+            continue
+        provided = [wiring.find(node.graph_path, name) for name in node.inputs]
+        keys = [found.key if isinstance(found, StoredTensor) else None for found in provided]
+        lines = [None if key is None else books.entries.get(key) for key in keys]
+        names = [None if line is None else line.parameter for line in lines]
+        homes = {split_name(name)[0] if name is not None else None for name in names[1:3]}
+        home = homes.pop() if len(homes) == 1 else None
+        for slot, leaf in _STATISTICS.items() if home is not None and len(names) > max(_STATISTICS) else ():
+            own, name, line = books.tensor(f"{home}.{leaf}" if home else leaf), names[slot], lines[slot]
+            read = None if name is None else books.tensor(name)
+            if own is None or read is None or line is None or read is own:
+                continue
+            if not MEANINGS[line.line].unbalanced and not _is_equal(books, own, read):
+                yield line.key
 
 
 # cosines and sines

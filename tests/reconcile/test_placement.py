@@ -408,12 +408,56 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
     assert unrolled(tmp_path, {1: ("", "cell.bias_hh")}, has_calls=has_calls) == ["cell.bias_ih"]
 
 
+@pytest.mark.parametrize(
+    ("mean", "var", "told"),
+    [
+        ("a.running_mean", "a.running_var", set()),
+        ("b.running_mean", "a.running_var", {"b.running_mean"}),
+        ("a.running_var", "a.running_var", {"a.running_var"}),
+        ("a.running_mean", "b.weight", {"b.weight"}),
+        ("a.running_mean", "c.running_var", set()),  # which has the same numbers
+    ],
+)
+def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
+    tmp_path: Path, mean: str, var: str, told: set[str]
+) -> None:
+    modules = ("a", "b", "c")
+    learned = {
+        f"{module}.{leaf}": noise(4, seed=10 * at + place)
+        for at, module in enumerate(modules)
+        for place, leaf in enumerate(("weight", "bias"))
+    }
+    gathered = {
+        f"{module}.{leaf}": np.abs(noise(4, seed=5 + 10 * (at % 2) + place))
+        for at, module in enumerate(modules)
+        for place, leaf in enumerate(("running_mean", "running_var"))
+    }
+    read = {module: (f"{module}.running_mean", f"{module}.running_var") for module in modules}
+    read["a"] = (mean, var)
+    lines = [
+        f'{module}_y = BatchNormalization (x{at}, "{module}.weight", "{module}.bias", "{first}", "{second}")'
+        f" x{at + 1} = Relu({module}_y)"
+        for at, (module, (first, second)) in enumerate(read.items())
+    ]
+    proto = text_model(
+        f"g (float[1,4,5,5] x0) => (float[1,4,5,5] x3) {{ {' '.join(lines)} }}", {**learned, **gathered}
+    )
+    manifest = manifest_of(
+        *parameters_of(learned), *(buffer(name, array) for name, array in gathered.items())
+    )
+
+    result = reconcile(tmp_path, proto, manifest)
+
+    assert {line.key[1] for line in result.entries if line.line == "misplaced"} == told
+    assert result.balanced == (not told)
+
+
 def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool) -> list[str]:
     """What is misplaced in a module that is applied three times, the second time in the branches of an If."""
     shape = f"float[4,{WIDTH}]"
     weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
     proto = text_model(
-        f"""g ({shape} x, bool c) => ({shape} y) {{
+        f"""g ({shape} x, bool c, bool d) => ({shape} y) {{
             a = Gemm <transB = 1> (x, "fc.weight", "fc.bias")
             r = If (c) <
                 then_branch = t () => ({shape} s) {{ s = {then} }}, else_branch = e () => ({shape} u) {{ u = {other} }}
@@ -452,6 +496,79 @@ def test_a_run_takes_one_branch_of_an_if_and_may_add_the_bias_behind_it(
 
     assert {name for name, found in told.items() if found == ["fc.bias"]} == {"lost in one", "lost in both"}
     assert not [name for name, found in told.items() if found not in ([], ["fc.bias"])]
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+def test_a_branch_that_reads_neither_does_not_add_the_bias_and_ifs_of_one_condition_go_together(
+    tmp_path: Path, has_calls: bool
+) -> None:
+    bare = 'Gemm <transB = 1> (a, "fc.weight")'
+    whole = 'Gemm <transB = 1> (a, "fc.weight", "fc.bias")'
+
+    def again(condition: str, then: str, other: str) -> str:
+        return f"""If ({condition}) <
+            then_branch = t2 () => (float[4,{WIDTH}] v) {{ v = {then} }},
+            else_branch = e2 () => (float[4,{WIDTH}] w) {{ w = {other} }}
+        >"""
+
+    add, nothing = 'Add (r, "fc.bias")', "Relu (r)"
+    told = {
+        name: branched(tmp_path, then, other, after, has_calls=has_calls)
+        for name, (then, other, after) in {
+            "added where it was left out": (bare, whole, again("c", add, nothing)),
+            "added in both": (bare, bare, again("d", add, add)),
+            "lost where the other adds it": (bare, bare, again("c", add, nothing)),
+            "added in the wrong one": (bare, whole, again("c", nothing, add)),
+            "added by another condition": (bare, whole, again("d", add, nothing)),
+        }.items()
+    }
+
+    assert {name: found for name, found in told.items() if found} == {
+        "lost where the other adds it": ["fc.bias"],
+        "added in the wrong one": ["fc.bias"],
+        "added by another condition": ["fc.bias"],
+    }
+
+
+FUNCTIONS = """
+    <domain: "f", opset_import: ["": 18]> M (a, w) => (z) { z = Gemm <transB = 1> (a, w) }
+    <domain: "f", opset_import: ["": 18]> A (a, b) => (z) { z = Add (a, b) }
+    <domain: "f", opset_import: ["": 18, "f": 1]> L (a, w, b) => (z) { y = f.M (a, w) z = Add (y, b) }
+"""
+WHOLE = 'f.L ({}, "fc.weight", "fc.bias")'
+BARE = 'f.M ({}, "fc.weight")'
+
+
+@pytest.mark.parametrize("has_calls", [False, True])
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([WHOLE, WHOLE, WHOLE], []),
+        (['Gemm <transB = 1> ({}, "fc.weight")', 'f.A ({}, "fc.bias")'] * 3, []),
+        ([BARE, 'Add ({}, "fc.bias")'] * 3, []),
+        ([BARE, 'f.A ({}, "fc.bias")', WHOLE, 'Gemm <transB = 1> ({}, "fc.weight", "fc.bias")'], []),
+        ([WHOLE, WHOLE, BARE], ["fc.bias"]),
+        ([BARE, 'Add ({}, "fc.bias")', WHOLE, BARE], ["fc.bias"]),
+    ],
+)
+def test_a_function_reads_a_bias_at_each_call(
+    tmp_path: Path, steps: list[str], told: list[str], has_calls: bool
+) -> None:
+    weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
+    lines = [f"x{at + 1} = {step.format(f'x{at}')}" for at, step in enumerate(steps)]
+    shape = f"float[4,{WIDTH}]"
+    proto = text_model(
+        f"""<ir_version: 10, opset_import: ["": 18, "f": 1]>
+        g ({shape} x0) => ({shape} x{len(steps)}) {{ {" ".join(lines)} }} {FUNCTIONS}""",
+        weights,
+    )
+    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
+    manifest = manifest_of(*parameters_of(weights))
+    if has_calls:
+        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
+        manifest = replace(manifest, calls=(Calls(calls=calls),))
+
+    assert sorted(misplaced(reconcile(tmp_path, proto, manifest))) == told
 
 
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(

@@ -456,3 +456,74 @@ def test_weights_of_no_directions_are_nobody_s(tmp_path, at_hand: bool) -> None:
     found = run(tmp_path, file_of("RNN", empty), arrays, at_hand=at_hand)
 
     assert bridge_of(found) == {"missing": (1, 15, -15, -15), "unexpected": (3, 0, 0, 0)}
+
+
+CELL = {
+    "Neg": "Neg(s)",
+    "Abs": "Abs(s)",
+    "Mul": "Mul(s, s)",
+    "TopK": "TopK(s, count)",
+    "Slice": "Slice(s, last, first, zero, last)",
+    "Gather": "Gather(s, rows)",
+}
+"""What makes of a tensor of a cell another one before the gates are put in order."""
+
+
+def sliced(part: str, change: str) -> onnx.ModelProto:
+    """An LSTM of torch as TorchScript writes it: the gates of each tensor in ONNX's order by nodes."""
+    lines = []
+    for name, letter in (("weight_ih", "W"), ("weight_hh", "R"), ("bias_ih", "b"), ("bias_hh", "c")):
+        made = change if name == part else "Identity(s)"
+        places = f", {letter}_at" if made.startswith("TopK") else ""
+        read = made.replace("(s", f"({letter}s").replace(", s)", f", {letter}s)")
+        lines += [f'{letter}s = Identity("rnn.{name}")', f"{letter}0{places} = {read}"]
+        lines += [
+            f"{letter}i, {letter}f, {letter}g, {letter}o = Split<axis = 0>({letter}0)",
+            f"{letter}1 = Concat<axis = 0>({letter}i, {letter}o, {letter}f, {letter}g)",
+        ]
+    lines += ["b2 = Concat<axis = 0>(b1, c1)"]
+    lines += [f"{letter}3 = Unsqueeze({letter}{at}, zero)" for letter, at in (("W", 1), ("R", 1), ("b", 2))]
+    rows = 4 * HIDDEN
+    numbers = {
+        "first": [-(2**62)],
+        "last": [-1],
+        "count": [{"weight_ih": INPUT, "weight_hh": HIDDEN}.get(part, rows)],
+        "rows": [1, 0, *range(2, rows)],
+    }
+    given = [
+        f"int64[{len(each)}] {name} = {{{', '.join(map(str, each))}}}"
+        for name, each in numbers.items()
+        if name in change
+    ]
+    weights = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
+    return text_model(
+        f"""g (float[7,1,{INPUT}] x) => (float[7,1,1,{HIDDEN}] y)
+            <{", ".join(["int64[1] zero = {0}", *given])}> {{
+            {" ".join(lines)}
+            y = LSTM<hidden_size = {HIDDEN}>(x, W3, R3, b3)
+        }}""",
+        weights,
+    )
+
+
+@pytest.mark.parametrize("part", ["weight_ih", "weight_hh", "bias_ih", "bias_hh"])
+def test_what_a_node_makes_of_a_cells_tensor_is_another_tensor(tmp_path, part):
+    arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
+
+    told = {name: lines_of(run(tmp_path, sliced(part, change), arrays)) for name, change in CELL.items()}
+
+    assert {name: lines[f"rnn.{part}"] for name, lines in told.items()} == dict.fromkeys(CELL, "differing")
+    assert all(list(lines.values()).count("differing") == 1 for lines in told.values())
+
+
+def test_gates_that_nodes_put_in_order_and_biases_that_they_add_up_are_the_cells_own(tmp_path):
+    arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
+    plain, summed = sliced("bias_ih", "Identity(s)"), sliced("bias_ih", "Identity(s)")
+    [joined] = [node for node in summed.graph.node if list(node.output) == ["b2"]]
+    joined.input[:] = ["b4", "c4"]
+    at = list(summed.graph.node).index(joined)
+    summed.graph.node.insert(at, onnx.helper.make_node("Sub", ["c1", "c1"], ["c4"]))
+    summed.graph.node.insert(at, onnx.helper.make_node("Add", ["b1", "c1"], ["b4"]))
+
+    assert run(tmp_path, plain, arrays).balanced
+    assert lines_of(run(tmp_path, summed, arrays))["rnn.bias_ih"] == "identical"
