@@ -42,6 +42,8 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
 """Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
 
+_RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
+
 _MOST_NODES = 1 << 12
 """Nodes that are looked at behind one tensor."""
 _MOST_FOLLOWED = 1 << 24
@@ -228,9 +230,12 @@ def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: K
     both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
     for meeting in _meetings(books, fixed, entry):
         node = meeting.node
-        changes = [step.node for step in meeting.way if not _keeps(step)]
+        changed = [step.node for step in meeting.way if not _keeps(step)]
+        changes = [each for each in changed if each.op_type not in _RECODES]
         if kind_of(node) is not Kind.RECURRENT or not meeting.way:
             continue
+        if changed and not changes:
+            continue  # a quantizer writes the same numbers as other codes
         if not changes:
             name = node.inputs[meeting.slot]
             places = track(books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, name)

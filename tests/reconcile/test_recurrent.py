@@ -516,6 +516,32 @@ def test_what_a_node_makes_of_a_cells_tensor_is_another_tensor(tmp_path, part):
     assert all(list(lines.values()).count("differing") == 1 for lines in told.values())
 
 
+def test_codes_that_a_quantizer_writes_on_the_way_are_the_cells_own(tmp_path):
+    """As static quantization leaves them, which quantizes what every node gives."""
+    arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
+
+    def recoded(change: str) -> onnx.ModelProto:
+        proto = sliced("weight_ih", change)
+        for before in ("W1", "W3", "R1", "b3"):
+            reader = next(node for node in proto.graph.node if before in node.input)
+            place = list(proto.graph.node).index(reader)
+            made = [
+                onnx.helper.make_node("QuantizeLinear", [before, "step", "none"], [f"{before}q"]),
+                onnx.helper.make_node("DequantizeLinear", [f"{before}q", "step", "none"], [f"{before}d"]),
+            ]
+            for node in reversed(made):
+                proto.graph.node.insert(place, node)
+            reader.input[:] = [f"{before}d" if name == before else name for name in reader.input]
+        for name, value in (("step", np.float32(2**-6)), ("none", np.int8(0))):
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+        return proto
+
+    honest, negated = (lines_of(run(tmp_path, recoded(each), arrays)) for each in ("Identity(s)", "Neg(s)"))
+
+    assert set(honest.values()) == {"identical"}
+    assert negated["rnn.weight_ih"] == "differing"
+
+
 def test_gates_that_nodes_put_in_order_and_biases_that_they_add_up_are_the_cells_own(tmp_path):
     arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
     plain, summed = sliced("bias_ih", "Identity(s)"), sliced("bias_ih", "Identity(s)")
