@@ -64,7 +64,7 @@ class Visit(Frozen):
     """Number of those that compute the same of the same inputs, and make the same; None of one that nobody compared."""
 
 
-Scope: TypeAlias = "MutableMapping[str, Value]"
+Scope: TypeAlias = MutableMapping[str, Value]
 
 
 class Walk(Mutable, dict=True):
