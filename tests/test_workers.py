@@ -134,8 +134,12 @@ def test_there_is_a_processor() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-def test_a_process_ends_with_the_one_that_was_killed_before_it_could_end_it() -> None:
-    program = "import time; time.sleep(600)"
+@pytest.mark.parametrize(
+    "program",
+    ["import time; time.sleep(600)", "import ctypes; ctypes.PyDLL(None).sleep(600)"],
+    ids=["waiting", "in a library that lets no thread of Python go on"],
+)
+def test_a_process_ends_with_the_one_that_was_killed_before_it_could_end_it(program: str) -> None:
     script = (
         "import sys, time\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"

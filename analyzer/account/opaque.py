@@ -20,7 +20,7 @@ from analyzer.model import NOTHING, Graph, GraphPath, Key, Model, Node, Place, S
 from analyzer.model.content import Array, sample_positions
 from analyzer.model.evaluation import Evaluator
 from analyzer.model.liveness import Live
-from analyzer.model.operators import MOVES, Kind, Operator, Slot, operator_of
+from analyzer.model.operators import MOVES, RECODES, Kind, Operator, Slot, operator_of
 from analyzer.model.tables import count_free
 from analyzer.model.wiring import ELSEWHERE, NAMED, STORED, Wiring
 from analyzer.records import Mutable, field
@@ -52,7 +52,6 @@ _MOST_HANDED = 1 << 21
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
 """Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
 
-_RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
 _OF_CODES = (Slot.SCALE, Slot.ZERO_POINT)
 
 Source = Key | Place
@@ -502,7 +501,7 @@ class _Walk(Mutable, dict=True):
 
     def _is_recoded(self, node: Node) -> bool:
         """Whether a node writes numbers as codes, or codes by others, with one scale for all of them."""
-        if not node.is_standard or node.op_type not in _RECODES:
+        if not node.is_standard or node.op_type not in RECODES:
             return False
         known = operator_of(node)
         told = [name for slot, name in enumerate(node.inputs) if known and known.slot(slot) in _OF_CODES]

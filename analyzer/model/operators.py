@@ -490,5 +490,8 @@ MEASURES = named(Kind.MEASURES)
 DECODES = named(Kind.DECODES) | {"Cast"}
 """Names of those that give the numbers that are stored, in another type."""
 
+RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
+"""Names of those that write the numbers that they read as other codes."""
+
 CARRIES = MOVES | (named(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
 """Names of those that move, cut or re-encode what they read, with one result. (DynamicQuantizeLinear has three.)"""

@@ -2,7 +2,7 @@
 
 A bare interpreter: what `multiprocessing` starts would import the caller's script again. `-I` keeps it from heeding the
 user's PYTHON variables a second time; its path is the one that this process has made of them. It has a session of its
-own, so that no Ctrl-C of a terminal reaches it, and its stdin ends when this process does.
+own, so that no Ctrl-C of a terminal reaches it; its stdin, and a lifeline beside it, end when this process does.
 """
 
 from __future__ import annotations
@@ -50,11 +50,24 @@ Inbox = queue.SimpleQueue[tuple["Child", bytes | None]]
 """What processes say, each message with who says it; None is the last that is heard of one."""
 
 
-_FOLLOW = "from analyzer.process.child import follow; follow(%d)"
+_FOLLOW = "from analyzer.process.child import follow; follow(%d, %r)"
 
 
-def follow(parent: int) -> None:
-    """End this process soon after the one that started it: killed, that one can end nobody."""
+def follow(parent: int, lifeline: int | None) -> None:
+    """End this process soon after the one that started it: killed, that one can end nobody.
+
+    Args:
+        parent: the number of that process.
+        lifeline: a pipe that nobody writes to, and that ends with that process. Linux then sends a signal, which ends
+            this one also where a library keeps all threads of Python waiting, as onnxruntime 1.23 does while it loads.
+    """
+    flag = getattr(os, "O_ASYNC", None)
+    if lifeline is not None and flag is not None:
+        import fcntl
+
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | flag)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -83,19 +96,25 @@ class Child:
         inbox: Inbox | None = None,
     ) -> None:
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100 - an entry may be no path at all
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                "-I",
-                "-c",
-                f"import sys; sys.path[:] = {path!r}; {_FOLLOW % os.getpid()}; {program}",
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, **(environment or {})},
-            start_new_session=True,
-        )
+        lifeline, ours = os.pipe() if os.name == "posix" else (None, None)
+        self._lifeline = None if ours is None else os.fdopen(ours, "wb", buffering=0)
+        follow = _FOLLOW % (os.getpid(), lifeline)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-c", f"import sys; sys.path[:] = {path!r}; {follow}; {program}"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+                start_new_session=True,
+                pass_fds=() if lifeline is None else (lifeline,),
+            )
+        except OSError:
+            self._cut()
+            raise
+        finally:
+            if lifeline is not None:
+                os.close(lifeline)
         self.inbox: Inbox = queue.SimpleQueue() if inbox is None else inbox
         self.most = 0
         """Bytes of memory of its own, the most that it was seen with."""
@@ -165,6 +184,7 @@ class Child:
                 else:  # Windows
                     process.kill()
         process.wait()
+        self._cut()
         self._reader.join(timeout=1)
         if not self._reader.is_alive():
             for pipe in (process.stdin, process.stdout):
@@ -172,6 +192,11 @@ class Child:
                 with suppress(OSError):
                     pipe.close()
         return self.code
+
+    def _cut(self) -> None:
+        """Close the lifeline of a process that has ended, or has never begun."""
+        if self._lifeline is not None:
+            self._lifeline.close()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

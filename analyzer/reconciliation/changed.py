@@ -21,7 +21,7 @@ from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.content import Array, digest, digest_transposed
 from analyzer.model.dtypes import DType
 from analyzer.model.evaluation import Evaluator, track
-from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import DECODES, MOVES, RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
 from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
@@ -41,8 +41,6 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
 """Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
-
-_RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
 
 _MOST_NODES = 1 << 12
 """Nodes that are looked at behind one tensor."""
@@ -230,12 +228,9 @@ def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: K
     both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
     for meeting in _meetings(books, fixed, entry):
         node = meeting.node
-        changed = [step.node for step in meeting.way if not _keeps(step)]
-        changes = [each for each in changed if each.op_type not in _RECODES]
+        changes = [step.node for step in meeting.way if not _keeps(step)]
         if kind_of(node) is not Kind.RECURRENT or not meeting.way:
             continue
-        if changed and not changes:
-            continue  # a quantizer writes the same numbers as other codes
         if not changes:
             name = node.inputs[meeting.slot]
             places = track(books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, name)
@@ -243,6 +238,9 @@ def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: K
             if places is not None and is_as_stored and not _are_whole_gates(places, node.op_type):
                 return meeting.way[-1].node.op_type
             continue
+        changes = [each for each in changes if each.op_type not in RECODES]
+        if not changes:
+            continue  # a quantizer writes the same numbers as other codes
         is_sum = {step.op_type for step in changes} == {"Add"} and _names_behind(books, changes) == both
         is_own = is_sum and "bias_" in split_name(tensor.name)[1]
         if (

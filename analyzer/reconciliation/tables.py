@@ -28,7 +28,7 @@ from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Place
 from analyzer.model.content import Array, cast_digest, digest, rounded, row_digests
 from analyzer.model.dtypes import DType
-from analyzer.model.operators import DECODES, MEASURES, MOVES, Kind, Slot, operator_of
+from analyzer.model.operators import DECODES, MEASURES, MOVES, RECODES, Kind, Slot, operator_of
 from analyzer.model.waves import are_frequencies
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals, find_masked, is_like, is_rounded, narrow
@@ -714,7 +714,7 @@ def is_only_turned(books: Books, entry: Entry) -> bool:
 _MULTIPLIES = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
 """What multiplies frequencies by positions."""
 
-_ONWARDS = _MULTIPLIES | MOVES | DECODES | {"Cast", "Concat", "Expand", "QLinearConcat", "QuantizeLinear"}
+_ONWARDS = _MULTIPLIES | MOVES | DECODES | RECODES | {"Concat", "Expand"}
 """What may stand between frequencies and the sines of their angles."""
 
 _MOST_ONWARDS = 64

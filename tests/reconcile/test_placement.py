@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -452,6 +453,18 @@ def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
     assert result.balanced == (not told)
 
 
+def applied_thrice(
+    folder: Path, proto: ModelProto, weights: Mapping[str, Array], *, has_calls: bool
+) -> list[str]:
+    """What is misplaced in a file whose PyTorch model applies `fc` three times, as its program says if it is known."""
+    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
+    manifest = manifest_of(*parameters_of(weights))
+    if has_calls:
+        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
+        manifest = replace(manifest, calls=(Calls(calls=calls),))
+    return sorted(misplaced(reconcile(folder, proto, manifest)))
+
+
 def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool) -> list[str]:
     """What is misplaced in a module that is applied three times, the second time in the branches of an If."""
     shape = f"float[4,{WIDTH}]"
@@ -467,12 +480,7 @@ def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool
         }}""",
         weights,
     )
-    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
-    manifest = manifest_of(*parameters_of(weights))
-    if has_calls:
-        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
-        manifest = replace(manifest, calls=(Calls(calls=calls),))
-    return sorted(misplaced(reconcile(folder, proto, manifest)))
+    return applied_thrice(folder, proto, weights, has_calls=has_calls)
 
 
 @pytest.mark.parametrize("has_calls", [False, True])
@@ -562,13 +570,8 @@ def test_a_function_reads_a_bias_at_each_call(
         g ({shape} x0) => ({shape} x{len(steps)}) {{ {" ".join(lines)} }} {FUNCTIONS}""",
         weights,
     )
-    read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
-    manifest = manifest_of(*parameters_of(weights))
-    if has_calls:
-        calls = tuple(Call(f"fc{step}", "linear", "fc", read) for step in range(3))
-        manifest = replace(manifest, calls=(Calls(calls=calls),))
 
-    assert sorted(misplaced(reconcile(tmp_path, proto, manifest))) == told
+    assert applied_thrice(tmp_path, proto, weights, has_calls=has_calls) == told
 
 
 def test_a_weight_that_is_read_without_its_bias_half_of_the_times_is_not_told_of_no_program(
