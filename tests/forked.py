@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import io
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,6 +40,8 @@ IMPORTED = (
 )
 _SUBREAPER = 36
 """Of `prctl`: whoever loses a parent below this process becomes its child."""
+_STREAMS = 8
+"""The most that are handed to one process."""
 
 
 class Forking:
@@ -79,14 +82,15 @@ class _Copy:
         stdin: int,
         stdout: int,
         start_new_session: bool,
+        pass_fds: Sequence[int],
     ) -> None:
         assert command[:-1] == [sys.executable, "-I", "-c"]
         assert (stdin, stdout, start_new_session) == (subprocess.PIPE, subprocess.PIPE, True)
         read, self.stdin = _pipe("wb")
         written, self.stdout = _pipe("rb")
-        call = json.dumps([command[-1], dict(env), str(Path.cwd())]).encode()
+        call = json.dumps([command[-1], dict(env), str(Path.cwd()), [0, 1, 2, *pass_fds]]).encode()
         with _adopting():
-            streams = [read, written, 2 if stderr is None else stderr.fileno()]
+            streams = [read, written, 2 if stderr is None else stderr.fileno(), *pass_fds]
             socket.send_fds(server, [len(call).to_bytes(8, "big")], streams)
             server.sendall(call)
             self.pid = int.from_bytes(server.recv(8), "big")
@@ -138,7 +142,7 @@ def serve(number: int) -> None:
     gc.freeze()
     with socket.socket(fileno=number) as calls:
         while True:
-            length, streams, _, _ = socket.recv_fds(calls, 8, 3)
+            length, streams, _, _ = socket.recv_fds(calls, 8, _STREAMS)
             if not length:
                 return
             with calls.makefile("rb", buffering=0) as rest:
@@ -161,14 +165,24 @@ def serve(number: int) -> None:
                 os.close(stream)
 
 
-def _be(between: int, streams: list[int], program: str, environment: dict[str, str], folder: str) -> None:
-    """Run a program as `python -I -c` would; never returns."""
+def _be(
+    between: int,
+    streams: list[int],
+    program: str,
+    environment: dict[str, str],
+    folder: str,
+    numbers: list[int],
+) -> None:
+    """Run a program as `python -I -c` would, with these streams under these numbers; never returns."""
     code = 1
     try:
         while os.getppid() == between:  # until it is a child of whoever called
             time.sleep(0.0005)
         os.setsid()
-        for number, stream in enumerate(streams):
+        apart = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(*streams, *numbers) + 1) for stream in streams]
+        for stream in streams:
+            os.close(stream)
+        for stream, number in zip(apart, numbers, strict=True):
             os.dup2(stream, number)
             os.close(stream)
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115

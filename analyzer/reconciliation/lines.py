@@ -204,8 +204,8 @@ MEANINGS: Mapping[Line, Meaning] = {
     Line.MISPLACED: Meaning(
         values="none",
         unbalanced=(
-            "it holds one parameter's values where another's belong",
-            "they hold one parameter's values where another's belong",
+            "the file does not read it where PyTorch does",
+            "the file does not read them where PyTorch does",
         ),
     ),
     Line.DEAD: Meaning(
