@@ -54,6 +54,12 @@ class Call(Frozen, dict=True):
         second = second if isinstance(self.args[1], int) else f"({second})"
         return f"(({first}){self.name}{second})"
 
+    @cached_property
+    def depth(self) -> int:
+        """Functions in one another, this one too."""
+        within = (atom.depth for arg in self.args for atom in atoms_of(arg) if isinstance(atom, Call))
+        return 1 + max(within, default=0)
+
     def __str__(self) -> str:
         return self.text
 
@@ -86,6 +92,9 @@ MOST_BITS = 512
 MOST_SAID = 10_000
 """Characters of a quotient, a remainder, or a choice of two."""
 
+MOST_NESTED = 90
+"""Functions in one another: each has two parentheses, and Python's parser takes 200 of them."""
+
 
 def symbol(atom: Atom) -> Poly:
     """The size that an axis, or an atom, is."""
@@ -103,6 +112,8 @@ def _called(name: str, first: Size, second: Size) -> Poly:
     call = Call(name, (first, second))
     if len(call.text) > MOST_SAID:
         return _too_large(f"an expression of more than {MOST_SAID:,} characters", call.text)
+    if call.depth > MOST_NESTED:
+        return _too_large(f"an expression of more than {MOST_NESTED} functions in one another", call.text)
     return symbol(call)
 
 

@@ -77,6 +77,17 @@ def follow(parent: int, lifeline: int | None) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def _make_lifeline() -> tuple[int, int]:
+    """A pipe, its end for the process first; neither has the number of a stream, even where those are closed here."""
+    import fcntl
+
+    ends = os.pipe()
+    high = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 3) for end in ends)
+    for end in ends:
+        os.close(end)
+    return high[0], high[1]
+
+
 class Child:
     """A process that runs a program in Python, and what it says: messages, in frames on its stdout.
 
@@ -96,7 +107,7 @@ class Child:
         inbox: Inbox | None = None,
     ) -> None:
         path = [os.path.abspath(entry) for entry in sys.path]  # noqa: PTH100 - an entry may be no path at all
-        lifeline, ours = os.pipe() if os.name == "posix" else (None, None)
+        lifeline, ours = _make_lifeline() if os.name == "posix" else (None, None)
         self._lifeline = None if ours is None else os.fdopen(ours, "wb", buffering=0)
         follow = _FOLLOW % (os.getpid(), lifeline)
         try:

@@ -11,6 +11,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 
@@ -42,8 +43,8 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
 """Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
 
-_MOST_NODES = 1 << 12
-"""Nodes that are looked at behind one tensor."""
+_MOST_STEPS, _STEPS_FOR_EACH = 1 << 19, 8
+"""Nodes that are looked at behind all tensors, each as often as it is come by: so many, or so many for each node."""
 _MOST_FOLLOWED = 1 << 24
 """Elements of a tensor that is worked out after it was changed."""
 _MOST_AXES = 4
@@ -60,15 +61,18 @@ _MOST_READERS = 64
 
 
 class _Judged(Frozen):
-    """A tensor that is held, and the operator that changes it, if one does."""
+    """A tensor that is held, and what changes it, if anything does."""
 
     tensor: Parameter | Buffer
     keys: tuple[Key, ...]
-    operator: str | None = None
+    change: _Change | None = None
     is_certain: bool = False
     """Whether no program of PyTorch's does so: its module's class says so, or by what it meets."""
-    is_allowed: bool = False
-    """Whether 1 is added to a gain that lies around 0."""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether 1 is added to a gain that lies around 0."""
+        return self.change is not None and self.change.is_shift and not self.is_certain
 
 
 def settle_changed(books: Books) -> None:
@@ -78,40 +82,41 @@ def settle_changed(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    fixed = Fixed(books.ledger.wiring)
+    follower = _Follower(books)
     kinds: dict[tuple[str | None, str, bool], list[_Judged]] = {}
     for tensor, keys in _held(books):
         leaf, is_matrix = split_name(tensor.name)[1], len(tensor.shape) > 1
         classes = _classes(books, tensor)
         is_plain = any(map(_PLAIN.fullmatch, classes)) or (isinstance(tensor, Buffer) and not classes)
         if leaf in _LEAVES and (is_plain or not classes or not is_matrix):
-            every = (_find_change(books, fixed, tensor, key) for key in keys)
-            change = next(filter(None, every), None)
+            change = _first(_find_change(follower, tensor, key) for key in keys)
             kind = (None if is_plain or not classes else classes[0], leaf, is_matrix)
-            judged = _Judged(tensor, keys)
-            if change is not None:
-                is_certain = is_plain or change.is_foreign
-                judged = _Judged(
-                    tensor, keys, change.operator, is_certain, change.is_shift and not is_certain
-                )
-            kinds.setdefault(kind, []).append(judged)
+            is_certain = is_plain or (change is not None and change.is_foreign)
+            kinds.setdefault(kind, []).append(_Judged(tensor, keys, change, is_certain))
         elif _RECURRENT.fullmatch(leaf):
-            found = (_find_in_cell(books, fixed, tensor, key) for key in keys)
-            operator = next(filter(None, found), None)
-            if operator is not None:
-                _settle(books, _Judged(tensor, keys, operator))
+            change = _first(_find_in_cell(follower, tensor, key) for key in keys)
+            if change is not None:
+                _settle(books, tensor, keys, change)
     for some in kinds.values():
-        changed = [judged for judged in some if judged.operator is not None]
-        is_habit = 2 * len(changed) > len(some)
-        for judged in changed:
-            if judged.is_certain or not (is_habit or judged.is_allowed or _is_in_all_layers(judged, some)):
-                _settle(books, judged)
+        is_habit = 2 * sum(judged.change is not None for judged in some) > len(some)
+        for judged in some:
+            is_usual = is_habit or judged.is_allowed or _is_in_all_layers(judged, some)
+            if judged.change is not None and (judged.is_certain or not is_usual):
+                _settle(books, judged.tensor, judged.keys, judged.change)
     for entry in books.ledger.entries:
         line = books.entries[entry.tensor.key]
         if entry.tensor.dtype.is_floating and not MEANINGS[line.line].unbalanced and not line.learned:
-            operator = _find_untuned(books, fixed, entry)
-            if operator is not None:
-                books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=_rule(operator))
+            change = _first(_find_untuned(follower, each) for each in (entry,))
+            if change is not None:
+                books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=change.rule)
+
+
+def _first(found: Iterable[_Change | None]) -> _Change | None:
+    """The first change that is found; one that nobody knows where the nodes behind a tensor are too many to follow."""
+    try:
+        return next(filter(None, found), None)
+    except _UntracedError:
+        return _Change(None, is_foreign=True)
 
 
 def _is_in_all_layers(judged: _Judged, kind: Iterable[_Judged]) -> bool:
@@ -119,7 +124,8 @@ def _is_in_all_layers(judged: _Judged, kind: Iterable[_Judged]) -> bool:
     pattern = _NUMBER.sub("#", judged.tensor.name)
     alike = [other for other in kind if _NUMBER.sub("#", other.tensor.name) == pattern]
     is_vector = len(judged.tensor.shape) == 1
-    return is_vector and len(alike) > 1 and {other.operator for other in alike} == {judged.operator}
+    operators = {None if other.change is None else other.change.operator for other in alike}
+    return is_vector and len(alike) > 1 and len(operators) == 1
 
 
 _NUMBER = re.compile(r"\d+")
@@ -147,38 +153,39 @@ def _held(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
             yield buffer, tuple(keys)
 
 
-def _settle(books: Books, judged: _Judged) -> None:
-    rule = _rule(judged.operator)
-    settled = books.parameters.get(judged.tensor.name)
+def _settle(books: Books, tensor: Parameter | Buffer, keys: Iterable[Key], change: _Change) -> None:
+    settled = books.parameters.get(tensor.name)
     if settled is not None:
         chain = (*settled.chain, Line.DIFFERING)
-        books.parameters[judged.tensor.name] = replace(
-            settled, line=Line.DIFFERING, chain=chain, decided_by=rule
+        books.parameters[tensor.name] = replace(
+            settled, line=Line.DIFFERING, chain=chain, decided_by=change.rule
         )
-    for key in judged.keys:
-        books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=rule)
-
-
-def _rule(operator: str | None) -> str:
-    return f"structure:{CHANGED_BY}{operator}"
+    for key in keys:
+        books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=change.rule)
 
 
 class _Change(Frozen):
     """What is done to a tensor before an activation meets it."""
 
-    operator: str
+    operator: str | None
+    """None where nobody knows what."""
     is_foreign: bool = False
     """Whether it is computed with a vector of another module, as no module does."""
     is_shift: bool = False
     """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
 
+    @property
+    def rule(self) -> str:
+        return "structure:untraced" if self.operator is None else f"structure:{CHANGED_BY}{self.operator}"
 
-def _find_change(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+
+def _find_change(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
     """What nodes of stored values alone make of a stored tensor that is something else."""
+    books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
     last: str | None = None
-    for meeting in _meetings(books, fixed, entry):
+    for meeting in follower.meetings(entry):
         known = operator_of(meeting.node)
         if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
             arrived[:] = True  # somebody reads it, and nobody knows how
@@ -219,14 +226,15 @@ def _find_change(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Ke
     return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
 
 
-def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: Key) -> str | None:
-    """The operator that makes of a tensor other numbers, or other rows, before a recurrent node reads it.
+def _find_in_cell(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+    """What makes of a tensor other numbers, or other rows, before a recurrent node reads it.
 
     Gates may be put in another order, and both biases added up: the cell does that itself.
     """
+    books = follower.books
     entry = books.entry(key)
     both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
-    for meeting in _meetings(books, fixed, entry):
+    for meeting in follower.meetings(entry):
         node = meeting.node
         changes = [step.node for step in meeting.way if not _keeps(step)]
         if kind_of(node) is not Kind.RECURRENT or not meeting.way:
@@ -236,7 +244,7 @@ def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: K
             places = track(books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, name)
             is_as_stored = entry.tensor.shape == tensor.shape
             if places is not None and is_as_stored and not _are_whole_gates(places, node.op_type):
-                return meeting.way[-1].node.op_type
+                return _Change(meeting.way[-1].node.op_type)
             continue
         changes = [each for each in changes if each.op_type not in RECODES]
         if not changes:
@@ -248,7 +256,7 @@ def _find_in_cell(books: Books, fixed: Fixed, tensor: Parameter | Buffer, key: K
             and not _is_undone(books, entry, meeting)
             and not _is_of_program(books, tensor, meeting)
         ):
-            return changes[-1].op_type
+            return _Change(changes[-1].op_type)
     return None
 
 
@@ -322,8 +330,9 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
     return float(found @ expected) >= _LIKE_CODES * sizes
 
 
-def _find_untuned(books: Books, fixed: Fixed, entry: Entry) -> str | None:
-    """The operator that makes of frequencies what is none of theirs, before an activation meets them."""
+def _find_untuned(follower: _Follower, entry: Entry) -> _Change | None:
+    """What makes of frequencies what is none of theirs, before an activation meets them."""
+    books = follower.books
     if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
         return None
     array = entry.tensor.payload.array()
@@ -332,7 +341,7 @@ def _find_untuned(books: Books, fixed: Fixed, entry: Entry) -> str | None:
         return None
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
     unrounded = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True, unrounded=True)
-    for meeting in _meetings(books, fixed, entry):
+    for meeting in follower.meetings(entry):
         changes = [step.node for step in meeting.way if not _keeps(step)]
         moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
         if not moved or any(node.op_type in ("Cos", "Sin") for node in changes):
@@ -344,7 +353,7 @@ def _find_untuned(books: Books, fixed: Fixed, entry: Entry) -> str | None:
         if value is None or value.dtype.kind in "fV":
             is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
             if not is_kept:
-                return (changes or moved)[-1].op_type
+                return _Change((changes or moved)[-1].op_type)
     return None
 
 
@@ -391,33 +400,68 @@ class _Meeting(Frozen):
     """The nodes that move, decode or change it before, and at which input each reads it."""
 
 
-def _meetings(books: Books, fixed: Fixed, entry: Entry) -> Iterator[_Meeting]:
-    """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each."""
-    wiring, live = books.ledger.wiring, books.ledger.live
-    is_matrix = sum(dim > 1 for dim in books.contents.shape(entry)) > 1
-    waiting: list[tuple[Reader, tuple[Reader, ...], bool]] = [
-        (reader, (), True) for reader in wiring.readers(entry.tensor)
-    ]
-    seen: set[tuple[Place, int, bool]] = set()
-    while waiting and len(seen) <= _MOST_NODES:
-        reader, way, is_kept = waiting.pop()
-        node, slot = reader
-        known, state = operator_of(node), (node.place, slot, is_kept)
-        if known is None or slot < 0 or state in seen or (live is not None and node.place not in live.nodes):
-            continue
-        seen.add(state)
-        if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
-            continue
-        is_looked_up = known.kind is Kind.LOOKS_UP
-        if is_looked_up and (is_matrix or not fixed(node)):
-            yield _Meeting(node, slot, way)
-        if is_looked_up and not fixed(node):
-            continue
-        if not (_hands_on(reader) or is_looked_up) and _is_met(wiring, fixed, reader, is_matrix=is_matrix):
-            yield _Meeting(node, slot, way)
-            continue
-        further = ((*way, reader), is_kept and _keeps(reader))
-        waiting += [(each, *further) for each in _onward(wiring, node)]
+class _UntracedError(Exception):
+    """More nodes stand behind a tensor than are followed."""
+
+
+_Way: TypeAlias = "tuple[Reader, _Way] | None"
+"""The last node on a way, and the way before it: ways that part share what they have in common."""
+
+
+class _Follower:
+    """What becomes of stored tensors, until activations meet them."""
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.fixed = Fixed(books.ledger.wiring)
+        nodes = sum(len(graph.nodes) for graph in books.ledger.model.graphs)
+        self._left = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
+
+    def meetings(self, entry: Entry) -> Iterator[_Meeting]:
+        """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each.
+
+        Raises:
+            _UntracedError: there are too many on the way.
+        """
+        wiring, live, fixed = self.books.ledger.wiring, self.books.ledger.live, self.fixed
+        is_matrix = sum(dim > 1 for dim in self.books.contents.shape(entry)) > 1
+        waiting: list[tuple[Reader, _Way, bool]] = [
+            (reader, None, True) for reader in wiring.readers(entry.tensor)
+        ]
+        seen: set[tuple[Place, int, bool]] = set()
+        while waiting:
+            self._left -= 1
+            if self._left < 0:
+                raise _UntracedError
+            reader, way, is_kept = waiting.pop()
+            node, slot = reader
+            known, state = operator_of(node), (node.place, slot, is_kept)
+            is_dead = live is not None and node.place not in live.nodes
+            if known is None or slot < 0 or state in seen or is_dead:
+                continue
+            seen.add(state)
+            if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
+                continue
+            is_looked_up = known.kind is Kind.LOOKS_UP
+            if is_looked_up and (is_matrix or not fixed(node)):
+                yield _Meeting(node, slot, _whole(way))
+            if is_looked_up and not fixed(node):
+                continue
+            if not (_hands_on(reader) or is_looked_up) and _is_met(
+                wiring, fixed, reader, is_matrix=is_matrix
+            ):
+                yield _Meeting(node, slot, _whole(way))
+                continue
+            waiting += [(each, (reader, way), is_kept and _keeps(reader)) for each in _onward(wiring, node)]
+
+
+def _whole(way: _Way) -> tuple[Reader, ...]:
+    """The nodes on a way, in their order."""
+    nodes: list[Reader] = []
+    while way is not None:
+        reader, way = way
+        nodes.append(reader)
+    return tuple(reversed(nodes))
 
 
 def _hands_on(reader: Reader) -> bool:

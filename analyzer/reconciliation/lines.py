@@ -235,7 +235,7 @@ MEANINGS: Mapping[Line, Meaning] = {
 UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
 
-Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable"]
+Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable", "untraced"]
 """What is known of a parameter that differs."""
 
 WHY: Mapping[str, tuple[str, str]] = {
@@ -256,6 +256,10 @@ WHY: Mapping[str, tuple[str, str]] = {
     "unreadable": (
         "it cannot be read, so that nobody knows its values",
         "they cannot be read, so that nobody knows their values",
+    ),
+    "untraced": (
+        "more nodes stand behind it than are followed, so that nobody knows what arrives",
+        "more nodes stand behind them than are followed, so that nobody knows what arrives",
     ),
 }
 """What is wrong on the line `differing`, of one tensor and of several, where it is not that the file has other values:

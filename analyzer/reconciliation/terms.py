@@ -308,33 +308,35 @@ class Term(Mutable):
     def _of_value(self, reader: Node, name: str, depth: int, *, is_own: bool) -> int:
         """The term of a value that a node reads, which computes in the layer, or in the one before."""
         terms, fed = self.walk.terms, self.walk.fed
-        provider = fed.books.ledger.wiring.find(reader.graph_path, name) if name else None
-        if isinstance(provider, StoredTensor):
-            return terms.number(self._of_tensor(provider))
-        if not isinstance(provider, Node):
-            return terms.number(_ANY if name else Given("nothing"))
-        if provider.place in fed.anchors:
-            output = provider.outputs.index(name) if name in provider.outputs else 0
-            number = terms.number(self._of_anchor(fed.anchors[provider.place], output, is_own=is_own))
-            self.nodes.setdefault(number, reader)
-            return number
-        is_fed = fed(provider)
-        if (
-            provider.op_type in MEASURES
-            or is_fed is False
-            or (is_fed is None and not fed.is_number(provider))
-        ):
-            return terms.number(_ANY)
-        newest = self.walk.newest(provider) if is_fed else None
-        if newest == _UNKNOWN:
-            return terms.number(_SHARED)
-        if is_fed and newest not in ((self.layer, self.layer - 1) if is_own else (self.layer - 1,)):
-            return terms.number(EARLIER if is_own else self._stream(newest))
-        if depth > _DEEPEST or len(self._known) > _MOST_NODES:
-            return terms.number(_FAR)
-        is_own = is_own and (not is_fed or newest == self.layer)
-        if provider.op_type in _STRAIGHT and provider.inputs and provider.outputs[0] == name:
-            return self._of_value(provider, provider.inputs[0], depth, is_own=is_own)
+        while True:
+            provider = fed.books.ledger.wiring.find(reader.graph_path, name) if name else None
+            if isinstance(provider, StoredTensor):
+                return terms.number(self._of_tensor(provider))
+            if not isinstance(provider, Node):
+                return terms.number(_ANY if name else Given("nothing"))
+            if provider.place in fed.anchors:
+                output = provider.outputs.index(name) if name in provider.outputs else 0
+                number = terms.number(self._of_anchor(fed.anchors[provider.place], output, is_own=is_own))
+                self.nodes.setdefault(number, reader)
+                return number
+            is_fed = fed(provider)
+            if (
+                provider.op_type in MEASURES
+                or is_fed is False
+                or (is_fed is None and not fed.is_number(provider))
+            ):
+                return terms.number(_ANY)
+            newest = self.walk.newest(provider) if is_fed else None
+            if newest == _UNKNOWN:
+                return terms.number(_SHARED)
+            if is_fed and newest not in ((self.layer, self.layer - 1) if is_own else (self.layer - 1,)):
+                return terms.number(EARLIER if is_own else self._stream(newest))
+            if depth > _DEEPEST or len(self._known) > _MOST_NODES:
+                return terms.number(_FAR)
+            is_own = is_own and (not is_fed or newest == self.layer)
+            if provider.op_type not in _STRAIGHT or not provider.inputs or provider.outputs[0] != name:
+                break
+            reader, name = provider, provider.inputs[0]
         key = (provider.place, name)
         if key not in self._known:
             number = self._of_node(provider, depth, is_own=is_own)

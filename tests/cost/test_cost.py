@@ -339,6 +339,19 @@ def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> No
     assert report.at(report.total.macs) is None
 
 
+def test_a_size_of_hundreds_of_functions_in_one_another_is_told_and_not_worked_out(tmp_path: Path) -> None:
+    """Each Slice takes the smaller of two sizes."""
+    body = " ".join(
+        f"c{at} = Concat<axis = 0>(s{at}, s{at}) s{at + 1} = Slice(c{at}, first, last)" for at in range(500)
+    )
+    weights = {"first": np.array([0]), "last": np.array([8])}
+
+    report = cost(tmp_path, f"g (float[b] s0) => (float[b2] y) {{ {body} y = Relu(s500) }}", weights, b=3)
+
+    assert not report.is_complete
+    assert any("more than 90 functions in one another" in row.reason for row in report.unknown)
+
+
 def test_numbers_of_a_shape_that_wrap_around_are_not_known(tmp_path: Path) -> None:
     body = " ".join(f"s{at + 1} = Mul(s{at}, s{at})" for at in range(64))
     text = f"g (float[b, 2] x) => (float y) {{ {body} e = Expand(x, s64) y = Relu(e) }}"

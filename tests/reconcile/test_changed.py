@@ -57,6 +57,26 @@ def test_what_only_moves_or_casts_a_weight_changes_nothing(change: str, tmp_path
     assert set(run(tmp_path, change, plain("Linear")).values()) == {"identical"}
 
 
+@pytest.mark.parametrize("op_type", ["Identity", "Neg"])
+def test_a_change_behind_thousands_of_nodes_is_told(op_type: str, tmp_path: Path) -> None:
+    before = "".join(
+        f" a{at + 1} = Identity({f'a{at}' if at else chr(34) + 'l1.weight' + chr(34)})" for at in range(5000)
+    )
+    lines = run(tmp_path, f"{before} c = {op_type}(a5000)", None)
+
+    assert lines["l1.weight"] == ("identical" if op_type == "Identity" else "differing")
+
+
+def test_what_goes_through_more_nodes_than_are_followed_is_not_taken_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analyzer.reconciliation.changed._MOST_STEPS", 4)
+    monkeypatch.setattr("analyzer.reconciliation.changed._STEPS_FOR_EACH", 0)
+    lines = run(tmp_path, 'a = Identity("l1.weight") b = Identity(a) c = Identity(b)', None)
+
+    assert lines == {"l0.weight": "identical", "l1.weight": "differing", "l2.weight": "differing"}
+
+
 def test_a_parameter_that_is_not_described_is_not_compared(tmp_path: Path) -> None:
     text = 'g (float[2,6] x) => (float[2,6] y) { h = MatMul(x, "l0.weight") y = MatMul(h, "l1.weight") }'
     held = {name: WEIGHTS[name] for name in ("l0.weight", "l1.weight")}
