@@ -735,7 +735,8 @@ _MOST_TRACKED = 1 << 26
 def track(model: Model, wiring: Wiring, tensor: StoredTensor, path: GraphPath, name: str) -> Array | None:
     """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from anywhere else.
 
-    None where the value is computed, and not only moved, or depends on an input, or nobody can follow.
+    None where the value depends on an input, or nobody can follow. It means something of what is only moved: an
+    operator that computes does so with the places.
     """
     if tensor.numel > _MOST_TRACKED:
         return None

@@ -55,8 +55,9 @@ from analyzer.reconciliation.matching import (
 )
 from analyzer.reconciliation.names import align, with_roots
 from analyzer.reconciliation.normalized import match_folded_weightnorm, match_spectralnorm, match_standardized
+from analyzer.reconciliation.orientation import settle_turned
 from analyzer.reconciliation.packed import match_concatenated, match_packed_copies, match_recurrent
-from analyzer.reconciliation.placement import settle_misplaced, settle_told, settle_turned
+from analyzer.reconciliation.placement import settle_misplaced, settle_told
 from analyzer.reconciliation.pointwise import match_folded_pointwise
 from analyzer.reconciliation.program import match_evaluated, settle_opaque
 from analyzer.reconciliation.split import match_split, match_split_copies, match_split_tables

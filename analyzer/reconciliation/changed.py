@@ -11,24 +11,22 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import TypeAlias
 
 import numpy as np
 
 from analyzer.account.ledger import Entry
 from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
-from analyzer.model import Key, Node, Place, StoredTensor
+from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.content import Array, digest, digest_transposed
-from analyzer.model.dtypes import DType
 from analyzer.model.evaluation import Evaluator, track
-from analyzer.model.operators import DECODES, MOVES, RECODES, Kind, Slot, kind_of, operator_of
+from analyzer.model.operators import DECODES, RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
-from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
+from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind, keeps
 from analyzer.reconciliation.pointwise import is_offset
 from analyzer.records import Frozen, replace
 
@@ -43,8 +41,6 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
 """Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
 
-_MOST_STEPS, _STEPS_FOR_EACH = 1 << 19, 8
-"""Nodes that are looked at behind all tensors, each as often as it is come by: so many, or so many for each node."""
 _MOST_FOLLOWED = 1 << 24
 """Elements of a tensor that is worked out after it was changed."""
 _MOST_AXES = 4
@@ -56,8 +52,6 @@ _MOST_FREQUENCIES = 1 << 12
 """Elements of what is looked at as rotary frequencies: half of a head's width."""
 _SLACK = 4e-3
 """Relative difference of frequencies: float16 rounds by a tenth of that."""
-_MOST_READERS = 64
-"""Nodes behind one value that are looked at."""
 
 
 class _Judged(Frozen):
@@ -82,7 +76,7 @@ def settle_changed(books: Books) -> None:
     """
     if books.contents.mode == "none":
         return
-    follower = _Follower(books)
+    follower = Follower(books)
     kinds: dict[tuple[str | None, str, bool], list[_Judged]] = {}
     for tensor, keys in _held(books):
         leaf, is_matrix = split_name(tensor.name)[1], len(tensor.shape) > 1
@@ -115,7 +109,7 @@ def _first(found: Iterable[_Change | None]) -> _Change | None:
     """The first change that is found; one that nobody knows where the nodes behind a tensor are too many to follow."""
     try:
         return next(filter(None, found), None)
-    except _UntracedError:
+    except UntracedError:
         return _Change(None, is_foreign=True)
 
 
@@ -179,7 +173,7 @@ class _Change(Frozen):
         return "structure:untraced" if self.operator is None else f"structure:{CHANGED_BY}{self.operator}"
 
 
-def _find_change(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+def _find_change(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
     """What nodes of stored values alone make of a stored tensor that is something else."""
     books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
@@ -190,7 +184,7 @@ def _find_change(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _
         if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
-        changes = [step.node for step in meeting.way if not _keeps(step)]
+        changes = [step.node for step in meeting.way if not keeps(step)]
         is_table = any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way) or fixed(meeting.node)
         if changes and is_matrix and is_table:
             continue  # rows of a table are added up and go through layers, as positions and queries do
@@ -198,7 +192,7 @@ def _find_change(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _
             if _is_of_program(books, tensor, meeting):
                 arrived[:] = True
                 continue
-            owners = {split_name(name)[0] for name in _names_behind(books, changes)}
+            owners = {split_name(name)[0] for name in _namesbehind(books, changes)}
             is_shift = _is_shift(books, tensor, changes)
             return _Change(changes[-1].op_type, not is_matrix and len(owners) > 1, is_shift)
         moved = next((step.node for step in meeting.way[::-1] if step.node.op_type not in _STRAIGHT), None)
@@ -226,7 +220,7 @@ def _find_change(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _
     return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
 
 
-def _find_in_cell(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
+def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
     """What makes of a tensor other numbers, or other rows, before a recurrent node reads it.
 
     Gates may be put in another order, and both biases added up: the cell does that itself.
@@ -236,7 +230,7 @@ def _find_in_cell(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> 
     both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
     for meeting in follower.meetings(entry):
         node = meeting.node
-        changes = [step.node for step in meeting.way if not _keeps(step)]
+        changes = [step.node for step in meeting.way if not keeps(step)]
         if kind_of(node) is not Kind.RECURRENT or not meeting.way:
             continue
         if not changes:
@@ -249,7 +243,7 @@ def _find_in_cell(follower: _Follower, tensor: Parameter | Buffer, key: Key) -> 
         changes = [each for each in changes if each.op_type not in RECODES]
         if not changes:
             continue  # a quantizer writes the same numbers as other codes
-        is_sum = {step.op_type for step in changes} == {"Add"} and _names_behind(books, changes) == both
+        is_sum = {step.op_type for step in changes} == {"Add"} and _namesbehind(books, changes) == both
         is_own = is_sum and "bias_" in split_name(tensor.name)[1]
         if (
             not is_own
@@ -274,7 +268,7 @@ def _are_whole_gates(places: Array, op_type: str) -> bool:
     return is_whole and sorted(rows[:, 0]) == [1 + gate * rows.shape[1] for gate in range(gates)]
 
 
-def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: _Meeting) -> bool:
+def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -> bool:
     """Whether what arrives is a value that PyTorch's own program computes of the tensor."""
     program = books.manifest.program
     if program is None or not any({*tensor.names} & {*value.parameters} for value in program.values):
@@ -296,12 +290,12 @@ def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
     )
 
 
-def _is_lost(entry: Entry, fixed: Fixed, meeting: _Meeting) -> bool:
+def _is_lost(entry: Entry, fixed: Fixed, meeting: Meeting) -> bool:
     """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
     return entry.tensor.numel <= _MOST_FOLLOWED and all(fixed(step.node) for step in meeting.way)
 
 
-def _is_undone(books: Books, entry: Entry, meeting: _Meeting) -> bool:
+def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
     """Whether what arrives has the tensor's numbers after all: a product with 1, or codes that were put and read."""
     if entry.tensor.numel > _MOST_FOLLOWED:
         return False
@@ -330,7 +324,7 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
     return float(found @ expected) >= _LIKE_CODES * sizes
 
 
-def _find_untuned(follower: _Follower, entry: Entry) -> _Change | None:
+def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
     """What makes of frequencies what is none of theirs, before an activation meets them."""
     books = follower.books
     if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
@@ -342,7 +336,7 @@ def _find_untuned(follower: _Follower, entry: Entry) -> _Change | None:
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
     unrounded = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True, unrounded=True)
     for meeting in follower.meetings(entry):
-        changes = [step.node for step in meeting.way if not _keeps(step)]
+        changes = [step.node for step in meeting.way if not keeps(step)]
         moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
         if not moved or any(node.op_type in ("Cos", "Sin") for node in changes):
             continue
@@ -357,7 +351,7 @@ def _find_untuned(follower: _Follower, entry: Entry) -> _Change | None:
     return None
 
 
-def _is_in_tune(books: Books, meeting: _Meeting, value: Array, frequencies: Reals) -> bool:
+def _is_in_tune(books: Books, meeting: Meeting, value: Array, frequencies: Reals) -> bool:
     """Whether it is the same frequencies, perhaps each twice; or a table that is made of them.
 
     Times a number only where PyTorch's program computes that, or is not known.
@@ -391,138 +385,6 @@ def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
     )
 
 
-class _Meeting(Frozen):
-    """Where a stored tensor meets an activation."""
-
-    node: Node
-    slot: int
-    way: tuple[Reader, ...]
-    """The nodes that move, decode or change it before, and at which input each reads it."""
-
-
-class _UntracedError(Exception):
-    """More nodes stand behind a tensor than are followed."""
-
-
-_Way: TypeAlias = "tuple[Reader, _Way] | None"
-"""The last node on a way, and the way before it: ways that part share what they have in common."""
-
-
-class _Follower:
-    """What becomes of stored tensors, until activations meet them."""
-
-    def __init__(self, books: Books) -> None:
-        self.books = books
-        self.fixed = Fixed(books.ledger.wiring)
-        nodes = sum(len(graph.nodes) for graph in books.ledger.model.graphs)
-        self._left = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
-
-    def meetings(self, entry: Entry) -> Iterator[_Meeting]:
-        """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each.
-
-        Raises:
-            _UntracedError: there are too many on the way.
-        """
-        wiring, live, fixed = self.books.ledger.wiring, self.books.ledger.live, self.fixed
-        is_matrix = sum(dim > 1 for dim in self.books.contents.shape(entry)) > 1
-        waiting: list[tuple[Reader, _Way, bool]] = [
-            (reader, None, True) for reader in wiring.readers(entry.tensor)
-        ]
-        seen: set[tuple[Place, int, bool]] = set()
-        while waiting:
-            self._left -= 1
-            if self._left < 0:
-                raise _UntracedError
-            reader, way, is_kept = waiting.pop()
-            node, slot = reader
-            known, state = operator_of(node), (node.place, slot, is_kept)
-            is_dead = live is not None and node.place not in live.nodes
-            if known is None or slot < 0 or state in seen or is_dead:
-                continue
-            seen.add(state)
-            if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
-                continue
-            is_looked_up = known.kind is Kind.LOOKS_UP
-            if is_looked_up and (is_matrix or not fixed(node)):
-                yield _Meeting(node, slot, _whole(way))
-            if is_looked_up and not fixed(node):
-                continue
-            if not (_hands_on(reader) or is_looked_up) and _is_met(
-                wiring, fixed, reader, is_matrix=is_matrix
-            ):
-                yield _Meeting(node, slot, _whole(way))
-                continue
-            waiting += [(each, (reader, way), is_kept and _keeps(reader)) for each in _onward(wiring, node)]
-
-
-def _whole(way: _Way) -> tuple[Reader, ...]:
-    """The nodes on a way, in their order."""
-    nodes: list[Reader] = []
-    while way is not None:
-        reader, way = way
-        nodes.append(reader)
-    return tuple(reversed(nodes))
-
-
-def _hands_on(reader: Reader) -> bool:
-    """Whether an input's elements come out as they are, or decoded."""
-    known = operator_of(reader.node)
-    return reader.node.op_type in MOVES | DECODES and (
-        known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
-    )
-
-
-def _keeps(reader: Reader) -> bool:
-    """Whether a node computes nothing of what it is given: it moves or decodes it, or casts it to a type of reals."""
-    if reader.node.op_type == "Cast":
-        return DType.from_onnx(reader.node.integers.get("to", 1)) in _REALS
-    return _hands_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
-
-
-_REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
-
-
-def _is_met(wiring: Wiring, fixed: Fixed, reader: Reader, *, is_matrix: bool) -> bool:
-    """Whether a node brings a tensor together with what is none of its kind: an activation, or products of weights."""
-    node, known = reader.node, operator_of(reader.node)
-    if known is None or not fixed(node):
-        return True
-    if known.kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION):
-        return len(node.inputs) > 1
-    if known.kind is Kind.NORMALIZES:
-        # A table of positions may be normalized, as DeBERTa's is.
-        return known.slot(reader.slot) is not Slot.DATA or (is_matrix and len(node.inputs) > 1)
-    return _has_product(wiring, reader)
-
-
-def _onward(wiring: Wiring, node: Node) -> list[Reader]:
-    """Who reads what a node gives, and what an If gives of it."""
-    found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
-    holder = None if graph is None or graph.parent is None else wiring.node_at(graph.parent)
-    if graph is not None and holder is not None and holder.op_type == "If":
-        given = zip(graph.outputs, holder.outputs, strict=False)
-        names = {outer for inner, outer in given if inner in node.outputs}
-        behind = wiring.readers(holder) if names else []
-        found = [*found, *(reader for reader in behind if reader.node.inputs[reader.slot] in names)]
-    return found
-
-
-_COMPUTES = frozenset({Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES})
-
-
-def _has_product(wiring: Wiring, reader: Reader) -> bool:
-    """Whether what a node of stored values adds to a tensor is a product: positions go through layers too."""
-    others = [name for slot, name in enumerate(reader.node.inputs) if slot != reader.slot and name]
-    providers = (wiring.find(reader.node.graph_path, name) for name in others)
-    return any(
-        kind_of(node) in _COMPUTES
-        for found in providers
-        if isinstance(found, Node)
-        for node in _behind(wiring, found)
-        if isinstance(node, Node)
-    )
-
-
 def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
     """Whether a module may compute this of its tensor: with its other tensors.
 
@@ -537,15 +399,13 @@ def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collectio
     if plain:
         return "BatchNorm" in plain[0] and _is_of_module(books, module, changes)
     if _is_of_module(books, module, changes):
-        return {split_name(name)[1] for name in _names_behind(books, changes)} != {"weight", "bias"}
+        return {split_name(name)[1] for name in _namesbehind(books, changes)} != {"weight", "bias"}
     return False
 
 
 def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
     """Whether a number is added to a gain that lies around 0: to 1, where the values are a norm's."""
-    is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
-        *tensor.names
-    }
+    is_sum = {node.op_type for node in changes} == {"Add"} and _namesbehind(books, changes) <= {*tensor.names}
     is_gain = split_name(tensor.name)[1] == "weight" and len(tensor.shape) == 1
     return is_sum and is_gain and isinstance(tensor, Parameter) and is_offset(books, tensor)
 
@@ -556,29 +416,15 @@ _ROOTS = frozenset({"Add", "Sqrt", "Reciprocal", "Pow", "Div", "Mul", "Sub", "Ma
 
 def _is_of_module(books: Books, module: str, changes: Iterable[Node]) -> bool:
     """Whether two tensors of the module, at least, have a part in what is computed, and no other module's."""
-    names = _names_behind(books, changes)
+    names = _namesbehind(books, changes)
     return len(names) > 1 and {split_name(name)[0] for name in names} == {module}
 
 
-def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
+def _namesbehind(books: Books, nodes: Iterable[Node]) -> set[str]:
     """The PyTorch tensors that nodes of stored values alone compute with."""
-    found = (each for node in nodes for each in _behind(books.ledger.wiring, node))
+    found = (each for node in nodes for each in behind(books.ledger.wiring, node))
     lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
-
-
-def _behind(wiring: Wiring, node: Node) -> Iterator[StoredTensor | Node]:
-    """A node of stored values alone, and the nodes and stored tensors that it computes with, a few of them."""
-    waiting, seen = [node], {node.place}
-    while waiting and len(seen) < _MOST_READERS:
-        found = waiting.pop()
-        yield found
-        for provider in wiring.producers(found):
-            if isinstance(provider, StoredTensor):
-                yield provider
-            elif provider.place not in seen:
-                seen.add(provider.place)
-                waiting.append(provider)
 
 
 _STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}

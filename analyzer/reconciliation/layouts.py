@@ -21,7 +21,7 @@ import numpy.typing as npt
 from analyzer.account.ledger import Entry
 from analyzer.account.scopes import float_name
 from analyzer.manifest import Buffer, Parameter, split_name
-from analyzer.model import Node, StoredTensor
+from analyzer.model import Node, Place, StoredTensor
 from analyzer.model.content import Array
 from analyzer.model.operators import DECODES, Kind, named
 from analyzer.model.wiring import Wiring
@@ -270,7 +270,8 @@ def is_turnable(entry: Entry) -> bool:
 
 # what operators do along each axis
 
-_MOST_HOPS = 8
+_MOST_HOPS = 1 << 12
+"""Nodes behind a tensor that are looked through."""
 _ADDED = -1
 """Stands for an axis of one element that an operator has put in."""
 
@@ -327,21 +328,28 @@ def class_use(tensor: Parameter | Buffer, modules: Mapping[str, str], *, is_look
 def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> frozenset[Use]:
     """Along which axes of what a tensor stands for, of this shape, operators work; empty where nothing tells."""
     found: set[Use] = set()
-    layer: list[tuple[StoredTensor | Node, tuple[int, ...]]] = [(tensor, tuple(range(len(shape))))]
-    for _ in range(_MOST_HOPS):
-        after: list[tuple[StoredTensor | Node, tuple[int, ...]]] = []
-        for provider, axes in layer:
-            for node, slot in wiring.readers(provider):
-                if not node.is_standard:
-                    continue
-                use = _use(node, slot, axes)
-                moved = None if use is not None else _move(node, slot, axes, shape, wiring)
-                if use is not None:
-                    found.add(use)
-                elif moved is not None:
-                    after.append((node, moved))
-        layer = after
+    waiting: list[tuple[StoredTensor | Node, tuple[int, ...]]] = [(tensor, tuple(range(len(shape))))]
+    seen: set[tuple[Place, tuple[int, ...]]] = set()
+    while waiting:
+        provider, axes = waiting.pop()
+        for node, slot in wiring.readers(provider):
+            if not node.is_standard:
+                continue
+            use = use_of(node, slot, axes)
+            moved = None if use is not None else _move(node, slot, axes, shape, wiring)
+            if use is not None:
+                found.add(use)
+            elif moved is not None and (node.place, moved) not in seen:
+                seen.add((node.place, moved))
+                waiting.append((node, moved))
+        if len(seen) > _MOST_HOPS:
+            return frozenset()
     return frozenset(found)
+
+
+def follows_axes(node: Node) -> bool:
+    """Whether `find_uses` sees through a node whatever it is given."""
+    return node.is_standard and (node.op_type in _SAME or node.op_type == "Transpose")
 
 
 def in_order(
@@ -359,7 +367,7 @@ def in_order(
     )
 
 
-def _use(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
+def use_of(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
     """What a node computes with a value whose axes are these of the stored tensor."""
     op_type, integers = node.op_type, node.integers
     if op_type in _LOOKUPS:

@@ -1,14 +1,9 @@
-"""Rules: one parameter's values where another's belong, and a matrix that the file reads the other way round.
+"""Rule: one parameter's values where another's belong.
 
 A match of names and values says what a tensor holds, not that it is read where PyTorch reads it. Three things tell
 that: the module that the reading node belongs to, and the parameter that this module has for that input; what stands
 around a weight in one layer, if that is what stands around another weight in other layers; and the order in which
 layers compute.
-
-A matrix that fits both ways, read the other way round than PyTorch does, is another matrix. Its values say which way
-it stands in the file; what operators do with it says which way they take it. PyTorch's side of that is its module's
-class, or what the file does with other weights of that class, name or kind whose shape leaves no choice. A transposed
-weight under its own name is told by this alone: all its values are there.
 """
 
 from __future__ import annotations
@@ -29,8 +24,7 @@ from analyzer.model.operators import DECODES, MOVES, Kind, Slot, operator_of
 from analyzer.model.wiring import GraphInput, Reader, is_passed
 from analyzer.reconciliation.books import Books, is_inside
 from analyzer.reconciliation.closeness import Reals
-from analyzer.reconciliation.layouts import AxisLayout, Use, class_use
-from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line, ParameterLine, Piece
+from analyzer.reconciliation.lines import MEANINGS, EntryLine, Line
 from analyzer.records import Frozen, replace
 
 _NUMBER = re.compile(r"\d+")
@@ -828,125 +822,3 @@ def _depths(books: Books) -> Mapping[Place, int]:
             starts[node.place] = max(start, starts[node.place])
             depths[node.place] = starts[node.place] + len(parts)
     return depths
-
-
-# the wrong way round
-
-_Alike = tuple[str, ...]
-"""What weights have in common that are used alike: class and leaf, or the last parts of their names."""
-
-
-class _Oriented(Frozen):
-    """A parameter, where it stands, and what operators do with it, in PyTorch's axes."""
-
-    parameter: Parameter
-    settled: ParameterLine
-    entry: Entry
-    piece: Piece
-    uses: frozenset[Use]
-
-
-def settle_turned(books: Books) -> None:
-    """Settle as `differing` the square matrices that the file reads in another order of axes than PyTorch."""
-    if books.contents.mode == "none":
-        return
-    read = list(_read_oriented(books))
-    known: dict[tuple[_Alike, bool], set[Use]] = defaultdict(set)
-    for each in read:
-        for use in each.uses:
-            if not _fits_both_ways(each.parameter, use):
-                for kind in _kinds(books, each.parameter):
-                    known[kind, use.summed is None].add(use)
-    for each in read:
-        wrong = [use for use in each.uses if _is_wrong(books, each, use, known)]
-        if (
-            wrong
-            and not _stands_both_ways(books, each)
-            and not _is_read_right_elsewhere(books, each, wrong[0])
-        ):
-            rule = f"{books.contents.evidence}:turned"
-            books.parameters[each.parameter.name] = replace(
-                each.settled, line=Line.DIFFERING, chain=(Line.DIFFERING,), decided_by=rule
-            )
-            held = books.entries[each.entry.tensor.key]
-            if held.parameter == each.parameter.name and each.piece.taken is None:
-                books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)
-
-
-def _read_oriented(books: Books) -> Iterator[_Oriented]:
-    """Parameters of two axes and more that stand in one entry, by themselves or with others."""
-    for parameter in books.manifest.parameters:
-        settled = books.parameters.get(parameter.name)
-        if (
-            settled is None
-            or len(settled.pieces) != 1
-            or len(parameter.shape) < 2
-            or settled.line is Line.DIFFERING
-        ):
-            continue
-        entry, piece = books.entry(settled.pieces[0].key), settled.pieces[0]
-        uses = books.contents.uses(entry, piece.shape, piece.axes) if piece.viewed is None else frozenset()
-        if uses and piece.put is None:
-            yield _Oriented(parameter, settled, entry, piece, uses)
-
-
-def _fits_both_ways(parameter: Parameter, use: Use) -> bool:
-    """Whether the shape fits both ways, so that only the values say which way it stands."""
-    sizes = parameter.shape
-    others = (
-        [axis for axis in range(len(sizes)) if axis != use.result] if use.summed is None else [use.summed]
-    )
-    return any(sizes[other] == sizes[use.result] for other in others)
-
-
-def _kinds(books: Books, parameter: Parameter) -> Iterator[_Alike]:
-    """The closest first; where the class is known, other classes say nothing."""
-    owners = [split_name(name) for name in parameter.names]
-    classes = [books.manifest.modules.get(owner) for owner, _ in owners]
-    yield from (
-        ("class", name, leaf) for name, (_, leaf) in zip(classes, owners, strict=True) if name is not None
-    )
-    yield from (("name", owner.rpartition(".")[2], leaf) for owner, leaf in owners)
-    if not any(classes):
-        yield ("leaf", owners[0][1])
-
-
-def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
-    if not _fits_both_ways(each.parameter, use):
-        return False
-    is_lookup = use.summed is None
-    expected: set[Use] = set()
-    for kind in _kinds(books, each.parameter):
-        expected = known.get((kind, is_lookup), set())
-        if expected:
-            break
-        own = class_use(each.parameter, books.manifest.modules, is_lookup=is_lookup)
-        if kind[0] == "class" and own is not None:
-            expected = {own}
-            break
-    return len(expected) == 1 and use not in expected
-
-
-def _stands_both_ways(books: Books, each: _Oriented) -> bool:
-    """Whether its values are those of its transpose too."""
-    axes = each.piece.axes
-    if len(axes) != 2 or each.piece.taken is not None:
-        return False
-    shape = books.contents.shape(each.entry)
-    turned = AxisLayout(each.parameter.shape, axes[::-1], shape)
-    return books.contents.fit_layout(each.entry, each.parameter, turned) is not None
-
-
-def _is_read_right_elsewhere(books: Books, each: _Oriented, wrong: Use) -> bool:
-    """Whether the file also reads it as PyTorch does: a program may use a weight both ways (tied autoencoders)."""
-    if wrong.summed is None:
-        return False
-    right = Use(wrong.summed, wrong.result)
-    if right in each.uses:
-        return True
-    for key in each.settled.entries:
-        copy = books.entry(key)
-        fit = None if key == each.entry.tensor.key else books.contents.fit(copy, each.parameter)
-        if fit is not None and right in books.contents.uses(copy, fit.layout.shape, fit.layout.axes):
-            return True
-    return False

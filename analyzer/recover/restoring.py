@@ -18,8 +18,8 @@ from analyzer.model import Key, StoredTensor, label
 from analyzer.model.content import Array
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
-from analyzer.reconciliation.layouts import AxisLayout
 from analyzer.reconciliation.lines import Line, Piece
+from analyzer.reconciliation.pieces import cut, viewed
 from analyzer.records import Frozen, Mutable, field
 
 # values of pieces
@@ -60,13 +60,13 @@ class Restorer(Mutable):
         whole = math.prod(self.shape(tensor))
         if self.encoding(tensor) is None and whole != tensor.numel:
             return False  # a sparse tensor stores fewer than its shape has
-        viewed = _viewed(piece, self.shape(tensor))
-        if piece.taken is None or viewed is None:
-            return viewed is not None and whole == math.prod(piece.shape)
+        shape = viewed(piece, self.shape(tensor))
+        if piece.taken is None or shape is None:
+            return shape is not None and whole == math.prod(piece.shape)
         axis, start, stop = piece.taken
-        if axis >= len(viewed) or not 0 <= start < stop <= viewed[axis]:
+        if axis >= len(shape) or not 0 <= start < stop <= shape[axis]:
             return False
-        return whole // viewed[axis] * (stop - start) == math.prod(piece.shape)
+        return whole // shape[axis] * (stop - start) == math.prod(piece.shape)
 
     def values(self, shape: tuple[int, ...], dtype: DType, pieces: Sequence[Piece]) -> Iterator[Array]:
         """All elements of a PyTorch tensor in row-major order, flat, some at a time; zeros where there is no piece.
@@ -121,15 +121,7 @@ class Restorer(Mutable):
         array = self._decoded(tensor)
         if array is None:
             raise ModelReadError(self._unreadable(piece.key))
-        if piece.tiles is not None:
-            array = piece.tiles.restore(array)
-        viewed = _viewed(piece, array.shape)
-        if viewed is not None:
-            array = array.reshape(viewed)
-        if piece.taken is not None:
-            axis, start, stop = piece.taken
-            array = array[(slice(None),) * axis + (slice(start, stop),)]
-        return AxisLayout(piece.shape, piece.axes, array.shape).restore(array)
+        return cut(piece, array)
 
     def _decoded(self, tensor: StoredTensor) -> Array | None:
         encoded = self.encoding(tensor)
@@ -170,16 +162,6 @@ class Restorer(Mutable):
             if not is_plain or not _same(again, band):
                 return False
         return True
-
-
-def _viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape in which a decoded tensor is cut; None where it cannot have that shape."""
-    if piece.viewed is None:
-        return tuple(dim for dim in shape if dim != 1) if piece.taken is not None else shape
-    numel, known = math.prod(shape), math.prod(dim for dim in piece.viewed if dim >= 0)
-    if known == 0 or numel % known or (-1 not in piece.viewed and numel != known):
-        return None
-    return tuple(numel // known if dim < 0 else dim for dim in piece.viewed)
 
 
 def _bands(array: Array) -> Iterator[Array]:

@@ -70,8 +70,8 @@ def test_a_change_behind_thousands_of_nodes_is_told(op_type: str, tmp_path: Path
 def test_what_goes_through_more_nodes_than_are_followed_is_not_taken_for_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analyzer.reconciliation.changed._MOST_STEPS", 4)
-    monkeypatch.setattr("analyzer.reconciliation.changed._STEPS_FOR_EACH", 0)
+    monkeypatch.setattr("analyzer.reconciliation.meetings._MOST_STEPS", 4)
+    monkeypatch.setattr("analyzer.reconciliation.meetings._STEPS_FOR_EACH", 0)
     lines = run(tmp_path, 'a = Identity("l1.weight") b = Identity(a) c = Identity(b)', None)
 
     assert lines == {"l0.weight": "identical", "l1.weight": "differing", "l2.weight": "differing"}

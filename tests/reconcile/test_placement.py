@@ -1,11 +1,10 @@
-"""Weights that the file holds, and reads where others belong or the other way round; and honest files."""
+"""Weights that the file holds, and reads where others belong; and honest files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +12,6 @@ import pytest
 from models import (
     Array,
     audit,
-    bridge_of,
     buffer,
     convolution,
     dynamo_like,
@@ -23,7 +21,6 @@ from models import (
     outs,
     parameter,
     parameters_of,
-    quantized,
     reconcile,
     text_model,
     with_scopes,
@@ -923,157 +920,3 @@ def test_the_last_layer_of_a_short_stage_looks_like_a_later_one_of_a_long_stage(
 
     assert reconcile(tmp_path, honest, manifest).balanced
     assert reconcile(tmp_path, exchanged, manifest).misplaced == 2
-
-
-# square weights that stand the other way round than all others
-
-both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
-
-KNOWN = {"up.weight": noise(12, 8), "down.weight": noise(8, 12, seed=1), "square.weight": noise(8, 8, seed=2)}
-
-
-def file_of(
-    *turned: str, read: str = "MatMul(x, {})", known: dict[str, Array] | None = None
-) -> onnx.ModelProto:
-    """Each weight under a name of the file's own, some of them transposed."""
-    known = known or KNOWN
-    nodes = " ".join(f"y{i} = {read.format(f'v{i}')}" for i in range(len(known)))
-    stored = {
-        f"v{i}": array.T.copy() if name.partition(".")[0] in turned else array
-        for i, (name, array) in enumerate(known.items())
-    }
-    return text_model(f"g (float[1] x) => ({outs(len(known))}) {{ {nodes} }}", stored)
-
-
-def run_orientation(
-    tmp_path,
-    proto: onnx.ModelProto,
-    content: Any = "full",
-    *,
-    at_hand: bool = False,
-    known: dict[str, Array] | None = None,
-) -> Reconciliation:
-    known = known or KNOWN
-    return reconcile(tmp_path, proto, manifest_of(*parameters_of(known)), content, known if at_hand else None)
-
-
-@both
-@pytest.mark.parametrize("content", ["sampled", "full"])
-@pytest.mark.parametrize(
-    ("turned", "line"),
-    [
-        (("up", "down", "square"), "transposed"),
-        (("up", "down"), "differing"),
-        ((), "renamed"),
-        (("square",), "differing"),
-        (("up", "square"), "transposed"),
-        (("up",), "renamed"),
-    ],
-    ids=[
-        "all turned",
-        "all but the square",
-        "none",
-        "the square alone",
-        "mixed, square turned",
-        "mixed, square straight",
-    ],
-)
-def test_square_weight_stands_as_those_do_whose_shape_shows_it(tmp_path, turned, line, content, at_hand):
-    result = run_orientation(tmp_path, file_of(*turned), content, at_hand=at_hand)
-
-    assert lines_of(result)["square.weight"] == line
-    assert result.balanced == (line != "differing")
-
-
-@both
-def test_what_was_turned_is_named_with_its_entry(tmp_path, at_hand):
-    result = run_orientation(tmp_path, file_of("up", "down"), at_hand=at_hand)
-
-    assert [(finding.id, finding.subjects) for finding in result.findings] == [
-        ("differing", ("square.weight",))
-    ]
-    assert result.parameters[2].decided_by == "content:turned"
-    assert bridge_of(result)["differing"] == (1, 64, 0, 0)
-    assert [piece.shape for piece in result.parameters[2].pieces] == [(8, 8)]
-
-
-@both
-def test_note_of_the_exporter_does_not_say_which_way_it_stands(tmp_path, at_hand):
-    folded = {f"v{i}": [name] for i, name in enumerate(KNOWN)}
-
-    assert run_orientation(
-        tmp_path, dynamo_like(file_of("up", "down", "square"), folded=folded), at_hand=at_hand
-    ).balanced
-    assert not run_orientation(
-        tmp_path, dynamo_like(file_of("up", "down"), folded=folded), at_hand=at_hand
-    ).balanced
-
-
-@both
-def test_where_all_are_square_nothing_shows_it(tmp_path, at_hand):
-    known = {"one.weight": noise(8, 8), "other.weight": noise(8, 8, seed=1)}
-
-    assert run_orientation(tmp_path, file_of("one", known=known), at_hand=at_hand, known=known).balanced
-
-
-@both
-def test_operator_that_transposes_says_it_itself(tmp_path, at_hand):
-    proto = file_of("up", "down")
-    proto.graph.node[2].CopyFrom(onnx.helper.make_node("Gemm", ["x", "v2"], ["y2"], transB=1))
-
-    assert run_orientation(tmp_path, proto, at_hand=at_hand).balanced
-
-
-@both
-def test_parameter_that_is_no_layers_weight_may_stand_as_it_likes(tmp_path, at_hand):
-    known = {name.replace("square.weight", "square.projection"): array for name, array in KNOWN.items()}
-
-    assert run_orientation(
-        tmp_path, file_of("up", "down", known=known), at_hand=at_hand, known=known
-    ).balanced
-
-
-@both
-def test_symmetric_weight_stands_both_ways(tmp_path, at_hand):
-    known = {**KNOWN, "square.weight": KNOWN["square.weight"] + KNOWN["square.weight"].T}
-
-    assert run_orientation(
-        tmp_path, file_of("up", "down", "square", known=known), at_hand=at_hand, known=known
-    ).balanced
-
-
-@both
-@pytest.mark.parametrize("is_turned", [True, False])
-def test_codes_are_looked_at_as_their_readers_decode_them(tmp_path, is_turned, at_hand):
-    proto = file_of("up", "down")
-    square = KNOWN["square.weight"]
-    codes = quantized("v2", square.T.copy() if is_turned else square)
-    del proto.graph.initializer[2]
-    proto.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in codes.items())
-    proto.graph.node.insert(0, onnx.helper.make_node("DequantizeLinear", list(codes), ["v2"]))
-
-    assert run_orientation(tmp_path, proto, at_hand=at_hand).balanced == is_turned
-
-
-def test_names_alone_show_nothing(tmp_path):
-    assert run_orientation(tmp_path, file_of("up", "down"), "none").parameters[2].line != "differing"
-
-
-@both
-@pytest.mark.parametrize("is_turned", [True, False])
-def test_what_gemm_reads_as_it_is_stands_as_all_others_do(tmp_path, is_turned, at_hand):
-    turned = ("up", "down", "square") if is_turned else ("up", "down")
-
-    assert (
-        run_orientation(tmp_path, file_of(*turned, read="Gemm(x, {})"), at_hand=at_hand).balanced == is_turned
-    )
-
-
-@both
-@pytest.mark.parametrize("is_turned", [True, False])
-def test_a_weight_that_is_cast_where_it_is_read_stands_as_all_others_do(tmp_path, is_turned, at_hand):
-    proto = file_of("up", "down", "square") if is_turned else file_of("up", "down")
-    proto.graph.node[2].input[1] = "cast"
-    proto.graph.node.insert(0, onnx.helper.make_node("Cast", ["v2"], ["cast"], to=onnx.TensorProto.FLOAT))
-
-    assert run_orientation(tmp_path, proto, at_hand=at_hand).balanced == is_turned

@@ -14,6 +14,7 @@ from analyzer.model.content import SAMPLES, decode_values, digest, row_digests
 from analyzer.model.dtypes import DType
 from analyzer.reconciliation import Reconciliation
 from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, EntryLine, Line, Piece
+from analyzer.reconciliation.pieces import viewed
 from analyzer.records import Mutable, field, replace
 from analyzer.recover.restoring import Restorer
 from analyzer.verify.algebra import layers
@@ -315,28 +316,22 @@ class Stored(Mutable, dict=True):
         first = pieces[0][1]
         if any(piece.taken is None for _, piece in pieces):
             raise UnknownError(f"{tensor.name}: parameters that lie over one another")
-        viewed = self._viewed(first, shape)
+        whole = viewed(first, shape)
         assert first.taken is not None
+        assert whole is not None
         axis = first.taken[0]
         parts, done = [], 0
         for name, piece in sorted(pieces, key=lambda pair: pair[1].taken or (0, 0, 0)):
             assert piece.taken is not None
-            if piece.taken[0] != axis or piece.taken[1] != done or self._viewed(piece, shape) != viewed:
+            if piece.taken[0] != axis or piece.taken[1] != done or viewed(piece, shape) != whole:
                 raise UnknownError(f"{tensor.name}: parts that do not follow one another")
             done = piece.taken[2]
-            size = [*viewed]
+            size = [*whole]
             size[axis] = piece.taken[2] - piece.taken[1]
             parts.append(self.weights.a.reshape(self._part(name, piece), size))
-        if done != viewed[axis]:
+        if done != whole[axis]:
             raise UnknownError(f"{tensor.name}: more than the parameters in it")
         return self.weights.a.reshape(self.weights.a.concat(parts, axis), shape)
-
-    @staticmethod
-    def _viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...]:
-        if piece.viewed is None:
-            return tuple(size for size in shape if size != 1)
-        known = math.prod(size for size in piece.viewed if size >= 0)
-        return tuple(math.prod(shape) // known if size < 0 else size for size in piece.viewed)
 
     def _part(self, name: str, piece: Piece) -> Value:
         """What a piece holds, in the order of the file."""

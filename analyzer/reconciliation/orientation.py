@@ -1,0 +1,224 @@
+"""Rule: a matrix that the file reads the other way round.
+
+A matrix that fits both ways, read the other way round than PyTorch does, is another matrix. Its values say which way
+it stands in the file; what operators do with it says which way they take it. PyTorch's side of that is its module's
+class, or what the file does with other weights of that class, name or kind whose shape leaves no choice. A transposed
+weight under its own name is told by this alone: all its values are there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from analyzer.account.ledger import Entry
+from analyzer.manifest import Parameter, split_name
+from analyzer.model.content import Array
+from analyzer.model.evaluation import track
+from analyzer.reconciliation.books import Books
+from analyzer.reconciliation.layouts import AxisLayout, Use, class_use, follows_axes, use_of
+from analyzer.reconciliation.lines import Line, ParameterLine, Piece
+from analyzer.reconciliation.meetings import Follower, UntracedError, keeps
+from analyzer.reconciliation.pieces import cut
+from analyzer.records import Frozen, replace
+
+_Alike = tuple[str, ...]
+"""What weights have in common that are used alike: class and leaf, or the last parts of their names."""
+
+
+class _Oriented(Frozen):
+    """A parameter, where it stands, and what operators do with it, in PyTorch's axes."""
+
+    parameter: Parameter
+    settled: ParameterLine
+    entry: Entry
+    piece: Piece
+    uses: frozenset[Use]
+
+
+def settle_turned(books: Books) -> None:
+    """Settle as `differing` the square matrices that the file reads in another order of axes than PyTorch."""
+    if books.contents.mode == "none":
+        return
+    follower = Follower(books)
+    read = list(_read_oriented(follower))
+    known: dict[tuple[_Alike, bool], set[Use]] = defaultdict(set)
+    for each in read:
+        for use in each.uses:
+            if not _fits_both_ways(each.parameter, use):
+                for kind in _kinds(books, each.parameter):
+                    known[kind, use.summed is None].add(use)
+    for each in read:
+        wrong = [use for use in each.uses if _is_wrong(books, each, use, known)]
+        if (
+            wrong
+            and not _stands_both_ways(books, each)
+            and not _is_read_right_elsewhere(books, each, wrong[0])
+        ):
+            rule = f"{books.contents.evidence}:turned"
+            books.parameters[each.parameter.name] = replace(
+                each.settled, line=Line.DIFFERING, chain=(Line.DIFFERING,), decided_by=rule
+            )
+            held = books.entries[each.entry.tensor.key]
+            if held.parameter == each.parameter.name and each.piece.taken is None:
+                books.entries[held.key] = replace(held, line=Line.DIFFERING, decided_by=rule)
+
+
+def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
+    """Parameters of two axes and more, where they stand, by themselves or with others, each part by itself."""
+    books = follower.books
+    for parameter in books.manifest.parameters:
+        settled = books.parameters.get(parameter.name)
+        if settled is None or len(parameter.shape) < 2 or settled.line is Line.DIFFERING:
+            continue
+        for piece in settled.pieces:
+            entry = books.entry(piece.key)
+            uses = (
+                books.contents.uses(entry, piece.shape, piece.axes) if piece.viewed is None else frozenset()
+            )
+            if len(set(parameter.shape)) < len(parameter.shape):
+                with suppress(UntracedError):  # which is told of whatever changes behind it
+                    uses |= frozenset(_tracked_uses(follower, entry, piece))
+            if uses:
+                yield _Oriented(parameter, settled, entry, piece, uses)
+
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+
+
+def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Use]:
+    """What operators do with a parameter whose elements go ways on which axes alone cannot be followed.
+
+    Raises:
+        UntracedError: there are too many nodes behind it.
+    """
+    model, wiring = follower.books.ledger.model, follower.books.ledger.wiring
+    if follower.books.contents.shape(entry) != entry.tensor.shape:
+        return  # codes of several elements each
+    numbers: _Numbers | None = None
+    for meeting in follower.meetings(entry):
+        node, slot = meeting.node, meeting.slot
+        is_followed = all(follows_axes(step.node) for step in meeting.way)
+        if is_followed or not all(map(keeps, meeting.way)):
+            continue
+        places = track(model, wiring, entry.tensor, node.graph_path, node.inputs[slot])
+        use = None if places is None else use_of(node, slot, tuple(range(places.ndim)))
+        if places is None or use is None:
+            continue
+        if numbers is None:
+            numbers = _numbers(entry, piece)
+        found = [
+            None if axis is None else _axis_along(places, axis, numbers, piece.shape)
+            for axis in (use.result, use.summed)
+        ]
+        if found[0] is not None and (found[1] is None) == (use.summed is None):
+            yield Use(found[0], found[1])
+
+
+def _numbers(entry: Entry, piece: Piece) -> _Numbers:
+    """Of each element of a stored tensor, its number in PyTorch's part, row-major; -1 of those that are none of it."""
+    numbers = np.full(entry.tensor.numel, -1)
+    mine = cut(piece, np.arange(entry.tensor.numel).reshape(entry.tensor.shape))
+    numbers[mine.reshape(-1)] = np.arange(mine.size)
+    return numbers
+
+
+def _axis_along(places: Array, axis: int, numbers: _Numbers, shape: tuple[int, ...]) -> int | None:
+    """The axis of PyTorch's part along which elements follow one another on an axis of what arrives.
+
+    Args:
+        places: where each element of what arrives is stored, as `track` has it.
+        axis: of what arrives.
+        numbers: of each stored element, as `_numbers` has it.
+        shape: of PyTorch's part.
+    """
+    lines = np.moveaxis(np.asarray(places, np.int64), axis, -1).reshape(-1, places.shape[axis])
+    mine = (lines > 0) & (numbers[lines - 1] >= 0)
+    line = int(np.count_nonzero(mine, axis=1).argmax())
+    found = np.unravel_index(numbers[lines[line][mine[line]] - 1], shape)
+    moving = [place for place, at in enumerate(found) if at.size and bool((at != at[0]).any())]
+    return moving[0] if len(moving) == 1 else None
+
+
+def _fits_both_ways(parameter: Parameter, use: Use) -> bool:
+    """Whether the shape fits both ways, so that only the values say which way it stands."""
+    sizes = parameter.shape
+    others = (
+        [axis for axis in range(len(sizes)) if axis != use.result] if use.summed is None else [use.summed]
+    )
+    return any(sizes[other] == sizes[use.result] for other in others)
+
+
+def _kinds(books: Books, parameter: Parameter) -> Iterator[_Alike]:
+    """The closest first; where the class is known, other classes say nothing."""
+    owners = [split_name(name) for name in parameter.names]
+    classes = [books.manifest.modules.get(owner) for owner, _ in owners]
+    yield from (
+        ("class", name, leaf) for name, (_, leaf) in zip(classes, owners, strict=True) if name is not None
+    )
+    yield from (("name", owner.rpartition(".")[2], leaf) for owner, leaf in owners)
+    if not any(classes):
+        yield ("leaf", owners[0][1])
+
+
+def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
+    if not _fits_both_ways(each.parameter, use):
+        return False
+    is_lookup = use.summed is None
+    expected: set[Use] = set()
+    for kind in _kinds(books, each.parameter):
+        expected = known.get((kind, is_lookup), set())
+        if expected:
+            break
+        own = class_use(each.parameter, books.manifest.modules, is_lookup=is_lookup)
+        if kind[0] == "class" and own is not None:
+            expected = {own}
+            break
+    return len(expected) == 1 and use not in expected
+
+
+def _stands_both_ways(books: Books, each: _Oriented) -> bool:
+    """Whether its values are those of its transpose too."""
+    axes = each.piece.axes
+    if len(axes) != 2:
+        return False
+    if each.piece.put is not None:
+        whole = _assembled(books, each)
+        return whole is not None and bool((whole == whole.T).all())
+    if each.piece.taken is not None:
+        return False
+    shape = books.contents.shape(each.entry)
+    turned = AxisLayout(each.parameter.shape, axes[::-1], shape)
+    return books.contents.fit_layout(each.entry, each.parameter, turned) is not None
+
+
+def _assembled(books: Books, each: _Oriented) -> Array | None:
+    """A matrix whose parts are stored apart; None where they cannot be read."""
+    whole = np.zeros(each.parameter.shape)
+    for piece in each.settled.pieces:
+        array = books.contents.array(books.entry(piece.key))
+        if array is None or piece.put is None:
+            return None
+        axis, start, stop = piece.put
+        whole[(slice(None),) * axis + (slice(start, stop),)] = cut(piece, array)
+    return whole
+
+
+def _is_read_right_elsewhere(books: Books, each: _Oriented, wrong: Use) -> bool:
+    """Whether the file also reads it as PyTorch does: a program may use a weight both ways (tied autoencoders)."""
+    if wrong.summed is None:
+        return False
+    right = Use(wrong.summed, wrong.result)
+    if right in each.uses:
+        return True
+    for key in each.settled.entries:
+        copy = books.entry(key)
+        fit = None if key == each.entry.tensor.key else books.contents.fit(copy, each.parameter)
+        if fit is not None and right in books.contents.uses(copy, fit.layout.shape, fit.layout.axes):
+            return True
+    return False

@@ -1,0 +1,32 @@
+"""A stored tensor -> the part of a PyTorch tensor that a `Piece` says it holds."""
+
+from __future__ import annotations
+
+import math
+
+from analyzer.model.content import Array
+from analyzer.reconciliation.layouts import AxisLayout
+from analyzer.reconciliation.lines import Piece
+
+
+def viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape in which a decoded tensor of this shape is cut; None where it cannot have that shape."""
+    if piece.viewed is None:
+        return tuple(dim for dim in shape if dim != 1) if piece.taken is not None else shape
+    numel, known = math.prod(shape), math.prod(dim for dim in piece.viewed if dim >= 0)
+    if known == 0 or numel % known or (-1 not in piece.viewed and numel != known):
+        return None
+    return tuple(numel // known if dim < 0 else dim for dim in piece.viewed)
+
+
+def cut(piece: Piece, array: Array) -> Array:
+    """What a piece takes of a decoded tensor, in PyTorch's order of axes: a view where it can be one."""
+    if piece.tiles is not None:
+        array = piece.tiles.restore(array)
+    shape = viewed(piece, array.shape)
+    if shape is not None:
+        array = array.reshape(shape)
+    if piece.taken is not None:
+        axis, start, stop = piece.taken
+        array = array[(slice(None),) * axis + (slice(start, stop),)]
+    return AxisLayout(piece.shape, piece.axes, array.shape).restore(array)
