@@ -150,6 +150,20 @@ def test_dotted_name_that_structure_calls_a_constant_is_state_in_a_file_of_pytor
     assert (found.role, found.decided_by) == (Role.PARAMETER, "name:state-dict")
 
 
+def test_a_prefix_that_a_tool_has_put_before_every_name_makes_no_constant_a_state(tmp_path):
+    text = """g (float[2] x) => (float[2] y) {
+        "encoder.a" = Mul(x, "encoder.factor")
+        "encoder.b" = Mul("encoder.a", "encoder.mod.factor")
+        y = Relu("encoder.b")
+    }"""
+    proto = text_model(text, {"encoder.factor": ramp(1), "encoder.mod.factor": ramp(1)})
+    proto.producer_name = "pytorch"
+    ledger = audit(tmp_path, proto)
+
+    assert entry(ledger, "encoder.factor").role is Role.CONSTANT
+    assert entry(ledger, "encoder.mod.factor").decided_by == "name:state-dict"
+
+
 def test_what_nothing_explains_is_unattributed_and_told(tmp_path):
     ledger = audit(tmp_path, text_model("g () => (float[3] y) { y = Relu(w) }", {"w": ramp(3)}))
 

@@ -27,6 +27,9 @@ from analyzer.reconciliation.meetings import Follower, UntracedError, keeps
 from analyzer.reconciliation.pieces import cut
 from analyzer.records import Frozen, replace
 
+_LINES = 256
+"""Lines of what arrives that are looked at, of which one tells: rows and columns, as far as they go."""
+
 _Alike = tuple[str, ...]
 """What weights have in common that are used alike: class and leaf, or the last parts of their names."""
 
@@ -72,23 +75,33 @@ def settle_turned(books: Books) -> None:
 def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
     """Parameters of two axes and more, where they stand, by themselves or with others, each part by itself."""
     books = follower.books
-    for parameter in books.manifest.parameters:
-        settled = books.parameters.get(parameter.name)
-        if settled is None or len(parameter.shape) < 2 or settled.line is Line.DIFFERING:
-            continue
+    held = [
+        (parameter, settled)
+        for parameter in books.manifest.parameters
+        if len(parameter.shape) > 1
+        and (settled := books.parameters.get(parameter.name)) is not None
+        and settled.line is not Line.DIFFERING
+    ]
+    # Those whose shape does not say how they are used, and those that show it for them.
+    kinds = {kind for each, _ in held if _has_equal_axes(each) for kind in _kinds(books, each)}
+    for parameter, settled in held:
+        is_looked_at = not kinds.isdisjoint(_kinds(books, parameter))
         for piece in settled.pieces:
-            entry = books.entry(piece.key)
-            uses = (
-                books.contents.uses(entry, piece.shape, piece.axes) if piece.viewed is None else frozenset()
-            )
-            if len(set(parameter.shape)) < len(parameter.shape):
+            entry, uses = books.entry(piece.key), frozenset[Use]()
+            if piece.viewed is None:
+                uses = books.contents.uses(entry, piece.shape, piece.axes)
+            if is_looked_at:
                 with suppress(UntracedError):  # which is told of whatever changes behind it
                     uses |= frozenset(_tracked_uses(follower, entry, piece))
             if uses:
                 yield _Oriented(parameter, settled, entry, piece, uses)
 
 
-_Numbers: TypeAlias = npt.NDArray[np.int64]
+def _has_equal_axes(parameter: Parameter) -> bool:
+    return len(set(parameter.shape)) < len(parameter.shape)
+
+
+_Numbers: TypeAlias = npt.NDArray[np.int32]
 
 
 def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Use]:
@@ -122,9 +135,9 @@ def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Us
 
 def _numbers(entry: Entry, piece: Piece) -> _Numbers:
     """Of each element of a stored tensor, its number in PyTorch's part, row-major; -1 of those that are none of it."""
-    numbers = np.full(entry.tensor.numel, -1)
-    mine = cut(piece, np.arange(entry.tensor.numel).reshape(entry.tensor.shape))
-    numbers[mine.reshape(-1)] = np.arange(mine.size)
+    numbers = np.full(entry.tensor.numel, -1, np.int32)
+    mine = cut(piece, np.arange(entry.tensor.numel, dtype=np.int32).reshape(entry.tensor.shape))
+    numbers[mine.reshape(-1)] = np.arange(mine.size, dtype=np.int32)
     return numbers
 
 
@@ -137,7 +150,8 @@ def _axis_along(places: Array, axis: int, numbers: _Numbers, shape: tuple[int, .
         numbers: of each stored element, as `_numbers` has it.
         shape: of PyTorch's part.
     """
-    lines = np.moveaxis(np.asarray(places, np.int64), axis, -1).reshape(-1, places.shape[axis])
+    every = np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])
+    lines = np.asarray(every[:: max(1, len(every) // _LINES)], np.int64)
     mine = (lines > 0) & (numbers[lines - 1] >= 0)
     line = int(np.count_nonzero(mine, axis=1).argmax())
     found = np.unravel_index(numbers[lines[line][mine[line]] - 1], shape)

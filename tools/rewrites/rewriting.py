@@ -858,6 +858,16 @@ def two_tools(s: Surgery, place: Path) -> Path:
     return third
 
 
+@rewrite("onnxslim, then onnx.compose.add_prefix with a dot", HALF)
+def slim_and_prefix(s: Surgery, place: Path) -> Any:
+    from tools.matrix.transforms import TRANSFORMS
+
+    first, second = place / "first.onnx", place / "second.onnx"
+    onnx.save(s.model, first)
+    TRANSFORMS["onnxslim"](first, second)
+    return onnx.compose.add_prefix(onnx.load(second), "encoder.")
+
+
 @rewrite("stripped, shuffled, through Constants", EXACT)
 def all_at_once(s: Surgery, place: Path) -> None:
     all_stripped(s, place)

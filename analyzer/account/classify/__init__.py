@@ -28,7 +28,7 @@ from analyzer.account.scopes import (
     provenance_of,
     read_provenance,
 )
-from analyzer.model import Carrier, GraphPath, Key, Model, StoredTensor
+from analyzer.model import Carrier, Graph, GraphPath, Key, Model, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.wiring import Reader, Wiring
 from analyzer.records import replace
@@ -113,6 +113,8 @@ class _Context(NamedTuple):
     given_on: frozenset[Key]
     """What nested graphs give on as it is stored."""
     is_pytorch: bool
+    prefix: str
+    """What a tool has put before the name of every value, with its dot."""
 
 
 def classify(
@@ -165,7 +167,24 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
         companions=companions,
         given_on=frozenset((g.path, name) for g in graphs if g.parent is not None for name in g.outputs),
         is_pytorch=model.producer.startswith("pytorch"),
+        prefix=_common_prefix(graphs[0]) if graphs else "",
     )
+
+
+def _common_prefix(graph: Graph) -> str:
+    """What stands before the name of all that nodes give but the outputs, with its dot; exporters dot no such name."""
+    prefix: str | None = None
+    outputs = frozenset(graph.outputs)
+    for node in graph.nodes:
+        for name in node.outputs:
+            if not name or name in outputs:
+                continue
+            while prefix != "" and not (prefix and name.startswith(prefix)):
+                start = name if prefix is None else prefix[:-1]
+                prefix = start[: start.rfind(".") + 1]
+            if not prefix:
+                return ""
+    return prefix or ""
 
 
 _USUAL = frozenset({"weight", "bias"})
@@ -337,7 +356,8 @@ _MADE_UP = re.compile(r"val_\d+")
 
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:
-    if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(tensor.name):
+    name = tensor.name.removeprefix(context.prefix)
+    if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(name):
         return False
-    leaf = tensor.name.rpartition(".")[2]  # torch.export dots what forward makes, `attention.lifted_tensor_0`
+    leaf = name.rpartition(".")[2]  # torch.export dots what forward makes, `attention.lifted_tensor_0`
     return _MADE_UP.fullmatch(leaf) is None and not is_lifted(leaf)
