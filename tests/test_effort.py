@@ -13,6 +13,7 @@ import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import run_here
 from models import FOLDED_FROM, Values, manifest_of, noise, parameter, save, text_model
@@ -158,6 +159,30 @@ def test_a_chain_of_joined_tensors_is_followed_once(tmp_path: Path, content: str
         manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
         save_manifest(manifest, tmp_path / f"{count}.json")
         command = f"reconcile {count}.onnx --against {count}.json --content {content}"
+        with cProfile.Profile() as profile:
+            assert run_here(*command.split(), cwd=tmp_path).returncode == 0
+        return int(pstats.Stats(profile).total_calls)
+
+    calls(10)
+    few, many = calls(100), calls(400)
+
+    assert many < 5 * few
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moved", ["Identity({})", "Transpose({})", "Reshape({}, both)"])
+def test_the_tensors_that_nodes_join_are_followed_together(tmp_path: Path, moved: str) -> None:
+    def calls(count: int) -> int:
+        weights = {f"l.{i}.weight": noise(4, 4, seed=i) for i in range(count)}
+        quoted = [f'"{name}"' for name in weights]
+        lines = [f"m{i} = {moved.format(name)}" for i, name in enumerate(quoted)]
+        lines.append(f"c = Concat<axis=0>({', '.join(f'm{i}' for i in range(count))}) y = MatMul(c, x)")
+        graph = f"g (float[4,4] x) => (float[n,4] y) {{ {' '.join(lines)} }}"
+        both = {"both": np.array([4, 4])} if "both" in moved else {}
+        save(tmp_path, text_model(graph, weights | both), f"{count}.onnx")
+        manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
+        save_manifest(manifest, tmp_path / f"{count}.json")
+        command = f"reconcile {count}.onnx --against {count}.json"
         with cProfile.Profile() as profile:
             assert run_here(*command.split(), cwd=tmp_path).returncode == 0
         return int(pstats.Stats(profile).total_calls)

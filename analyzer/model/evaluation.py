@@ -34,8 +34,9 @@ class Evaluator(Mutable):
     """Whether a caller may be taken to replace nothing: what has a default has that value."""
     unrounded: bool = False
     """Whether what a graph quantizes is taken as it was before: codes made at run time are the numbers themselves."""
-    tracked: Mapping[Key, Array] = field(default_factory=dict)
-    """What stands for the elements of some stored tensors: then nothing is cast or decoded, and other weights are 0."""
+    tracked: Callable[[StoredTensor], Array | None] | None = None
+    """What stands for the elements of a stored tensor, as `PLACE`; None where they do. Then nothing is cast or decoded,
+    and 0 stands for all else that is no whole number."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
@@ -64,7 +65,7 @@ class Evaluator(Mutable):
 
         An input may say how often the number stands there, and nothing else.
         """
-        if not name or self.tracked or depth > _DEEPEST:
+        if not name or self.tracked is not None or depth > _DEEPEST:
             return None
         place = self.wiring.place(path, name)
         if place is None:
@@ -114,11 +115,10 @@ class Evaluator(Mutable):
         provider = self.wiring.find(*key)
         if not isinstance(provider, StoredTensor):
             provider = self.wiring.look_up(*key)  # of a node in a function it is not said which output
-        if isinstance(provider, StoredTensor) and self.tracked:
-            if provider.key in self.tracked:
-                return self.tracked[provider.key]
-            if provider.dtype not in _WHOLE:
-                return np.broadcast_to(np.int32(0), provider.shape)
+        if isinstance(provider, StoredTensor) and self.tracked is not None:
+            numbers = self.tracked(provider)
+            if numbers is not None:
+                return numbers
         if isinstance(provider, StoredTensor):
             is_small = provider.key not in self._given and provider.numel <= self.most
             return provider.payload.array() if is_small else None
@@ -136,16 +136,26 @@ class Evaluator(Mutable):
             if name and operand is None:
                 return None
             operands.append(operand)
+        is_placed = False
+        if self.tracked is not None:
+            operands = [each if each is None else _placed(each) for each in operands]
+            is_placed = any(each is not None and each.dtype == PLACE for each in operands)
         try:
             with np.errstate(all="ignore"):
                 found = way(_Call(provider, operands, self._fill(provider), self.most, index, self.unrounded))
         except (ArithmeticError, IndexError, KeyError, MemoryError, TypeError, ValueError):
             return None
+        if is_placed and provider.op_type not in _MOVED:
+            found = np.broadcast_to(PLACE(0), found.shape)
         return found if found.size <= self.most else None
 
     def _call(self, node: Node, output: str, depth: int) -> Array | None:
         """What a call of a function gives: its body worked out for this caller."""
-        if self.tracked or node.graph_path not in self.wiring.graphs or output not in node.outputs:
+        if (
+            self.tracked is not None
+            or node.graph_path not in self.wiring.graphs
+            or output not in node.outputs
+        ):
             return None
         if node.place not in self._called:
             self._called[node.place] = {}  # a circle has no value
@@ -203,8 +213,8 @@ class Evaluator(Mutable):
 
     def _way(self, node: Node) -> Callable[[_Call], Array] | None:
         if node.domain in ("", "ai.onnx"):
-            return (_TRACKED if self.tracked else _WAYS).get(node.op_type)
-        return _CODED.get(node.op_type) if node.domain == "com.microsoft" and not self.tracked else None
+            return (_WAYS if self.tracked is None else _TRACKED).get(node.op_type)
+        return _CODED.get(node.op_type) if node.domain == "com.microsoft" and self.tracked is None else None
 
     def _fill(self, node: Node) -> Array | None:
         """The tensor in a ConstantOfShape's `value`."""
@@ -725,22 +735,31 @@ _TRACKED: Mapping[str, Callable[[_Call], Array]] = {
 }
 """The same of numbers that say where an element comes from."""
 
-_WHOLE = frozenset({DType.BOOL, DType.INT32, DType.INT64})
+_MOVED = _SPREADS | {
+    *(
+        "Cast",
+        "CastLike",
+        "Concat",
+        "DequantizeLinear",
+        "Dropout",
+        "Pad",
+        "QuantizeLinear",
+        "Resize",
+        "Shape",
+        "Size",
+    ),
+    *("ScatterElements", "ScatterND", "Trilu", "Where"),
+}
+"""Operators that give places as they are given them, or none."""
+
+PLACE = np.uint32
+"""The type of the numbers of stored elements: no operator on shapes and indices gives it."""
+
+
+def _placed(value: Array) -> Array:
+    """A value as places: of numbers that are not whole none is known."""
+    return np.broadcast_to(PLACE(0), value.shape) if value.dtype.kind == "f" else value
+
+
+WHOLE = frozenset({DType.BOOL, DType.INT32, DType.INT64})
 """Types of indices, shapes and conditions."""
-
-_MOST_TRACKED = 1 << 26
-"""Elements of a tensor that is tracked."""
-
-
-def track(model: Model, wiring: Wiring, tensor: StoredTensor, path: GraphPath, name: str) -> Array | None:
-    """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from anywhere else.
-
-    None where the value depends on an input, or nobody can follow. It means something of what is only moved: an
-    operator that computes does so with the places.
-    """
-    if tensor.numel > _MOST_TRACKED:
-        return None
-    places = np.arange(1, tensor.numel + 1, dtype=np.int32).reshape(tensor.shape)
-    return Evaluator(model, wiring, _MOST_TRACKED, by_default=True, tracked={tensor.key: places}).value(
-        path, name
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
@@ -19,14 +20,13 @@ from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, StoredTensor
 from analyzer.model.content import Array, digest, digest_transposed
-from analyzer.model.evaluation import Evaluator, track
-from analyzer.model.operators import DECODES, RECODES, Kind, Slot, kind_of, operator_of
+from analyzer.model.evaluation import Evaluator
+from analyzer.model.operators import RECODES, Kind, Slot, kind_of, operator_of
 from analyzer.model.tables import is_geometric
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
-from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
-from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind, keeps
+from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind
 from analyzer.reconciliation.pointwise import is_offset
 from analyzer.records import Frozen, replace
 
@@ -93,8 +93,9 @@ def settle_changed(books: Books) -> None:
                 _settle(books, tensor, keys, change)
     for some in kinds.values():
         is_habit = 2 * sum(judged.change is not None for judged in some) > len(some)
+        in_all_layers = _changed_in_all_layers(some)
         for judged in some:
-            is_usual = is_habit or judged.is_allowed or _is_in_all_layers(judged, some)
+            is_usual = is_habit or judged.is_allowed or _pattern(judged) in in_all_layers
             if judged.change is not None and (judged.is_certain or not is_usual):
                 _settle(books, judged.tensor, judged.keys, judged.change)
     for entry in books.ledger.entries:
@@ -113,13 +114,18 @@ def _first(found: Iterable[_Change | None]) -> _Change | None:
         return _Change(None, is_foreign=True)
 
 
-def _is_in_all_layers(judged: _Judged, kind: Iterable[_Judged]) -> bool:
-    """Whether the vectors of its name in all layers, two at least, go through the same operator."""
-    pattern = _NUMBER.sub("#", judged.tensor.name)
-    alike = [other for other in kind if _NUMBER.sub("#", other.tensor.name) == pattern]
-    is_vector = len(judged.tensor.shape) == 1
-    operators = {None if other.change is None else other.change.operator for other in alike}
-    return is_vector and len(alike) > 1 and len(operators) == 1
+def _changed_in_all_layers(kind: Iterable[_Judged]) -> set[str]:
+    """The patterns of names of which all vectors, of two layers at least, go through the same operator."""
+    operators: dict[str, list[str | None]] = defaultdict(list)
+    for judged in kind:
+        if len(judged.tensor.shape) == 1:
+            change = judged.change
+            operators[_pattern(judged)].append(None if change is None else change.operator)
+    return {name for name, found in operators.items() if len(found) > 1 and len({*found}) == 1}
+
+
+def _pattern(judged: _Judged) -> str:
+    return _NUMBER.sub("#", judged.tensor.name)
 
 
 _NUMBER = re.compile(r"\d+")
@@ -184,36 +190,28 @@ def _find_change(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _C
         if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
-        changes = [step.node for step in meeting.way if not keeps(step)]
-        is_table = any(kind_of(step.node) is Kind.LOOKS_UP for step in meeting.way) or fixed(meeting.node)
+        changes = meeting.changes
+        is_table = (meeting.way is not None and meeting.way.looks_up) or fixed(meeting.node)
         if changes and is_matrix and is_table:
             continue  # rows of a table are added up and go through layers, as positions and queries do
         if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
             if _is_of_program(books, tensor, meeting):
                 arrived[:] = True
                 continue
-            owners = {split_name(name)[0] for name in _namesbehind(books, changes)}
+            owners = {split_name(name)[0] for name in _names_behind(books, changes)}
             is_shift = _is_shift(books, tensor, changes)
             return _Change(changes[-1].op_type, not is_matrix and len(owners) > 1, is_shift)
-        moved = next((step.node for step in meeting.way[::-1] if step.node.op_type not in _STRAIGHT), None)
+        moved = meeting.moved
         if changes or moved is None:
             arrived[:] = True
             continue
         node = meeting.node
-        places = track(
-            books.ledger.model,
-            books.ledger.wiring,
-            entry.tensor,
-            node.graph_path,
-            node.inputs[meeting.slot],
-        )
+        places = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[meeting.slot])
         if places is not None and _is_in_order(places, entry.tensor.shape):
             if arrived.size:
                 arrived[places] = True
                 last = moved.op_type
-        elif (places is not None or _is_lost(entry, fixed, meeting)) and not _is_of_program(
-            books, tensor, meeting
-        ):
+        elif (places is not None or _is_lost(entry, meeting)) and not _is_of_program(books, tensor, meeting):
             return _Change(moved.op_type)
         else:
             arrived[:] = True
@@ -230,20 +228,20 @@ def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _
     both = {re.sub(r"_(?:ih|hh)(?=\w*$)", part, tensor.name) for part in ("_ih", "_hh")}
     for meeting in follower.meetings(entry):
         node = meeting.node
-        changes = [step.node for step in meeting.way if not keeps(step)]
-        if kind_of(node) is not Kind.RECURRENT or not meeting.way:
+        changes = meeting.changes
+        if kind_of(node) is not Kind.RECURRENT or meeting.way is None:
             continue
         if not changes:
             name = node.inputs[meeting.slot]
-            places = track(books.ledger.model, books.ledger.wiring, entry.tensor, node.graph_path, name)
+            places = follower.tracker.track(entry.tensor, node.graph_path, name)
             is_as_stored = entry.tensor.shape == tensor.shape
             if places is not None and is_as_stored and not _are_whole_gates(places, node.op_type):
-                return _Change(meeting.way[-1].node.op_type)
+                return _Change(meeting.way.last.op_type)
             continue
         changes = [each for each in changes if each.op_type not in RECODES]
         if not changes:
             continue  # a quantizer writes the same numbers as other codes
-        is_sum = {step.op_type for step in changes} == {"Add"} and _namesbehind(books, changes) == both
+        is_sum = {step.op_type for step in changes} == {"Add"} and _names_behind(books, changes) == both
         is_own = is_sum and "bias_" in split_name(tensor.name)[1]
         if (
             not is_own
@@ -290,9 +288,9 @@ def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
     )
 
 
-def _is_lost(entry: Entry, fixed: Fixed, meeting: Meeting) -> bool:
+def _is_lost(entry: Entry, meeting: Meeting) -> bool:
     """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
-    return entry.tensor.numel <= _MOST_FOLLOWED and all(fixed(step.node) for step in meeting.way)
+    return entry.tensor.numel <= _MOST_FOLLOWED and (meeting.way is None or meeting.way.is_fixed)
 
 
 def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
@@ -305,7 +303,7 @@ def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
     if value is None or array is None or value.size != array.size:
         return False
     found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
-    is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
+    is_coded = meeting.is_coded
     for axes in itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ():
         expected = stored.transpose(axes)
         if expected.size == found.size and _is_near(
@@ -336,18 +334,17 @@ def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True)
     unrounded = Evaluator(books.ledger.model, books.ledger.wiring, by_default=True, unrounded=True)
     for meeting in follower.meetings(entry):
-        changes = [step.node for step in meeting.way if not keeps(step)]
-        moved = [step.node for step in meeting.way if step.node.op_type not in _STRAIGHT]
-        if not moved or any(node.op_type in ("Cos", "Sin") for node in changes):
+        changes = meeting.changes
+        moved = meeting.moved
+        if moved is None or any(node.op_type in ("Cos", "Sin") for node in changes):
             continue
         # What rounds them to codes on the way is weighed as data that nothing explains.
-        is_coded = any(kind_of(step.node) is Kind.QUANTIZES for step in meeting.way)
-        look = unrounded if is_coded else evaluator
+        look = unrounded if meeting.is_coded else evaluator
         value = look.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
         if value is None or value.dtype.kind in "fV":
             is_kept = not changes if value is None else _is_in_tune(books, meeting, value, frequencies)
             if not is_kept:
-                return _Change((changes or moved)[-1].op_type)
+                return _Change((changes[-1] if changes else moved).op_type)
     return None
 
 
@@ -399,13 +396,15 @@ def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collectio
     if plain:
         return "BatchNorm" in plain[0] and _is_of_module(books, module, changes)
     if _is_of_module(books, module, changes):
-        return {split_name(name)[1] for name in _namesbehind(books, changes)} != {"weight", "bias"}
+        return {split_name(name)[1] for name in _names_behind(books, changes)} != {"weight", "bias"}
     return False
 
 
 def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
     """Whether a number is added to a gain that lies around 0: to 1, where the values are a norm's."""
-    is_sum = {node.op_type for node in changes} == {"Add"} and _namesbehind(books, changes) <= {*tensor.names}
+    is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
+        *tensor.names
+    }
     is_gain = split_name(tensor.name)[1] == "weight" and len(tensor.shape) == 1
     return is_sum and is_gain and isinstance(tensor, Parameter) and is_offset(books, tensor)
 
@@ -416,19 +415,15 @@ _ROOTS = frozenset({"Add", "Sqrt", "Reciprocal", "Pow", "Div", "Mul", "Sub", "Ma
 
 def _is_of_module(books: Books, module: str, changes: Iterable[Node]) -> bool:
     """Whether two tensors of the module, at least, have a part in what is computed, and no other module's."""
-    names = _namesbehind(books, changes)
+    names = _names_behind(books, changes)
     return len(names) > 1 and {split_name(name)[0] for name in names} == {module}
 
 
-def _namesbehind(books: Books, nodes: Iterable[Node]) -> set[str]:
+def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
     """The PyTorch tensors that nodes of stored values alone compute with."""
     found = (each for node in nodes for each in behind(books.ledger.wiring, node))
     lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
-
-
-_STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
-"""Operators that leave the order of elements along each axis as it is."""
 
 
 def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:

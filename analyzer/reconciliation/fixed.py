@@ -16,23 +16,18 @@ class Fixed(Mutable):
     def __call__(self, node: Node) -> bool:
         known = self._known
         waiting = [node]
-        opened: set[Place] = set()
+        opened: dict[Place, list[Node]] = {}
         while waiting:
             top = waiting[-1]
             if top.place in known:
                 waiting.pop()
-                continue
-            opened.add(top.place)
-            above = self._above(top)
-            pending = None if above is None else next((n for n in above if n.place not in known), None)
-            if above is None or not all(known.get(n.place, True) for n in above):
-                known[top.place] = False
-            elif pending is None:
-                known[top.place] = True
-            elif pending.place in opened:  # a circle
+            elif top.place in opened:  # what is still not known of those above it is in a circle
+                known[top.place] = all(known.get(each.place, False) for each in opened[top.place])
+            elif (above := self._above(top)) is None:
                 known[top.place] = False
             else:
-                waiting.append(pending)
+                opened[top.place] = above
+                waiting += [each for each in above if each.place not in known and each.place not in opened]
         return known[node.place]
 
     def _above(self, node: Node) -> list[Node] | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterable, Iterator
 
 from analyzer.account.ledger import Entry
 from analyzer.model import Node, Place, StoredTensor
 from analyzer.model.dtypes import DType
 from analyzer.model.operators import DECODES, MOVES, Kind, Slot, kind_of, operator_of
+from analyzer.model.tracking import Tracker
 from analyzer.model.wiring import Reader, Wiring
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.fixed import Fixed
+from analyzer.reconciliation.layouts import follows_axes
 from analyzer.records import Frozen
 
 _MOST_STEPS, _STEPS_FOR_EACH = 1 << 19, 8
@@ -20,77 +21,170 @@ _MOST_READERS = 64
 """Nodes behind one value that are looked at."""
 
 
+STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
+"""Operators that leave the order of elements along each axis as it is."""
+
+
+class Way:
+    """The nodes on a way, from the first on, and at which input each reads. Ways that end alike share their ends."""
+
+    __slots__ = (
+        *("after", "is_coded", "is_fixed", "is_followed", "is_kept"),
+        *("last", "looks_up", "moved", "reader"),
+    )
+
+    def __init__(self, reader: Reader, after: Way | None, *, is_fixed: bool) -> None:
+        node, kind = reader.node, kind_of(reader.node)
+        self.reader = reader
+        self.after = after
+        self.last: Node = node if after is None else after.last
+        self.moved: Node | None = None if after is None else after.moved
+        """The last that may put elements in another order."""
+        if self.moved is None and node.op_type not in STRAIGHT:
+            self.moved = node
+        self.is_kept: bool = keeps(reader) and (after is None or after.is_kept)
+        """Whether no node on it changes anything."""
+        self.is_followed: bool = follows_axes(node) and (after is None or after.is_followed)
+        """Whether it can be followed by its axes alone."""
+        self.is_fixed: bool = is_fixed and (after is None or after.is_fixed)
+        """Whether all compute of stored values alone."""
+        self.is_coded: bool = kind is Kind.QUANTIZES or (after is not None and after.is_coded)
+        self.looks_up: bool = kind is Kind.LOOKS_UP or (after is not None and after.looks_up)
+
+    def __iter__(self) -> Iterator[Reader]:
+        way: Way | None = self
+        while way is not None:
+            yield way.reader
+            way = way.after
+
+
 class Meeting(Frozen):
     """Where a stored tensor meets an activation."""
 
     node: Node
     slot: int
-    way: tuple[Reader, ...]
-    """The nodes that move, decode or change it before, and at which input each reads it."""
+    way: Way | None
+    """The nodes that move, decode or change it before; None where there are none."""
+
+    @property
+    def changes(self) -> list[Node]:
+        """The nodes before that change it."""
+        return [] if self.is_kept else [step.node for step in self.way or () if not keeps(step)]
+
+    @property
+    def is_kept(self) -> bool:
+        return self.way is None or self.way.is_kept
+
+    @property
+    def moved(self) -> Node | None:
+        """The last node before that may put its elements in another order."""
+        return None if self.way is None else self.way.moved
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether it is rounded to codes on the way."""
+        return self.way is not None and self.way.is_coded
 
 
 class UntracedError(Exception):
     """More nodes stand behind a tensor than are followed."""
 
 
-_Way: TypeAlias = "tuple[Reader, _Way] | None"
-"""The last node on a way, and the way before it: ways that part share what they have in common."""
+class _Step(Frozen):
+    """A node that reads what is followed."""
+
+    reader: Reader
+    is_met: bool
+    goes_on: bool
+    """Whether what it gives is followed too."""
 
 
 class Follower:
-    """What becomes of stored tensors, until activations meet them."""
+    """What becomes of stored tensors, until activations meet them. What stands behind one node is looked at once."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
         self.fixed = Fixed(books.ledger.wiring)
+        self.tracker = Tracker(books.ledger.model, books.ledger.wiring)
         nodes = sum(len(graph.nodes) for graph in books.ledger.model.graphs)
         self._left = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
+        self._behind: dict[tuple[Place, bool], tuple[Meeting, ...]] = {}
 
     def meetings(self, entry: Entry) -> Iterator[Meeting]:
-        """The nodes at which a stored tensor meets an activation, or a product of stored tensors, once each.
+        """The nodes at which a stored tensor meets an activation, or a product of stored tensors.
+
+        Each once for what arrives unchanged, and once for what does not.
 
         Raises:
             UntracedError: there are too many on the way.
         """
-        wiring, live, fixed = self.books.ledger.wiring, self.books.ledger.live, self.fixed
         is_matrix = sum(dim > 1 for dim in self.books.contents.shape(entry)) > 1
-        waiting: list[tuple[Reader, _Way, bool]] = [
-            (reader, None, True) for reader in wiring.readers(entry.tensor)
-        ]
-        seen: set[tuple[Place, int, bool]] = set()
+        steps = self._steps(self.books.ledger.wiring.readers(entry.tensor), is_matrix=is_matrix)
+        for step in steps:
+            if step.goes_on:
+                self._look_behind(step.reader.node, is_matrix=is_matrix)
+        yield from self._gather(steps, is_matrix=is_matrix)
+
+    def _look_behind(self, node: Node, *, is_matrix: bool) -> None:
+        """Enter the meetings behind a node, and behind those that come after it: these first, without recursion."""
+        waiting, opened = [node], dict[Place, list[_Step]]()
         while waiting:
-            self._left -= 1
-            if self._left < 0:
-                raise UntracedError
-            reader, way, is_kept = waiting.pop()
+            top = waiting[-1]
+            if (top.place, is_matrix) in self._behind:
+                waiting.pop()
+            elif top.place in opened:
+                self._behind[top.place, is_matrix] = self._gather(opened[top.place], is_matrix=is_matrix)
+                waiting.pop()
+            else:
+                steps = self._steps(_onward(self.books.ledger.wiring, top), is_matrix=is_matrix)
+                opened[top.place] = steps
+                # A node that is opened and not entered is in a circle, and gives nothing.
+                waiting += [
+                    step.reader.node
+                    for step in steps
+                    if step.goes_on and step.reader.node.place not in opened
+                ]
+
+    def _steps(self, readers: Iterable[Reader], *, is_matrix: bool) -> list[_Step]:
+        wiring, live, fixed = self.books.ledger.wiring, self.books.ledger.live, self.fixed
+        steps: list[_Step] = []
+        for reader in readers:
+            self._spend()
             node, slot = reader
-            known, state = operator_of(node), (node.place, slot, is_kept)
-            is_dead = live is not None and node.place not in live.nodes
-            if known is None or slot < 0 or state in seen or is_dead:
+            known = operator_of(node)
+            if known is None or slot < 0 or (live is not None and node.place not in live.nodes):
                 continue
-            seen.add(state)
             if known.slot(slot) is Slot.INDEX or known.kind is Kind.MEASURES:
                 continue
-            is_looked_up = known.kind is Kind.LOOKS_UP
-            if is_looked_up and (is_matrix or not fixed(node)):
-                yield Meeting(node, slot, _whole(way))
-            if is_looked_up and not fixed(node):
-                continue
-            if not (_hands_on(reader) or is_looked_up) and _is_met(
-                wiring, fixed, reader, is_matrix=is_matrix
-            ):
-                yield Meeting(node, slot, _whole(way))
-                continue
-            waiting += [(each, (reader, way), is_kept and keeps(reader)) for each in _onward(wiring, node)]
+            if known.kind is Kind.LOOKS_UP:
+                goes_on = fixed(node)
+                steps.append(_Step(reader, is_matrix or not goes_on, goes_on))
+            else:
+                is_met = not _hands_on(reader) and _is_met(wiring, fixed, reader, is_matrix=is_matrix)
+                steps.append(_Step(reader, is_met, not is_met))
+        return steps
 
+    def _gather(self, steps: Iterable[_Step], *, is_matrix: bool) -> tuple[Meeting, ...]:
+        """The meetings at some nodes and behind them."""
+        found: dict[tuple[Place, int, bool], Meeting] = {}
+        for step in steps:
+            reader = step.reader
+            if step.is_met:
+                found.setdefault(
+                    (reader.node.place, reader.slot, True), Meeting(reader.node, reader.slot, None)
+                )
+            for each in self._behind.get((reader.node.place, is_matrix), ()) if step.goes_on else ():
+                self._spend()
+                way = Way(reader, each.way, is_fixed=self.fixed(reader.node))
+                key = (each.node.place, each.slot, way.is_kept)
+                if key not in found:
+                    found[key] = Meeting(each.node, each.slot, way)
+        return tuple(found.values())
 
-def _whole(way: _Way) -> tuple[Reader, ...]:
-    """The nodes on a way, in their order."""
-    nodes: list[Reader] = []
-    while way is not None:
-        reader, way = way
-        nodes.append(reader)
-    return tuple(reversed(nodes))
+    def _spend(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise UntracedError
 
 
 def _hands_on(reader: Reader) -> bool:

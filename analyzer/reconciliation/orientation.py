@@ -19,11 +19,10 @@ import numpy.typing as npt
 from analyzer.account.ledger import Entry
 from analyzer.manifest import Parameter, split_name
 from analyzer.model.content import Array
-from analyzer.model.evaluation import track
 from analyzer.reconciliation.books import Books
-from analyzer.reconciliation.layouts import AxisLayout, Use, class_use, follows_axes, use_of
+from analyzer.reconciliation.layouts import AxisLayout, Use, class_use, use_of
 from analyzer.reconciliation.lines import Line, ParameterLine, Piece
-from analyzer.reconciliation.meetings import Follower, UntracedError, keeps
+from analyzer.reconciliation.meetings import Follower, UntracedError
 from analyzer.reconciliation.pieces import cut
 from analyzer.records import Frozen, replace
 
@@ -110,18 +109,16 @@ def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Us
     Raises:
         UntracedError: there are too many nodes behind it.
     """
-    model, wiring = follower.books.ledger.model, follower.books.ledger.wiring
     if follower.books.contents.shape(entry) != entry.tensor.shape:
         return  # codes of several elements each
     numbers: _Numbers | None = None
     for meeting in follower.meetings(entry):
         node, slot = meeting.node, meeting.slot
-        is_followed = all(follows_axes(step.node) for step in meeting.way)
-        if is_followed or not all(map(keeps, meeting.way)):
+        if meeting.way is None or meeting.way.is_followed or not meeting.is_kept:
             continue
-        places = track(model, wiring, entry.tensor, node.graph_path, node.inputs[slot])
+        places = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[slot])
         use = None if places is None else use_of(node, slot, tuple(range(places.ndim)))
-        if places is None or use is None:
+        if places is None or not places.size or use is None:
             continue
         if numbers is None:
             numbers = _numbers(entry, piece)

@@ -59,7 +59,9 @@ def settle_misplaced(books: Books) -> None:
     values = list(_read_values(books))
     read = held + values
     depths = _depths(books)
-    around = {each.parameter.name: _surroundings(books, each.reader) for each in read}
+    readers = {(each.reader.node.place, each.reader.slot): each.reader for each in read}
+    surroundings = {key: _surroundings(books, reader) for key, reader in readers.items()}
+    around = {each.parameter.name: surroundings[each.reader.node.place, each.reader.slot] for each in read}
     books.checked_places = len(_known_places(books, held, depths, around))
     wrong: dict[str, str] = {}
     for each in held:
@@ -708,14 +710,15 @@ def _surroundings(books: Books, reader: Reader) -> _Around:
     told: list[object] = [(reader.node.op_type, reader.slot)]
     layer: list[Node] = [reader.node]
     for _ in range(_DEPTH):
-        onwards = [found for node in layer for found in wiring.readers(node)][:_MOST_AROUND]
-        told.append(tuple(sorted((found.node.op_type, found.slot) for found in onwards)))
-        layer = [found.node for found in onwards]
+        readers = (each for node in layer for each in wiring.readers(node))
+        onwards = list(itertools.islice(readers, _MOST_AROUND))
+        told.append(tuple(sorted((each.node.op_type, each.slot) for each in onwards)))
+        layer = [each.node for each in onwards]
     layer = [reader.node]
     for _ in range(2):
-        sources = [source for node in layer for source in wiring.producers(node) if isinstance(source, Node)]
-        told.append(tuple(sorted(source.op_type for source in sources[:_MOST_AROUND])))
-        layer = sources[:_MOST_AROUND]
+        sources = (source for node in layer for source in wiring.producers(node) if isinstance(source, Node))
+        layer = list(itertools.islice(sources, _MOST_AROUND))
+        told.append(tuple(sorted(source.op_type for source in layer)))
     return tuple(told)
 
 
