@@ -60,7 +60,7 @@ class Tracker(Mutable):
         """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from elsewhere.
 
         Only the smallest box of the value in which all elements of the tensor stand. Elements of what is computed come
-        from elsewhere. None where the value depends on an input, or nobody can follow.
+        from elsewhere; a scalar has one axis. None where the value depends on an input, or nobody can follow.
         """
         if tensor.numel > _MOST_TRACKED:
             return None
@@ -98,7 +98,8 @@ class Tracker(Mutable):
         if value is None:
             return None
         is_placed = value.dtype == PLACE
-        return _Sorted(value.astype(np.int32) if is_placed else np.zeros(value.shape, np.int32), starts)
+        numbers = value.astype(np.int32) if is_placed else np.zeros(value.shape, np.int32)
+        return _Sorted(np.atleast_1d(numbers), starts)
 
 
 def _numel(found: _Sorted | None) -> int:

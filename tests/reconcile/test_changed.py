@@ -247,6 +247,16 @@ def test_norms_that_all_add_1_to_their_gain_do_so_in_pytorch(
     assert result.balanced
 
 
+def test_the_one_element_of_a_bias_may_come_as_a_scalar(tmp_path: Path) -> None:
+    text = """g (float[2,4] x) => (float[2,4] y) {
+        zero = Constant <value_int = 0> () b = Gather("l.bias", zero) h = MatMul(x, "l.weight") y = Add(h, b)
+    }"""
+    weights = {"l.bias": noise(1), "l.weight": noise(4, 4)}
+    lines = lines_of(reconcile(tmp_path, text_model(text, weights), manifest_of(*parameters_of(weights))))
+
+    assert lines == {"l.bias": "identical", "l.weight": "identical"}
+
+
 def test_a_bias_is_added_to_a_product_of_stored_tensors_as_it_is(tmp_path: Path) -> None:
     """A position table that goes through a layer, as DeBERTa's does, depends on no input."""
     held = {"table": noise(4, 6, seed=1), "l.weight": noise(6, 6, seed=2), "l.bias": noise(6, seed=3)}
