@@ -7,6 +7,7 @@ lists them in the same order.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -172,18 +173,19 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
 
 
 def _common_prefix(graph: Graph) -> str:
-    """What stands before the name of all that nodes give but the outputs, with its dot; exporters dot no such name."""
-    prefix: str | None = None
+    """What stands before the names of all values that a graph computes, with its dot: exporters dot no such name.
+
+    The inputs and outputs may have got their own names back, and tell only where there is nothing between them.
+    """
     outputs = frozenset(graph.outputs)
-    for node in graph.nodes:
-        for name in node.outputs:
-            if not name or name in outputs:
-                continue
-            while prefix != "" and not (prefix and name.startswith(prefix)):
-                start = name if prefix is None else prefix[:-1]
-                prefix = start[: start.rfind(".") + 1]
-            if not prefix:
-                return ""
+    between = (name for node in graph.nodes for name in node.outputs if name and name not in outputs)
+    prefix: str | None = None
+    for name in itertools.chain(between, () if len(graph.nodes) > 1 else (*graph.inputs, *outputs)):
+        while prefix != "" and not (prefix and name.startswith(prefix)):
+            start = name if prefix is None else prefix[:-1]
+            prefix = start[: start.rfind(".") + 1]
+        if not prefix:
+            return ""
     return prefix or ""
 
 
