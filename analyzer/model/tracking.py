@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,17 @@ _Places: TypeAlias = npt.NDArray[np.int32]
 _Value: TypeAlias = "tuple[GraphPath, str]"
 
 
+class Box(NamedTuple):
+    """The smallest box of a value in which all elements of a stored tensor stand, or a larger one."""
+
+    shape: tuple[int, ...]
+    """Of the value."""
+    corner: tuple[int, ...]
+    """Where it begins along each axis."""
+    places: _Places
+    """Where each of its elements comes from: 1 + its place in the stored tensor, row-major, or 0 from elsewhere."""
+
+
 class _Sorted:
     """A value whose elements are numbers of stored elements: each tensor's are found without looking at all others."""
 
@@ -31,10 +42,11 @@ class _Sorted:
         self._flat: _Places | None = None
         self._order: npt.NDArray[np.intp] | None = None
 
-    def box(self, tensor: StoredTensor) -> _Places:
-        """The smallest box of the value in which all elements of a tensor stand, each 1 + its place, others 0."""
+    def box(self, tensor: StoredTensor) -> Box:
+        """Where the elements of a tensor stand."""
+        shape = self.numbers.shape
         if len(self.starts) == 1:
-            return self.numbers
+            return Box(shape, (0,) * len(shape), self.numbers)
         if self._flat is None or self._order is None:
             flat = self.numbers.reshape(-1)
             self._order = np.argsort(flat, kind="stable")
@@ -42,11 +54,14 @@ class _Sorted:
         start = self.starts[tensor.key]
         first, last = np.searchsorted(self._flat, (start + 1, start + tensor.numel + 1))
         if first == last:
-            return np.zeros((0,) * self.numbers.ndim, np.int32)
-        at = np.unravel_index(self._order[first:last], self.numbers.shape)
-        box = self.numbers[tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in at)]
+            return Box(shape, (0,) * len(shape), np.zeros((0,) * len(shape), np.int32))
+        at = np.unravel_index(self._order[first:last], shape)
+        corner = tuple(int(axis.min()) for axis in at)
+        box = self.numbers[
+            tuple(slice(low, int(axis.max()) + 1) for low, axis in zip(corner, at, strict=True))
+        ]
         is_mine = (box > start) & (box <= start + tensor.numel)
-        return np.where(is_mine, box - start, 0).astype(np.int32)
+        return Box(shape, corner, np.where(is_mine, box - start, 0).astype(np.int32))
 
 
 class Tracker(Mutable):
@@ -56,11 +71,11 @@ class Tracker(Mutable):
     wiring: Wiring
     _kept: dict[_Value, _Sorted | None] = field(default_factory=dict)
 
-    def track(self, tensor: StoredTensor, path: GraphPath, name: str) -> _Places | None:
-        """Where each element of a value comes from: 1 + its place in a stored tensor, row-major, or 0 from elsewhere.
+    def track(self, tensor: StoredTensor, path: GraphPath, name: str) -> Box | None:
+        """Where the elements of a stored tensor stand in a value.
 
-        Only the smallest box of the value in which all elements of the tensor stand. Elements of what is computed come
-        from elsewhere; a scalar has one axis. None where the value depends on an input, or nobody can follow.
+        Elements of what is computed come from elsewhere; a scalar has one axis. None where the value depends on an
+        input, or nobody can follow.
         """
         if tensor.numel > _MOST_TRACKED:
             return None

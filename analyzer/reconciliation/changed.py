@@ -206,7 +206,8 @@ def _find_change(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _C
             arrived[:] = True
             continue
         node = meeting.node
-        places = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[meeting.slot])
+        found = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[meeting.slot])
+        places = None if found is None else found.places
         if places is not None and _is_in_order(places, entry.tensor.shape):
             if arrived.size:
                 arrived[places] = True
@@ -233,9 +234,9 @@ def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _
             continue
         if not changes:
             name = node.inputs[meeting.slot]
-            places = follower.tracker.track(entry.tensor, node.graph_path, name)
+            found = follower.tracker.track(entry.tensor, node.graph_path, name)
             is_as_stored = entry.tensor.shape == tensor.shape
-            if places is not None and is_as_stored and not _are_whole_gates(places, node.op_type):
+            if found is not None and is_as_stored and not _are_whole_gates(found.places, node.op_type):
                 return _Change(meeting.way.last.op_type)
             continue
         changes = [each for each in changes if each.op_type not in RECODES]

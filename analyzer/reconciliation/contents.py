@@ -262,10 +262,14 @@ class Contents(Mutable):
 
     def uses(self, entry: Entry, shape: tuple[int, ...], axes: tuple[int, ...]) -> frozenset[Use]:
         """What operators do with an entry that has PyTorch's axes in this order, in PyTorch's axes."""
-        key, stored = entry.tensor.key, self.shape(entry)
+        return in_order(self.stored_uses(entry), self.shape(entry), shape, axes)
+
+    def stored_uses(self, entry: Entry) -> frozenset[Use]:
+        """What operators do with what an entry stands for, in its own axes."""
+        key = entry.tensor.key
         if key not in self._uses:
-            self._uses[key] = find_uses(entry.tensor, stored, self.wiring)
-        return in_order(self._uses[key], stored, shape, axes)
+            self._uses[key] = find_uses(entry.tensor, self.shape(entry), self.wiring)
+        return self._uses[key]
 
     def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
         """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""

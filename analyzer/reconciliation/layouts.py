@@ -23,7 +23,7 @@ from analyzer.account.scopes import float_name
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Node, Place, StoredTensor
 from analyzer.model.content import Array
-from analyzer.model.operators import DECODES, Kind, named
+from analyzer.model.operators import DECODES, Kind, kind_of, named
 from analyzer.model.wiring import Wiring
 from analyzer.reconciliation.lines import Line
 from analyzer.records import Frozen
@@ -345,6 +345,12 @@ def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> f
         if len(seen) > _MOST_HOPS:
             return frozenset()
     return frozenset(found)
+
+
+def is_second_factor(node: Node, slot: int) -> bool:
+    """Whether a node is a product that gives a column for each column, or row, of what it reads here."""
+    place = 1 if node.op_type in PACKS_TRANSPOSE else _RIGHT.get(node.op_type)
+    return slot == place and kind_of(node) is Kind.PRODUCT
 
 
 def follows_axes(node: Node) -> bool:

@@ -27,7 +27,9 @@ from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Suspect
 from analyzer.reconciliation.closeness import find_masked
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
+from analyzer.reconciliation.meetings import Follower
 from analyzer.reconciliation.tables import is_only_turned
+from analyzer.reconciliation.unread import is_cut_off
 from analyzer.records import replace
 
 _BY_ROLE = {
@@ -482,6 +484,7 @@ def settle_dead(books: Books) -> None:
     held = {key for line in books.parameters.values() for key in line.entries}
     live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
     zeroed = find_zeroed(books.manifest)
+    follower = Follower(books)
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if not settled.entries or MEANINGS[settled.line].unbalanced or parameter.read is False:
@@ -490,7 +493,10 @@ def settle_dead(books: Books) -> None:
             continue
         pieces = {piece.key for piece in settled.pieces}
         dead = {key for key in (*pieces, *settled.entries) if key not in live.tensors}
-        if not (pieces & dead if len(pieces) > 1 else dead.issuperset(settled.entries)):
+        is_dead = bool(pieces & dead) if len(pieces) > 1 else dead.issuperset(settled.entries)
+        if not is_dead and len(parameter.shape) > 1 and len(pieces) == len(settled.entries) == 1:
+            is_dead = is_cut_off(follower, live, books.entry(settled.pieces[0].key), settled.pieces[0])
+        if not is_dead:
             continue
         chain = (*settled.chain, Line.DEAD)
         books.parameters[parameter.name] = replace(settled, line=Line.DEAD, chain=chain)

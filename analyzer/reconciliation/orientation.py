@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from analyzer.account.ledger import Entry
 from analyzer.manifest import Parameter, split_name
@@ -23,7 +21,7 @@ from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.layouts import AxisLayout, Use, class_use, use_of
 from analyzer.reconciliation.lines import Line, ParameterLine, Piece
 from analyzer.reconciliation.meetings import Follower, UntracedError
-from analyzer.reconciliation.pieces import cut
+from analyzer.reconciliation.pieces import Numbers, cut, number
 from analyzer.records import Frozen, replace
 
 _LINES = 256
@@ -100,9 +98,6 @@ def _has_equal_axes(parameter: Parameter) -> bool:
     return len(set(parameter.shape)) < len(parameter.shape)
 
 
-_Numbers: TypeAlias = npt.NDArray[np.int32]
-
-
 def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Use]:
     """What operators do with a parameter whose elements go ways on which axes alone cannot be followed.
 
@@ -111,40 +106,32 @@ def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Us
     """
     if follower.books.contents.shape(entry) != entry.tensor.shape:
         return  # codes of several elements each
-    numbers: _Numbers | None = None
+    numbers: Numbers | None = None
     for meeting in follower.meetings(entry):
         node, slot = meeting.node, meeting.slot
         if meeting.way is None or meeting.way.is_followed or not meeting.is_kept:
             continue
-        places = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[slot])
-        use = None if places is None else use_of(node, slot, tuple(range(places.ndim)))
-        if places is None or not places.size or use is None:
+        box = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[slot])
+        use = None if box is None else use_of(node, slot, tuple(range(len(box.shape))))
+        if box is None or not box.places.size or use is None:
             continue
         if numbers is None:
-            numbers = _numbers(entry, piece)
+            numbers = number(piece, entry.tensor.shape)
         found = [
-            None if axis is None else _axis_along(places, axis, numbers, piece.shape)
+            None if axis is None else _axis_along(box.places, axis, numbers, piece.shape)
             for axis in (use.result, use.summed)
         ]
         if found[0] is not None and (found[1] is None) == (use.summed is None):
             yield Use(found[0], found[1])
 
 
-def _numbers(entry: Entry, piece: Piece) -> _Numbers:
-    """Of each element of a stored tensor, its number in PyTorch's part, row-major; -1 of those that are none of it."""
-    numbers = np.full(entry.tensor.numel, -1, np.int32)
-    mine = cut(piece, np.arange(entry.tensor.numel, dtype=np.int32).reshape(entry.tensor.shape))
-    numbers[mine.reshape(-1)] = np.arange(mine.size, dtype=np.int32)
-    return numbers
-
-
-def _axis_along(places: Array, axis: int, numbers: _Numbers, shape: tuple[int, ...]) -> int | None:
+def _axis_along(places: Array, axis: int, numbers: Numbers, shape: tuple[int, ...]) -> int | None:
     """The axis of PyTorch's part along which elements follow one another on an axis of what arrives.
 
     Args:
-        places: where each element of what arrives is stored, as `track` has it.
+        places: where each element of what arrives is stored, as `Box` has it.
         axis: of what arrives.
-        numbers: of each stored element, as `_numbers` has it.
+        numbers: of each stored element, as `number` has it.
         shape: of PyTorch's part.
     """
     every = np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from analyzer.model.content import Array
 from analyzer.reconciliation.layouts import AxisLayout
@@ -30,3 +34,15 @@ def cut(piece: Piece, array: Array) -> Array:
         axis, start, stop = piece.taken
         array = array[(slice(None),) * axis + (slice(start, stop),)]
     return AxisLayout(piece.shape, piece.axes, array.shape).restore(array)
+
+
+Numbers: TypeAlias = npt.NDArray[np.int32]
+
+
+def number(piece: Piece, shape: tuple[int, ...]) -> Numbers:
+    """Of each element of a tensor of this shape, its number in PyTorch's part, row-major; -1 where it has none."""
+    numel = math.prod(shape)
+    numbers = np.full(numel, -1, np.int32)
+    mine = cut(piece, np.arange(numel, dtype=np.int32).reshape(shape))
+    numbers[mine.reshape(-1)] = np.arange(mine.size, dtype=np.int32)
+    return numbers

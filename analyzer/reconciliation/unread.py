@@ -1,0 +1,133 @@
+"""Which parameters go to waste beside others in one tensor: a product gives their columns, and nothing reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from analyzer.account.ledger import Entry
+from analyzer.model import Node, StoredTensor
+from analyzer.model.liveness import Live
+from analyzer.model.operators import DECODES, Kind, kind_of
+from analyzer.reconciliation.layouts import is_second_factor, use_of
+from analyzer.reconciliation.lines import Piece
+from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError
+from analyzer.reconciliation.pieces import number, viewed
+
+_KEEPS_COLUMNS = DECODES | {"Add", "Identity"}
+"""Operators behind a product that leave its columns where they are: what they add is as wide, or a bias."""
+
+
+def is_cut_off(follower: Follower, live: Live, entry: Entry, piece: Piece) -> bool:
+    """Whether products compute with a part of a tensor, and no output depends on what they give for it."""
+    try:
+        meetings = list(follower.meetings(entry))
+    except UntracedError:
+        return False
+    return bool(meetings) and all(_goes_nowhere(follower, live, entry, piece, each) for each in meetings)
+
+
+def _goes_nowhere(follower: Follower, live: Live, entry: Entry, piece: Piece, meeting: Meeting) -> bool:
+    if not (is_second_factor(meeting.node, meeting.slot) and meeting.is_kept):
+        return False
+    cuts = _cuts_behind(follower, live, meeting.node)
+    # Most give all that they take, and then nothing is worked out.
+    if not cuts or any(
+        cut.op_type == "Split" and _read_of(follower, live, cut) == {*cut.outputs} for cut in cuts
+    ):
+        return False
+    columns = _columns_of(follower, entry, piece, meeting)
+    if columns is None:
+        return False
+    first, last, width = columns
+    read = [window for cut in cuts for window in _windows(follower, live, cut, width)]
+    return None not in read and not any(start <= last and first < stop for start, stop in filter(None, read))
+
+
+def _columns_of(
+    follower: Follower, entry: Entry, piece: Piece, meeting: Meeting
+) -> tuple[int, int, int] | None:
+    """The first and the last column of a product that a part of a tensor gives, and how many there are."""
+    node, slot, shape = meeting.node, meeting.slot, follower.books.contents.shape(entry)
+    if meeting.way is None or meeting.way.is_followed:
+        uses = follower.books.contents.stored_uses(entry)
+        if len(uses) != 1 or viewed(piece, shape) != shape:
+            return None
+        (use,) = uses
+        axis, start, stop = piece.taken or (use.result, 0, shape[use.result])
+        return (start, stop - 1, shape[axis]) if axis == use.result else None
+    box = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[slot])
+    arriving = None if box is None else use_of(node, slot, tuple(range(len(box.shape))))
+    if box is None or not box.places.size or arriving is None or shape != entry.tensor.shape:
+        return None
+    mine = (box.places > 0) & (number(piece, shape)[box.places - 1] >= 0)
+    others = tuple(axis for axis in range(mine.ndim) if axis != arriving.result)
+    columns = np.flatnonzero(mine.any(axis=others)) + box.corner[arriving.result]
+    return (int(columns[0]), int(columns[-1]), box.shape[arriving.result]) if columns.size else None
+
+
+def _cuts_behind(follower: Follower, live: Live, product: Node) -> list[Node]:
+    """The nodes that each take some columns of what a product gives; none where anything else reads it."""
+    wiring = follower.books.ledger.wiring
+    waiting, seen, cuts = [product], {product.place}, list[Node]()
+    while waiting:
+        node = waiting.pop()
+        graph = wiring.graphs.get(node.graph_path)
+        if graph is None or not set(graph.outputs).isdisjoint(node.outputs):
+            return []
+        for reader in wiring.readers(node):
+            after = reader.node
+            if after.place not in live.nodes or after.place in seen:
+                continue
+            seen.add(after.place)
+            if after.op_type in ("Slice", "Split") and after.is_standard and reader.slot == 0:
+                cuts.append(after)
+            elif after.op_type in _KEEPS_COLUMNS or kind_of(after) is Kind.DECODES:
+                waiting.append(after)
+            else:
+                return []
+    return cuts
+
+
+def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[tuple[int, int] | None]:
+    """The columns that a node takes and that count; None where nobody knows which."""
+    numbers = [_numbers(follower, cut, slot) for slot in range(1, 5)]
+    if cut.op_type == "Slice":
+        starts, stops, axes, steps = numbers
+        is_plain = starts is not None and stops is not None and axes is not None and steps in (None, [1])
+        if not is_plain or starts is None or stops is None or axes != [-1] or len(starts) != 1:
+            yield None
+        else:
+            yield slice(starts[0], stops[0]).indices(width)[:2]
+        return
+    axis, count = cut.integers.get("axis", 0), len(cut.outputs)
+    given = numbers[0] or list(cut.axes("split") or ())
+    # An axis that is counted from the front is the last if the sizes say so.
+    sizes = given or ([width // count] * count if width % count == 0 else [])
+    if len(sizes) != count or sum(sizes) != width or not (axis == -1 or (axis > 0 and given)):
+        yield None
+        return
+    read, start = _read_of(follower, live, cut), 0
+    for name, size in zip(cut.outputs, sizes, strict=True):
+        if name in read:
+            yield start, start + size
+        start += size
+
+
+def _read_of(follower: Follower, live: Live, cut: Node) -> set[str]:
+    """The outputs of a node that some output of the model depends on; all of them where that is not plain."""
+    wiring = follower.books.ledger.wiring
+    readers = [each for each in wiring.readers(cut) if each.node.place in live.nodes]
+    if any(each.node.graph_path != cut.graph_path or each.slot < 0 for each in readers):
+        return {*cut.outputs}
+    given = {*wiring.graphs[cut.graph_path].outputs} if cut.graph_path in wiring.graphs else {*cut.outputs}
+    return ({each.node.inputs[each.slot] for each in readers} | given) & {*cut.outputs}
+
+
+def _numbers(follower: Follower, node: Node, slot: int) -> list[int] | None:
+    """The few stored integers that a node reads; None where it reads none, or others."""
+    name = node.inputs[slot] if slot < len(node.inputs) else ""
+    stored = follower.books.ledger.wiring.find(node.graph_path, name) if name else None
+    array = stored.payload.array() if isinstance(stored, StoredTensor) and stored.numel <= 64 else None
+    return None if array is None or array.dtype.kind != "i" else [int(each) for each in array.reshape(-1)]
