@@ -290,6 +290,46 @@ def test_codes_with_one_scale_are_followed_past_what_moves_them(tmp_path, moves)
     np.testing.assert_array_equal(decode(tmp_path, proto), (w.astype("f4") - 7) * 0.5)
 
 
+def through_identities(proto: onnx.ModelProto, count: int) -> onnx.ModelProto:
+    """The same model: so many nodes that do nothing before each input of each node."""
+    nodes = []
+    for number, each in enumerate(proto.graph.node):
+        for slot, name in enumerate(each.input):
+            names = [name, *(f"same_{number}_{slot}_{step}" for step in range(count))] if name else []
+            nodes += [helper.make_node("Identity", [a], [b]) for a, b in itertools.pairwise(names)]
+            each.input[slot] = names[-1] if names else ""
+        nodes.append(each)
+    copy = onnx.ModelProto.FromString(proto.SerializeToString())
+    del copy.graph.node[:]
+    copy.graph.node.extend(nodes)
+    return copy
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_codes_and_scales_may_come_through_nodes_that_do_nothing(tmp_path, count):
+    w, scale = integers(0, 255, 5, 4, dtype="u1"), positive(4)
+    product = [
+        node("MatMulInteger", ["x", "w", "", "z"], name="m"),
+        helper.make_node("Cast", ["y"], ["c"], to=1),
+        helper.make_node("Mul", ["xs", "s"], ["both"]),
+        helper.make_node("Mul", ["c", "both"], ["end"]),
+    ]
+    for nodes in ([node("DequantizeLinear", ["w", "s", "z"], axis=1)], product):
+        proto = model(nodes, {"w": w, "s": scale, "z": np.full(4, 7, "u1")})
+
+        np.testing.assert_allclose(
+            decode(tmp_path, through_identities(proto, count)), (w.astype("f4") - 7) * scale
+        )
+
+
+@pytest.mark.parametrize("count", [1, 30])
+def test_packed_codes_may_come_through_nodes_that_do_nothing(tmp_path, count):
+    proto = nbits(4)
+    expected = decode(tmp_path, proto)
+
+    np.testing.assert_array_equal(decode(tmp_path, through_identities(proto, count)), expected)
+
+
 def test_codes_with_a_scale_for_each_channel_are_not_followed(tmp_path):
     nodes = [helper.make_node("Gather", ["w", "i"], ["m"]), node("DequantizeLinear", ["m", "s"])]
     proto = model(nodes, {"w": integers(0, 9, 5, 4, dtype="u1"), "s": positive(4), "i": np.array([1])})

@@ -339,6 +339,8 @@ class Contents(Mutable):
         encoded = self.encoding(entry)
         if encoded is not None:
             return encoded.at(positions)
+        if entry.logical_numel != entry.tensor.numel and entry.tensor.key not in self.tiles:
+            return None  # packed, and nothing says how to decode it
         payload = entry.tensor.payload
         if entry.tensor.key in self.tiles:
             positions = self.tiles[entry.tensor.key].positions(positions)

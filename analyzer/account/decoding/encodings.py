@@ -53,6 +53,10 @@ _MOVES = MOVES | named(Kind.LOOKS_UP)
 
 _MOST_MOVES = 4
 
+_SAME = frozenset({"Identity"})
+"""Operators of which any number may stand before an operand."""
+_MOST_SAME = 1 << 12
+
 _FP4 = (0, 0.0625 / 12, 8 / 12, 12 / 12, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
 _NF4 = (
     *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
@@ -71,7 +75,7 @@ def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
     """
     if tensor.dtype not in CODES:
         return None
-    for reader in wiring.readers(tensor):
+    for reader in wiring.readers(tensor, past=_SAME):
         encoded = _by_reader(tensor, reader, wiring) if reader.node.is_standard else None
         if encoded is not None and encoded.is_sound():
             return encoded
@@ -124,7 +128,7 @@ def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
     for _ in range(_MOST_MOVES + 1):
         following: list[tuple[StoredTensor | Node, DType]] = []
         for source, given in layer:
-            for node, slot in wiring.readers(source):
+            for node, slot in wiring.readers(source, past=_SAME):
                 if node.op_type not in _TO_CODES or not node.is_standard:
                     continue
                 found = _unpack(node, slot, tensor.numel, given)
@@ -223,9 +227,19 @@ def _integer_product(tensor: StoredTensor, reader: Reader, wiring: Wiring) -> En
 
 
 def _stored(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
-    name = node.inputs[slot] if slot < len(node.inputs) else ""
-    found = wiring.find(node.graph_path, name) if name else None
+    found = _provider(wiring, node, slot)
     return found if isinstance(found, StoredTensor) else None
+
+
+def _provider(wiring: Wiring, node: Node, slot: int) -> StoredTensor | Node | None:
+    """What gives an input of a node its value, past nodes that hand it on."""
+    for _ in range(_MOST_SAME):
+        name = node.inputs[slot] if slot < len(node.inputs) else ""
+        found = wiring.find(node.graph_path, name) if name else None
+        if not isinstance(found, Node) or found.op_type not in _SAME or not found.is_standard:
+            return found if isinstance(found, StoredTensor | Node) else None
+        node, slot = found, 0
+    return None
 
 
 def _is_computed(wiring: Wiring, node: Node, slot: int) -> bool:
@@ -363,10 +377,10 @@ def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> 
     """
     layer, is_pair = [reader.node], all(_is_stored_operand(reader.node, slot, wiring) for slot in (0, 1))
     for _ in range(3):
-        readers = [found.node for source in layer for found in wiring.readers(source)]
+        readers = [found.node for source in layer for found in wiring.readers(source, past=_SAME)]
         for product in (found for found in readers if found.op_type == "Mul"):
-            for operand in wiring.producers(product):
-                scales = _factors(operand, wiring)
+            for slot in range(len(product.inputs)):
+                scales = _factors(_provider(wiring, product, slot), wiring)
                 if is_pair and len(scales) == 2:
                     return named if named in scales else scales[reader.slot]
                 if not is_pair and len(scales) == 1:
@@ -375,19 +389,20 @@ def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> 
     return None
 
 
-def _factors(operand: StoredTensor | Node, wiring: Wiring) -> list[StoredTensor]:
+def _factors(operand: StoredTensor | Node | None, wiring: Wiring) -> list[StoredTensor]:
     """What a product is multiplied by, as far as it is stored: a scale, or the scales of a product of two."""
     if isinstance(operand, StoredTensor):
         return [operand]
-    parts = wiring.producers(operand) if operand.op_type == "Mul" else ()
+    if operand is None or operand.op_type != "Mul":
+        return []
+    parts = (_provider(wiring, operand, slot) for slot in range(len(operand.inputs)))
     return [part for part in parts if isinstance(part, StoredTensor)]
 
 
 def _is_stored_operand(node: Node, slot: int, wiring: Wiring) -> bool:
     """Whether what a product reads is stored, past operators that only move it."""
     for _ in range(_MOST_MOVES):
-        name = node.inputs[slot] if slot < len(node.inputs) else ""
-        found = wiring.find(node.graph_path, name) if name else None
+        found = _provider(wiring, node, slot)
         if not isinstance(found, Node) or found.op_type not in _MOVES:
             return isinstance(found, StoredTensor)
         node, slot = found, 0
@@ -405,7 +420,7 @@ def _behind_moves(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
     """Codes with one scale for all that are gathered or reshaped before an operator decodes them."""
     layer: list[StoredTensor | Node] = [tensor]
     for _ in range(_MOST_MOVES):
-        found = (reader for source in layer for reader in wiring.readers(source))
+        found = (reader for source in layer for reader in wiring.readers(source, past=_SAME))
         readers = [reader for reader in found if reader.node.is_standard]
         for reader in readers:
             encoded = _by_reader(tensor, reader, wiring)
