@@ -17,6 +17,7 @@ from models import (
     lines_of,
     manifest_of,
     noise,
+    packed,
     parameter,
     quantized,
     reconcile,
@@ -479,3 +480,17 @@ def test_a_broken_program_is_refused(tmp_path: Path, change: Mapping[str, object
 
     with pytest.raises(ManifestError):
         load_manifest(path)
+
+
+def test_packed_codes_that_nothing_decodes_are_no_value_of_the_program(tmp_path: Path) -> None:
+    weight = noise(64, 32)
+    value = computed(weight, "w + 0", "w", uses=(("", "linear"),))
+    product = "com.microsoft.MatMulNBits <K = 32, N = 64, bits = 4, block_size = 16> (x, b, val_4_scales)"
+    text = f"g (float[1,32] x) => (float[1,64] y) {{ b = Reshape(val_4_Q4, shape) y = {product} }}"
+    stored = packed("val_4", weight) | {"shape": np.array([64, 2, 8])}
+    manifest = with_program(manifest_of(parameter("w", weight)), value, through=("w",))
+
+    result = reconcile(tmp_path, text_model(text, stored), manifest)
+
+    assert not result.balanced
+    assert lines_of(result) == {"w": "missing"}
