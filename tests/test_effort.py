@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from commands import run_here
 from models import FOLDED_FROM, Values, manifest_of, noise, parameter, save, text_model
+from onnx import ModelProto
 
 from analyzer import audit_model, save_manifest
 
@@ -146,6 +147,17 @@ def test_what_thousands_share_is_looked_at_once(tmp_path: Path, fan: str) -> Non
     assert many < 5 * few
 
 
+def calls_of_reconcile(folder: Path, proto: ModelProto, weights: Values, content: str = "full") -> int:
+    """The calls that it takes to hold a file against these weights, with which it balances."""
+    save(folder, proto)
+    manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
+    save_manifest(manifest, folder / "manifest.json")
+    command = f"reconcile model.onnx --against manifest.json --content {content}"
+    with cProfile.Profile() as profile:
+        assert run_here(*command.split(), cwd=folder).returncode == 0
+    return int(pstats.Stats(profile).total_calls)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("content", ["none", "full"])
 def test_a_chain_of_joined_tensors_is_followed_once(tmp_path: Path, content: str) -> None:
@@ -155,13 +167,7 @@ def test_a_chain_of_joined_tensors_is_followed_once(tmp_path: Path, content: str
         lines += [f"c{i} = Concat<axis=0>(c{i - 1}, w{i})" for i in range(1, count)]
         lines.append(f"y = MatMul(c{count - 1}, x)")
         graph = f"g (float[4,4] x) => (float[n,4] y) {{ {' '.join(lines)} }}"
-        save(tmp_path, text_model(graph, weights), f"{count}.onnx")
-        manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
-        save_manifest(manifest, tmp_path / f"{count}.json")
-        command = f"reconcile {count}.onnx --against {count}.json --content {content}"
-        with cProfile.Profile() as profile:
-            assert run_here(*command.split(), cwd=tmp_path).returncode == 0
-        return int(pstats.Stats(profile).total_calls)
+        return calls_of_reconcile(tmp_path, text_model(graph, weights), weights, content)
 
     calls(10)
     few, many = calls(100), calls(400)
@@ -179,13 +185,7 @@ def test_the_tensors_that_nodes_join_are_followed_together(tmp_path: Path, moved
         lines.append(f"c = Concat<axis=0>({', '.join(f'm{i}' for i in range(count))}) y = MatMul(c, x)")
         graph = f"g (float[4,4] x) => (float[n,4] y) {{ {' '.join(lines)} }}"
         both = {"both": np.array([4, 4])} if "both" in moved else {}
-        save(tmp_path, text_model(graph, weights | both), f"{count}.onnx")
-        manifest = manifest_of(*(parameter(name, array) for name, array in weights.items()))
-        save_manifest(manifest, tmp_path / f"{count}.json")
-        command = f"reconcile {count}.onnx --against {count}.json"
-        with cProfile.Profile() as profile:
-            assert run_here(*command.split(), cwd=tmp_path).returncode == 0
-        return int(pstats.Stats(profile).total_calls)
+        return calls_of_reconcile(tmp_path, text_model(graph, weights | both), weights)
 
     calls(10)
     few, many = calls(100), calls(400)

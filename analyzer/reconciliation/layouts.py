@@ -270,8 +270,6 @@ def is_turnable(entry: Entry) -> bool:
 
 # what operators do along each axis
 
-_MOST_HOPS = 1 << 12
-"""Nodes behind a tensor that are looked through."""
 _ADDED = -1
 """Stands for an axis of one element that an operator has put in."""
 
@@ -342,8 +340,6 @@ def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> f
             elif moved is not None and (node.place, moved) not in seen:
                 seen.add((node.place, moved))
                 waiting.append((node, moved))
-        if len(seen) > _MOST_HOPS:
-            return frozenset()
     return frozenset(found)
 
 

@@ -92,17 +92,18 @@ def _cuts_behind(follower: Follower, live: Live, product: Node) -> list[Node]:
 
 def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[tuple[int, int] | None]:
     """The columns that a node takes and that count; None where nobody knows which."""
-    numbers = [_numbers(follower, cut, slot) for slot in range(1, 5)]
     if cut.op_type == "Slice":
-        starts, stops, axes, steps = numbers
-        is_plain = starts is not None and stops is not None and axes is not None and steps in (None, [1])
-        if not is_plain or starts is None or stops is None or axes != [-1] or len(starts) != 1:
-            yield None
-        else:
+        starts, stops, axes, steps = (_numbers(follower, cut, slot) for slot in range(1, 5))
+        if starts and stops and axes == [-1] and steps in ([], [1]):
             yield slice(starts[0], stops[0]).indices(width)[:2]
+        else:
+            yield None
         return
-    axis, count = cut.integers.get("axis", 0), len(cut.outputs)
-    given = numbers[0] or list(cut.axes("split") or ())
+    axis, count, sizes = cut.integers.get("axis", 0), len(cut.outputs), _numbers(follower, cut, 1)
+    if sizes is None:
+        yield None
+        return
+    given = sizes or list(cut.axes("split") or ())
     # An axis that is counted from the front is the last if the sizes say so.
     sizes = given or ([width // count] * count if width % count == 0 else [])
     if len(sizes) != count or sum(sizes) != width or not (axis == -1 or (axis > 0 and given)):
@@ -126,8 +127,10 @@ def _read_of(follower: Follower, live: Live, cut: Node) -> set[str]:
 
 
 def _numbers(follower: Follower, node: Node, slot: int) -> list[int] | None:
-    """The few stored integers that a node reads; None where it reads none, or others."""
+    """The few stored integers that a node reads, none where it has no such input; None where nobody knows them."""
     name = node.inputs[slot] if slot < len(node.inputs) else ""
-    stored = follower.books.ledger.wiring.find(node.graph_path, name) if name else None
+    if not name:
+        return []
+    stored = follower.books.ledger.wiring.find(node.graph_path, name)
     array = stored.payload.array() if isinstance(stored, StoredTensor) and stored.numel <= 64 else None
     return None if array is None or array.dtype.kind != "i" else [int(each) for each in array.reshape(-1)]

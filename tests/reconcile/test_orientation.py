@@ -183,8 +183,8 @@ def by_way(way: str, given: Array, *, is_turned: bool) -> onnx.ModelProto:
     stored |= {"first": square[:3].copy(), "second": square[3:].copy(), "both": np.array([8, 8])}
     stored["flat"] = square.reshape(-1).copy()
     nodes = {
-        "identities": " ".join(f"i{at + 1} = Identity({f'i{at}' if at else 'v2'})" for at in range(300))
-        + " r = Identity(i300)",
+        "identities": " ".join(f"i{at + 1} = Identity({f'i{at}' if at else 'v2'})" for at in range(5000))
+        + " r = Identity(i5000)",
         "two halves": "r = Concat <axis = 0> (first, second)",
         "flat": "r = Reshape(flat, both)",
         "flat, turned twice": "a = Reshape(flat, both) b = Transpose(a) r = Transpose(b)",

@@ -69,6 +69,21 @@ def test_all_are_alive_where_all_are_read_or_the_whole_is(
     assert "dead" not in run(tmp_path, stored, cut, read).values()
 
 
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "n = Shape(x) q, k, v = Split <axis = -1> (h, n)",
+        "n = Shape(x) q = Slice(h, last, first, last, n) v = Identity(q)",
+    ],
+)
+def test_columns_that_the_model_computes_say_nothing(cut: str, tmp_path: Path) -> None:
+    text = f"g (float[2,4] x) => (float[2,n] y) {{ h = MatMul(x, w) {cut} y = Concat <axis = -1> (q, v) }}"
+    numbers: dict[str, Array] = {"last": np.array([-1]), "first": np.array([-10])} if "Slice" in cut else {}
+    proto = text_model(text, STORED["in one"][1] | numbers)
+
+    assert "dead" not in lines_of(reconcile(tmp_path, proto, manifest_of(*parameters_of(WEIGHTS)))).values()
+
+
 def test_an_axis_that_may_be_another_says_nothing(tmp_path: Path) -> None:
     """Rows of what is computed may be cut as well: of another size than the weights."""
     text = """g (float[2,4] x) => (float[1,9] y) {

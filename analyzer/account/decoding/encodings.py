@@ -56,6 +56,7 @@ _MOST_MOVES = 4
 _SAME = frozenset({"Identity"})
 """Operators of which any number may stand before an operand."""
 _MOST_SAME = 1 << 12
+"""Nodes that are passed: a file may have them in a circle."""
 
 _FP4 = (0, 0.0625 / 12, 8 / 12, 12 / 12, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
 _NF4 = (
