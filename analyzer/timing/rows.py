@@ -155,8 +155,11 @@ def _non_negative(matrix: _Floats, target: _Floats) -> _Floats:
                 best, least = np.zeros(columns), rest
                 best[list(chosen)] = found
     best[best < _NOTHING * best.sum()] = 0.0
-    return best
+    return np.array([float(f"{each:.{_DIGITS}g}") for each in best])
 
+
+_DIGITS = 12
+"""Digits of a coefficient: which further ones LAPACK gives depends on the processor."""
 
 _NOTHING = 1e-9
 """A term that is less than this part of the whole is rounding."""
