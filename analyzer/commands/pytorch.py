@@ -232,14 +232,14 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
     """The reconciliation, with what PyTorch's program has to say.
 
     A manifest has it, or not. A class is traced where of some parameter nobody knows whether it is read in its place,
-    where something was computed of one before it was stored, or where a layer computes otherwise than its siblings.
+    where something is computed of one before it is stored or used, or where a layer computes otherwise than others.
     """
     from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.proved import may_be_held, settle_by_program
 
     ledger = result.ledger
     is_computed = any(piece.computed for parameter in result.parameters for piece in parameter.pieces)
-    is_odd = any(finding.id == "odd-layer" for finding in result.findings)
+    is_odd = any(finding.id in ("changed-alike", "odd-layer") for finding in result.findings)
     is_open = result.balanced and (is_computed or is_odd or result.checked_places < len(result.parameters))
     if original.trace is not None and is_open and not result.manifest.calls and may_be_held(result):
         run.tell("tracing PyTorch's program")

@@ -85,6 +85,10 @@ class Books(Mutable):
     """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
     evaluated: dict[Key, Traced] = field(default_factory=dict)
     """Values of PyTorch's program, by the tensors that are these."""
+    changed: dict[str, str] = field(default_factory=dict)
+    """Parameters that nodes change as they do most of their kind, and by which operator. PyTorch may do so too."""
+    turned: list[str] = field(default_factory=list)
+    """Square weights that the file reads the other way round than a Linear does: whether PyTorch does nobody says."""
     misfits: set[Key] = field(default_factory=set)
     """Entries that are read in a way in which no parameter may stand there as it is."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)

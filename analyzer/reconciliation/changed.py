@@ -11,7 +11,7 @@ import itertools
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,7 +36,7 @@ _PLAIN = re.compile(
 )
 """Classes of torch and transformers whose forward computes with `weight`, `bias` and statistics as they are."""
 
-_LEAVES = frozenset({"weight", "bias", "running_mean", "running_var"})
+_LEAVES = frozenset({"weight", "bias", "running_mean", "running_var", "in_proj_weight", "in_proj_bias"})
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
 """Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
@@ -46,7 +46,7 @@ _MOST_FOLLOWED = 1 << 24
 _MOST_AXES = 4
 _EQUAL = 1e-6
 """Relative difference of numbers that were computed and are the same."""
-_LIKE_CODES = 0.95
+_LIKE_CODES = 0.98
 """The least cosine of numbers and what their codes stand for: those of four bits have 0.99."""
 _MOST_FREQUENCIES = 1 << 12
 """Elements of what is looked at as rotary frequencies: half of a head's width."""
@@ -72,7 +72,9 @@ class _Judged(Frozen):
 def settle_changed(books: Books) -> None:
     """Settle as `differing` what a node changes before a product, a norm or a sum with an activation reads it.
 
-    Where the class does not tell, tensors of the same kind do: half of them at least arrive as they are.
+    Where the class does not tell, tensors of the same kind do: half of them at least arrive as they are. Where all are
+    changed alike, that may be PyTorch's too, but not what takes the order from their numbers, unless a class of its own
+    computes it; the rest is noted in `books.changed`.
     """
     if books.contents.mode == "none":
         return
@@ -91,19 +93,49 @@ def settle_changed(books: Books) -> None:
             change = _first(_find_in_cell(follower, tensor, key) for key in keys)
             if change is not None:
                 _settle(books, tensor, keys, change)
+        elif not classes and isinstance(tensor, Parameter):
+            change = _first(_find_change(follower, tensor, key, by_any=True) for key in keys)
+            if change is not None and (change.operator is None or _is_rearranged(books, tensor, change)):
+                _settle(books, tensor, keys, change)
+            elif change is not None and math.prod(tensor.shape) >= _FEWEST:
+                _note(books, tensor, change)
     for some in kinds.values():
-        is_habit = 2 * sum(judged.change is not None for judged in some) > len(some)
-        in_all_layers = _changed_in_all_layers(some)
-        for judged in some:
-            is_usual = is_habit or judged.is_allowed or _pattern(judged) in in_all_layers
-            if judged.change is not None and (judged.is_certain or not is_usual):
-                _settle(books, judged.tensor, judged.keys, judged.change)
+        _settle_kind(books, some)
     for entry in books.ledger.entries:
         line = books.entries[entry.tensor.key]
         if entry.tensor.dtype.is_floating and not MEANINGS[line.line].unbalanced and not line.learned:
             change = _first(_find_untuned(follower, each) for each in (entry,))
             if change is not None:
                 books.entries[line.key] = replace(line, line=Line.DIFFERING, decided_by=change.rule)
+
+
+def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
+    """Settle those of one class and name: what is done to most of them may be PyTorch's."""
+    is_habit = 2 * sum(judged.change is not None for judged in kind) > len(kind)
+    in_all_layers = _changed_in_all_layers(kind)
+    shifts = {judged.change.operator for judged in kind if judged.change is not None and judged.is_allowed}
+    for judged in kind:
+        tensor, change = judged.tensor, judged.change
+        if change is None:
+            continue
+        is_usual = is_habit or judged.is_allowed or _pattern(judged) in in_all_layers
+        # A class of its own may compute anything of a matrix, until its program is known.
+        is_own = bool(_classes(books, tensor)) and len(tensor.shape) > 1
+        is_told = books.manifest.program is not None or not is_own
+        if judged.is_certain or not is_usual or (is_told and _is_scrambled(books, tensor, change)):
+            _settle(books, tensor, judged.keys, change)
+        elif change.operator not in shifts:
+            _note(books, tensor, change)
+
+
+def _note(books: Books, tensor: Parameter | Buffer, change: _Change) -> None:
+    """Note what a tensor goes through, unless its module makes that of its tensors together, as a table."""
+    behind_it = (
+        set() if change.found is None else _names_behind(books, change.found[1].changes) - {*tensor.names}
+    )
+    is_own = bool(behind_it) and {split_name(name)[0] for name in behind_it} == {split_name(tensor.name)[0]}
+    if change.operator is not None and not is_own:
+        books.changed[tensor.name] = change.operator
 
 
 def _first(found: Iterable[_Change | None]) -> _Change | None:
@@ -173,24 +205,40 @@ class _Change(Frozen):
     """Whether it is computed with a vector of another module, as no module does."""
     is_shift: bool = False
     """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
+    found: tuple[Entry, Meeting] | None = None
+    """What is stored, and where what is made of it meets an activation."""
 
     @property
     def rule(self) -> str:
         return "structure:untraced" if self.operator is None else f"structure:{CHANGED_BY}{self.operator}"
 
 
-def _find_change(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
-    """What nodes of stored values alone make of a stored tensor that is something else."""
+def _find_change(
+    follower: Follower, tensor: Parameter | Buffer, key: Key, *, by_any: bool = False
+) -> _Change | None:
+    """What nodes of stored values alone make of a stored tensor that is something else.
+
+    Args:
+        follower: follows stored tensors.
+        tensor: PyTorch's.
+        key: of the stored tensor that holds it.
+        by_any: whether any operator counts that computes with it, and not those alone that do with a `weight`;
+            then what only moves a matrix is let be.
+    """
     books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
+    is_packed = split_name(tensor.name)[1].startswith("in_proj_")
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
-    last: str | None = None
+    last: _Change | None = None
     for meeting in follower.meetings(entry):
         known = operator_of(meeting.node)
-        if known is None or not _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix):
+        if known is None or not (by_any or _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix)):
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
         changes = meeting.changes
+        if changes and is_packed and all(each.op_type in _OF_SEQUENCES for each in changes):
+            arrived[:] = True  # an exporter cuts it so, and its parts are not followed
+            continue
         is_table = (meeting.way is not None and meeting.way.looks_up) or fixed(meeting.node)
         if changes and is_matrix and is_table:
             continue  # rows of a table are added up and go through layers, as positions and queries do
@@ -200,23 +248,84 @@ def _find_change(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _C
                 continue
             owners = {split_name(name)[0] for name in _names_behind(books, changes)}
             is_shift = _is_shift(books, tensor, changes)
-            return _Change(changes[-1].op_type, not is_matrix and len(owners) > 1, is_shift)
+            is_foreign = not is_matrix and len(owners) > 1
+            return _Change(changes[-1].op_type, is_foreign, is_shift, (entry, meeting))
         moved = meeting.moved
-        if changes or moved is None:
+        if changes or moved is None or (by_any and is_matrix):
             arrived[:] = True
             continue
         node = meeting.node
         found = follower.tracker.track(entry.tensor, node.graph_path, node.inputs[meeting.slot])
         places = None if found is None else found.places
-        if places is not None and _is_in_order(places, entry.tensor.shape):
+        is_factor = known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
+        if places is not None and _is_in_order(places, entry.tensor.shape, is_factor=is_factor):
             if arrived.size:
                 arrived[places] = True
-                last = moved.op_type
+                last = _Change(moved.op_type, found=(entry, meeting))
         elif (places is not None or _is_lost(entry, meeting)) and not _is_of_program(books, tensor, meeting):
-            return _Change(moved.op_type)
+            return _Change(moved.op_type, found=(entry, meeting))
         else:
             arrived[:] = True
-    return _Change(last) if last is not None and arrived.size and not arrived[1:].all() else None
+    return last if arrived.size and not arrived[1:].all() else None
+
+
+def _is_rearranged(books: Books, tensor: Parameter | Buffer, change: _Change) -> bool:
+    """Whether a vector is what is only moved, and arrives in another order."""
+    is_moved = change.found is not None and change.found[1].is_kept
+    return is_moved and len(tensor.shape) == 1 and _is_scrambled(books, tensor, change)
+
+
+def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> bool:
+    """Whether what arrives is no formula of a tensor: as numbers grow, what is made of them grows nowhere.
+
+    Scales, squashing functions, roundings, softmax and standardization keep the order of all numbers, or of those along
+    an axis, but for some that a mask makes 0. The negative, an absolute value, another order of the elements and one
+    number for all do not. What is computed with other parameters, or has another size, is no such thing.
+    """
+    if change.found is None:
+        return False
+    entry, meeting = change.found
+    if not _names_behind(books, meeting.changes) <= {*tensor.names} or entry.tensor.numel > _MOST_FOLLOWED:
+        return False
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    array = None if value is None or value.dtype.kind not in "fV" else books.contents.array(entry)
+    if value is None or array is None or value.size != array.size or array.size < _FEWEST:
+        return False
+    found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
+    orders = itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ()
+    ways = [stored.transpose(axes) for axes in orders]
+    alike = [way for way in ways if way.shape == found.shape]
+    return bool(alike) and not any(_keeps_order(way, found) for way in alike)
+
+
+def _keeps_order(stored: Reals, arrived: Reals) -> bool:
+    """Whether of all numbers, or of those along one axis, the larger stay the larger; what became 0 says nothing."""
+    lines = [(each.reshape(1, -1)) for each in (stored, arrived)]
+    return _is_rising(*lines) or any(
+        _is_rising(*(np.moveaxis(each, axis, -1).reshape(-1, length) for each in (stored, arrived)))
+        for axis, length in enumerate(stored.shape)
+        if 1 < length < stored.size
+    )
+
+
+def _is_rising(stored: Reals, arrived: Reals) -> bool:
+    """The same of the numbers of each row."""
+    order = np.argsort(stored, axis=1, kind="stable")
+    ranked = np.take_along_axis(arrived, order, axis=1)
+    is_varied = np.ptp(stored, axis=1) > 0
+    if 2 * np.count_nonzero(np.ptp(ranked, axis=1)[is_varied]) < np.count_nonzero(is_varied):
+        return False
+    before = np.maximum.accumulate(np.where(ranked == 0, -np.inf, ranked), axis=1)
+    room = _EQUAL * float(np.abs(arrived).max(initial=0.0))
+    return bool(((ranked == 0) | (ranked >= before - room)).all())
+
+
+_FEWEST = 4
+"""Elements of which an order can be told."""
+
+
+_OF_SEQUENCES = frozenset({"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SplitToSequence"})
 
 
 def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
@@ -320,7 +429,7 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
             np.allclose(found, expected, rtol=_EQUAL, atol=_EQUAL * float(np.abs(expected).max(initial=0.0)))
         )
     sizes = float(np.linalg.norm(found) * np.linalg.norm(expected))
-    return float(found @ expected) >= _LIKE_CODES * sizes
+    return float(found @ expected) >= _LIKE_CODES * sizes if sizes else not expected.any()
 
 
 def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
@@ -427,11 +536,12 @@ def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
 
 
-def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
+def _is_in_order(places: Array, shape: tuple[int, ...], *, is_factor: bool) -> bool:
     """Whether what comes from a tensor is a box of it: along each axis one step, onwards, and by whole axes.
 
     Axes may be cut into several, or several made one, but not both: rows of another length are other rows. An axis
-    along which all is the same is a repetition.
+    along which all is the same is a repetition, and no axis of the tensor: one row of a table may stand for all, but
+    not one column, nor one row of a factor.
     """
     found = np.nonzero(places)
     if not found[0].size:
@@ -439,13 +549,18 @@ def _is_in_order(places: Array, shape: tuple[int, ...]) -> bool:
     box = places[tuple(slice(int(axis.min()), int(axis.max()) + 1) for axis in found)]
     if not box.all():
         return False
+    repeated = set[int]()
     for axis in range(box.ndim):
         first = box.take([0], axis)
         if box.shape[axis] > 1 and math.prod(shape) > 1 and bool((box == first).all()):
+            repeated.add(box.shape[axis])
             box = first
     steps = [np.diff(box, axis=axis) for axis in range(box.ndim) if box.shape[axis] > 1]
     if not all(bool((step == step.flat[0]).all()) and int(step.flat[0]) > 0 for step in steps):
         return False
     mine = {int(step.flat[0]) for step in steps}
-    theirs = {math.prod(shape[axis + 1 :]) for axis, size in enumerate(shape) if size > 1}
-    return mine <= theirs or theirs <= mine
+    theirs = {math.prod(shape[axis + 1 :]): size for axis, size in enumerate(shape) if size > 1}
+    lost = {size for step, size in theirs.items() if step not in mine and (step == 1 or is_factor)}
+    if len(theirs) > 1 and mine <= theirs.keys() and not lost.isdisjoint(repeated):
+        return False
+    return mine <= theirs.keys() or theirs.keys() <= mine

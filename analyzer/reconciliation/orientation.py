@@ -53,6 +53,7 @@ def settle_turned(books: Books) -> None:
             if not _fits_both_ways(each.parameter, use):
                 for kind in _kinds(books, each.parameter):
                     known[kind, use.summed is None].add(use)
+    books.turned += sorted({each.parameter.name for each in read if _may_be_turned(books, each, known)})
     for each in read:
         wrong = [use for use in each.uses if _is_wrong(books, each, use, known)]
         if (
@@ -178,6 +179,22 @@ def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike,
             expected = {own}
             break
     return len(expected) == 1 and use not in expected
+
+
+def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
+    """Whether a square weight is not read as a Linear's, and neither a class nor another weight says how it is."""
+    kinds = list(_kinds(books, each.parameter))
+    is_known = any(kind[0] == "class" or known.get((kind, False)) for kind in kinds)
+    is_linear = all(use != Use(1, 0) for use in each.uses)
+    is_weight = len(each.parameter.shape) == 2 and split_name(each.parameter.name)[1] == "weight"
+    return (
+        is_weight
+        and not is_known
+        and not is_linear
+        and _fits_both_ways(each.parameter, Use(1, 0))
+        and not _stands_both_ways(books, each)
+        and not _is_read_right_elsewhere(books, each, Use(1, 0))
+    )
 
 
 def _stands_both_ways(books: Books, each: _Oriented) -> bool:

@@ -16,7 +16,7 @@ from analyzer.account.ledger import Entry, Finding, Ledger, Severity
 from analyzer.account.scopes import is_dotted, module_of
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
-from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest
+from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest, split_name
 from analyzer.model import Key, Place, StoredTensor, label
 from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 from analyzer.reconciliation.books import Books
@@ -177,6 +177,8 @@ def find_remarks(books: Books) -> tuple[Finding, ...]:
         *_find_untied(books),
         *_find_wider(books),
         *_find_unknown(books),
+        *_find_changed(books),
+        *_find_turned(books),
     )
 
 
@@ -192,6 +194,33 @@ def remark_program(module: str | None, node: str, reason: str, severity: Severit
     where = f", from {node} on" if module else ""
     message = f"{module or node} computes otherwise than PyTorch{where}: {reason}"
     return Finding("computes-otherwise", severity, message, (module or node,))
+
+
+def _find_changed(books: Books) -> Iterator[Finding]:
+    """What a formula makes of parameters when the model runs, where no program says whether PyTorch does so."""
+    if books.manifest.program is not None:
+        return
+    found: dict[tuple[str, Severity], list[str]] = defaultdict(list)
+    for name, operator in books.changed.items():
+        is_usual = split_name(name)[1] in ("weight", "bias")  # which modules compute with as they are
+        found[operator, Severity.WARNING if is_usual else Severity.NOTE].append(name)
+    for (operator, severity), names in found.items():
+        message = (
+            f"{format_many(len(names), 'parameter')} go through {operator} before the model computes with them: "
+            f"{listed(names)}; PyTorch's program, which is not known, would say whether they do there"
+        )
+        yield Finding("changed-alike", severity, message, tuple(sorted(names)))
+
+
+def _find_turned(books: Books) -> Iterator[Finding]:
+    """Square weights of which nothing tells which way PyTorch reads them, and that are not read as a `Linear` does."""
+    if books.turned and books.manifest.program is None:
+        said = format_many(len(books.turned), "square weight")
+        message = (
+            f"{said} multiply from the other side than a Linear's: {listed(books.turned)}; no weight of another shape "
+            f"says whether they do in PyTorch"
+        )
+        yield Finding("turned-alike", Severity.WARNING, message, tuple(sorted(books.turned)))
 
 
 def _find_unreached(manifest: Manifest) -> Iterator[Finding]:

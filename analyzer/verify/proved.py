@@ -113,9 +113,12 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
     return replace(free, computes="differs", findings=(*_without_doubts(free), remark))
 
 
+_DOUBTS = ("changed-alike", "odd-layer", "wiring-differs")
+
+
 def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
     """The findings without what is not known for certain of the file's wiring, once its program is known."""
-    return tuple(each for each in result.findings if each.id not in ("odd-layer", "wiring-differs"))
+    return tuple(each for each in result.findings if each.id not in _DOUBTS)
 
 
 def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:

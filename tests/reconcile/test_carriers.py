@@ -38,7 +38,7 @@ W = noise(8, 8, seed=3)
 PLANTED = noise(8, 8, seed=4)
 """Somebody else's."""
 
-HEAD = 'g (float[1,8] x, int64[1,5] ids, bool c) => (float[a,b] y) {{ h = MatMul(x, "fc.weight") {nodes} }}'
+HEAD = 'g (float[1,8] x, int64[1,5] ids, bool c) => (float[a,b] y) {{ h = Gemm <transB = 1> (x, "fc.weight") {nodes} }}'
 
 
 def model(nodes: str, stored: Mapping[str, Array] | None = None, head: str = "") -> onnx.ModelProto:

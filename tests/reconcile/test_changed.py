@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from models import buffer, lines_of, manifest_of, noise, parameter, parameters_of, reconcile, text_model
 
+from analyzer.account.ledger import Severity
 from analyzer.reconciliation import Reconciliation
 
 WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
@@ -320,3 +321,108 @@ def test_of_an_if_each_output_is_what_its_own_branch_gives(gain: str, is_same: b
     manifest = manifest_of(*parameters_of(held), modules={"n0": "LayerNorm"})
 
     assert reconcile(tmp_path, text_model(text, held), manifest).balanced is is_same
+
+
+# All of a kind
+
+ALIKE = ("Abs", "Cos", "Neg")
+"""Operators that take the order from numbers around 0."""
+FORMULAS = ("Exp", "Round", "Sigmoid", "Sign", "Softmax", "Tanh")
+"""Operators that PyTorch's own modules apply to weights, and that keep it."""
+
+
+def changed_alike(folder: Path, change: str, leaf: str = "weight") -> Reconciliation:
+    """Two layers whose weights, or biases, all go through `change` first, from `v` to `c`, beside a state dict."""
+    weights = {
+        f"l{number}.{name}": noise(*shape, seed=10 * number + len(name))
+        for number, shape in enumerate([(8, 6), (6, 8)])
+        for name, shape in (("weight", shape), ("bias", shape[:1]))
+    }
+    lines, state = [], "x"
+    for number in range(2):
+        names = {name: f'"l{number}.{name}"' for name in ("weight", "bias")}
+        made = re.sub(r"\b([a-z])\b(?=[ ,()=])", rf"\g<1>{number}", change).replace(f"v{number}", names[leaf])
+        names[leaf] = f"c{number}"
+        lines.append(f"{made} h{number} = Gemm <transB = 1> ({state}, {names['weight']}, {names['bias']})")
+        state = f"h{number}"
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] h1) {{ {" ".join(lines)} }}"""
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+    return reconcile(folder, text_model(text, weights | used), manifest_of(*parameters_of(weights)))
+
+
+@pytest.mark.parametrize("leaf", ["weight", "bias"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(f"c = {operator}(v)" for operator in ALIKE),
+        "c = Slice(v, minus, least, zero, minus)",
+        "a = Slice(v, zero, one, zero) s = Shape(v) c = Expand(a, s)",
+        "a = ReduceMean <keepdims = 1> (v) s = Shape(v) c = Expand(a, s)",
+    ],
+)
+def test_what_is_no_formula_is_told_though_all_of_a_kind_go_through_it(
+    change: str, leaf: str, tmp_path: Path
+) -> None:
+    lines = lines_of(changed_alike(tmp_path, change, leaf))
+
+    assert {name: line for name, line in lines.items() if name.endswith(leaf)} == {
+        f"l{number}.{leaf}": "differing" for number in range(2)
+    }
+
+
+@pytest.mark.parametrize("leaf", ["weight", "bias"])
+@pytest.mark.parametrize("operator", FORMULAS)
+def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_told(
+    operator: str, leaf: str, tmp_path: Path
+) -> None:
+    result = changed_alike(tmp_path, f"c = {operator}(v)", leaf)
+
+    assert result.balanced
+    (finding,) = [each for each in result.findings if each.id == "changed-alike"]
+    assert finding.severity is Severity.WARNING
+    assert finding.message.startswith(
+        f"2 parameters go through {operator} before the model computes with them"
+    )
+    assert finding.subjects == (f"l0.{leaf}", f"l1.{leaf}")
+
+
+def test_codes_that_are_all_zero_are_not_what_was_rounded(tmp_path: Path) -> None:
+    """Near nothing every direction is the same."""
+    weights = {"l.weight": noise(4, 6), "l.bias": 0.3 * np.tanh(noise(4))}
+    text = """g (float[2,6] x) => (float[2,4] y) {
+        q = QuantizeLinear("l.bias", scale, point) c = DequantizeLinear(q, scale, point)
+        y = Gemm <transB = 1> (x, "l.weight", c)
+    }"""
+    for scale, line in ((1.0, "differing"), (0.003, "identical")):
+        stored = weights | {"scale": np.array(scale, "f4"), "point": np.array(0, "i1")}
+        folder = tmp_path / line
+        folder.mkdir()
+
+        lines = lines_of(reconcile(folder, text_model(text, stored), manifest_of(*parameters_of(weights))))
+
+        assert lines["l.bias"] == line
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        ("c = Exp(v)", "identical"),
+        ("c = Neg(v)", "identical"),
+        ("c = Slice(v, minus, least, zero, minus)", "differing"),
+        ("c = Unsqueeze(v, zero)", "identical"),
+    ],
+)
+def test_a_vector_of_another_name_may_be_computed_with_and_not_rearranged(
+    change: str, line: str, tmp_path: Path
+) -> None:
+    weights = {"scale": noise(6)}
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
+        {change.replace("v", "scale")} y = Mul(x, c)
+    }}"""
+    used = {name: array for name, array in NUMBERS.items() if re.search(rf"\b{name}\b", change)}
+
+    result = reconcile(tmp_path, text_model(text, weights | used), manifest_of(*parameters_of(weights)))
+
+    assert lines_of(result)["scale"] == line
+    notes = [each for each in result.findings if each.id == "changed-alike"]
+    assert [each.severity for each in notes] == [Severity.NOTE] * (change[4:7] in ("Exp", "Neg"))

@@ -406,7 +406,8 @@ HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, st
 
 
 def file_of(stored: dict[str, np.ndarray], nodes: str | None = None) -> onnx.ModelProto:
-    inputs = [f'y{i} = MatMul(x, "{name}")' for i, name in enumerate(stored)]
+    reads = {"bert.encoder.weight": "Gemm <transB = 1>"}  # as a Linear's that is square
+    inputs = [f'y{i} = {reads.get(name, "MatMul")} (x, "{name}")' for i, name in enumerate(stored)]
     given = outs(1 if nodes else len(stored))
     return text_model(f"g (float[1] x) => ({given}) {{ {nodes or ' '.join(inputs)} }}", stored)
 

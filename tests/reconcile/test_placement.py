@@ -333,11 +333,11 @@ def encoder(
         p = f"l{layer}"
         nodes.append(
             f"{at('norm1', 'Norm')} {p}n = SimplifiedLayerNormalization({before}, {of('norm1')}) "
-            f"{at('q', 'MatMul')} {p}q = MatMul({p}n, {of('q')}) "
-            f"{at('k', 'MatMul')} {p}k = MatMul({p}n, {of('k')}) "
-            f"{at('v', 'MatMul')} {p}v = MatMul({p}n, {of('v')}) "
+            f"{at('q', 'MatMul')} {p}q = Gemm <transB = 1> ({p}n, {of('q')}) "
+            f"{at('k', 'MatMul')} {p}k = Gemm <transB = 1> ({p}n, {of('k')}) "
+            f"{at('v', 'MatMul')} {p}v = Gemm <transB = 1> ({p}n, {of('v')}) "
             f"{p}t = Transpose({p}k) {p}s = MatMul({p}q, {p}t) {p}p = Softmax({p}s) {p}c = MatMul({p}p, {p}v) "
-            f"{at('o', 'MatMul')} {p}o = MatMul({p}c, {of('o')}) {p}r = Add({before}, {p}o) "
+            f"{at('o', 'MatMul')} {p}o = Gemm <transB = 1> ({p}c, {of('o')}) {p}r = Add({before}, {p}o) "
             f"{at('norm2', 'Norm')} {p}y = SimplifiedLayerNormalization({p}r, {of('norm2')}) "
         )
         before = f"{p}y"

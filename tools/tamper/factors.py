@@ -106,6 +106,9 @@ def apply(s: Surgery, names: list[str], function: Function) -> None:
         s.store(name, np.asarray(function(w.astype(np.float64))).astype(w.dtype))
 
 
+_READ_VECTORS = ("LayerNormalization", "BatchNormalization", "Mul", "Add", "Conv", "Gemm")
+
+
 def weights(s: Surgery) -> list[str]:
     found = [p.tensor for p in s.products(codes=False)]
     if not found:
@@ -114,7 +117,7 @@ def weights(s: Surgery) -> list[str]:
 
 
 def vectors(s: Surgery) -> list[str]:
-    found: list[Product] = s.vectors("LayerNormalization", "BatchNormalization", "Mul", "Add", "Conv", "Gemm")
+    found: list[Product] = s.vectors(*_READ_VECTORS)
     if not found:
         raise NoPlaceError("no vector")
     return [*dict.fromkeys(p.tensor for p in found)]
@@ -174,6 +177,24 @@ def at_run_time(op_type: str) -> Callable[[Surgery], None]:
 
 for _op in ("Exp", "Neg", "Abs", "Tanh", "Relu"):
     kind(f"folded-factor/{_op} of a weight at run time")(at_run_time(_op))
+
+
+def all_at_run_time(op_type: str, *, are_vectors: bool) -> Callable[[Surgery], None]:
+    """The same of all weights, or of all gains and biases, so that none of them is the odd one out."""
+
+    def make(s: Surgery) -> None:
+        found = s.vectors(*_READ_VECTORS) if are_vectors else s.products(codes=False)
+        if not found:
+            raise NoPlaceError("no vector" if are_vectors else "no float weight")
+        for product in found:
+            product.node.input[product.slot] = s.node(op_type, [product.node.input[product.slot]])
+
+    return make
+
+
+for _op in ("Abs", "Neg"):
+    kind(f"folded-factor/{_op} of every weight at run time")(all_at_run_time(_op, are_vectors=False))
+    kind(f"folded-factor/{_op} of every vector at run time")(all_at_run_time(_op, are_vectors=True))
 
 
 def scaled_at_run_time(factor: float) -> Callable[[Surgery], None]:
