@@ -241,14 +241,21 @@ def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Progr
         opened = _Walk(program.run_decompositions(table))
         opened.run()
         known = {value.name for value in found.values}
-        expressions = {value.expression for value in found.values}
-        inner = [
-            value
-            for value in opened.result().values
-            if not value.parameters or value.expression not in expressions
-        ]
+        same = {value.expression: value.name for value in found.values if value.parameters}
+        names = dict[str, str]()
+        inner = list[ProgramValue]()
+        for value in opened.result().values:
+            if value.parameters and value.expression in same:
+                names[value.name] = same[value.expression]
+                continue
+            names[value.name] = f"{value.name}.opened" if value.name in known else value.name
+            inner.append(value)
         named = [
-            value if value.name not in known else dataclasses.replace(value, name=f"{value.name}.opened")
+            dataclasses.replace(
+                value,
+                name=names[value.name],
+                origins=tuple(dict.fromkeys(names.get(origin, origin) for origin in value.origins)),
+            )
             for value in inner
         ]
         return dataclasses.replace(found, values=(*found.values, *named))
@@ -269,6 +276,8 @@ class _Known:
     identity: str | None
     """The parameter or value that it is, up to layout and type; None of what depends on no parameter and is small."""
     parameters: frozenset[str] = frozenset()
+    origins: tuple[str, ...] = ()
+    """What several results together were computed from, as `_Kept` has it for one."""
 
 
 @dataclass(slots=True)
@@ -492,7 +501,8 @@ class _Walk:
         if not isinstance(value, torch.Tensor):
             # of several results each is a value of its own
             identity = first.identity if first is not None and name in _LAYOUT else None
-            return _Known(value, write_call(node, name, self._text), identity, parameters)
+            origins = tuple(dict.fromkeys(self._origins(node)))
+            return _Known(value, write_call(node, name, self._text), identity, parameters, origins)
         text = write_call(node, name, self._text)
         origins = tuple(dict.fromkeys(self._origins(node)))
         self.computed.update(origin for origin in origins if origin in parameters)
@@ -542,11 +552,7 @@ class _Walk:
             if known.parameters and known.identity is not None:
                 yield known.identity
             elif known.parameters:
-                yield from self._origins_of_parts(source)
-
-    def _origins_of_parts(self, source: fx.Node) -> Iterator[str]:
-        # its own sources may be forgotten by now, so that what they were is what its parameters are
-        yield from self.known[source].parameters
+                yield from known.origins or sorted(known.parameters)
 
     def _read(self, node: fx.Node) -> None:
         """Note for what a node reads that it does."""

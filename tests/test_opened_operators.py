@@ -51,6 +51,25 @@ class Codebook(nn.Module):
         return self.words(near)
 
 
+class Standardized(nn.Module):
+    # A weight that forward standardizes, too large for an exporter to do it in advance, times a gain that is not.
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(3)
+        self.first = nn.Conv2d(2, 48, 1)
+        self.weight, self.gain = nn.Parameter(torch.randn(48, 48, 3, 3)), nn.Parameter(torch.randn(48))
+
+    def forward(self, image):
+        flat = self.weight.reshape(1, 48, -1)
+        weight = F.batch_norm(flat, None, None, self.gain * 0.3, training=True, momentum=0.0).reshape_as(self.weight)
+        return F.adaptive_avg_pool2d(F.conv2d(self.first(image), weight), 3)
+
+
+def standardized():
+    return Standardized().eval(), (torch.randn(1, 2, 8, 8),)
+
+
 def turned(x):
     grid = F.affine_grid(x.mean((2, 3))[:, :1, None] * torch.ones(2, 3), (x.shape[0], 4, 8, 8), align_corners=False)
     return F.grid_sample(x, grid, align_corners=False)
@@ -97,6 +116,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("idle", "dynamo"),
         ("turned_once", "torchscript"),
         ("coded", "dynamo"),
+        ("standardized", "dynamo"),
+        ("standardized", "torchscript"),
     ],
 )
 def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
@@ -104,8 +125,9 @@ def test_an_honest_file_balances_beside_its_manifest_and_beside_its_source(
 ) -> None:
     monkeypatch.chdir(folder)
 
-    exported = run_here("export", f"opened_nets:{name}", "-o", name, "--via", exporter)
-    beside = run_here("reconcile", f"{name}/model.onnx", "--against", f"opened_nets:{name}")
+    folder_of_file = f"{name}-{exporter}"
+    exported = run_here("export", f"opened_nets:{name}", "-o", folder_of_file, "--via", exporter)
+    beside = run_here("reconcile", f"{folder_of_file}/model.onnx", "--against", f"opened_nets:{name}")
 
     assert exported.returncode == 0, exported.stdout
     assert beside.returncode == 0, beside.stdout
