@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from analyzer.account.ledger import Entry, Ledger
 from analyzer.account.scopes import mangle, module_of, read_provenance
 from analyzer.manifest import Buffer, Manifest, Parameter, Traced
-from analyzer.model import Key, Node, Place
+from analyzer.model import Key, Node, Place, StoredTensor
 from analyzer.model.dtypes import HALF_STEPS, DType
 from analyzer.model.operators import CARRIES, DECODES, Kind, Slot, operator_of
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.contents import Contents, Fit
+from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.lines import SAMPLED, EntryLine, Line, ParameterLine, Piece, name_of
 from analyzer.reconciliation.names import Alignment
 from analyzer.records import Frozen, Mutable, field, replace
@@ -96,6 +97,7 @@ class Books(Mutable):
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
     _by_key: dict[Key, Entry] = field(default_factory=dict)
     _halved: tuple[int, DType | None] = (-1, None)
+    _fixed: Fixed | None = None
 
     def __post_init__(self) -> None:
         self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
@@ -153,8 +155,26 @@ class Books(Mutable):
         yield from (direct | {reader.node.place: reader.node for reader in behind}).values()
 
     def is_multiplied(self, entry: Entry) -> bool:
-        """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it."""
-        return any(map(_multiplies, self.ledger.wiring.readers(entry.tensor, past=CARRIES)))
+        """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it.
+
+        What is joined with an activation is data of a product with a stored weight.
+        """
+        readers = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
+        return any(_multiplies(reader) and not self._is_data(reader) for reader in readers)
+
+    def _is_data(self, reader: Reader) -> bool:
+        """Whether a product takes what an input of the model has a part in, times a weight that none has a part in."""
+        node, known = reader.node, operator_of(reader.node)
+        is_product = known is not None and known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
+        if not is_product or len(node.inputs) < 2 or reader.slot > 1:
+            return False
+        fixed = self._fixed = self._fixed or Fixed(self.ledger.wiring)
+        given, weight = (
+            self.ledger.wiring.find(node.graph_path, node.inputs[slot])
+            for slot in (reader.slot, 1 - reader.slot)
+        )
+        is_weight = isinstance(weight, StoredTensor) or (isinstance(weight, Node) and fixed(weight))
+        return is_weight and isinstance(given, Node) and not fixed(given)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""

@@ -448,3 +448,29 @@ def repeated(folder, stored, at_hand):
     return reconcile(
         folder, text_model(text, {"val_1": stored}), manifest, weights={"token": TOKEN} if at_hand else None
     )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "lines"),
+    [
+        ('j = Concat <axis = 1> (r, rows) y = MatMul(j, "fc.weight")', {"wpe.weight": "gathered"}),
+        (
+            'j = Concat <axis = 1> (r, rows) y = Gemm <transB = 1> ("fc.weight", j)',
+            {"wpe.weight": "gathered"},
+        ),
+        ("y = MatMul(r, rows)", {"wpe.weight": "missing"}),
+        ("j = Concat <axis = 0> (rows, rows) y = MatMul(r, j)", {"wpe.weight": "missing"}),
+    ],
+    ids=["joined with data", "and data on the right", "a weight", "joined, and a weight"],
+)
+def test_rows_that_are_joined_with_an_activation_are_data_of_the_product_behind(tmp_path, nodes, lines):
+    weights = {"wpe.weight": noise(9, 6, seed=1), "fc.weight": noise(10, 10, seed=2)}
+    stored = {"rows": weights["wpe.weight"][[2, 2, 2, 2]], "fc.weight": weights["fc.weight"]}
+    proto = text_model(f"g (float[4,4] x) => (float[4,10] y) {{ r = Relu(x) {nodes} }}", stored)
+    manifest = manifest_of(
+        table("wpe.weight", weights["wpe.weight"]), parameter("fc.weight", weights["fc.weight"])
+    )
+
+    found = lines_of(reconcile(tmp_path, proto, manifest, "full", weights))
+
+    assert {name: line for name, line in found.items() if name == "wpe.weight"} == lines
