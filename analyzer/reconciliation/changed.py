@@ -186,14 +186,14 @@ def _held(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
 
 
 def _settle(books: Books, tensor: Parameter | Buffer, keys: Iterable[Key], change: _Change) -> None:
-    settled = books.parameters.get(tensor.name)
+    settled, rule = books.parameters.get(tensor.name), change.rule
     if settled is not None:
+        if settled.compared != "none":
+            rule = f"{books.contents.evidence}+{rule}"  # what is stored was compared, and is PyTorch's
         chain = (*settled.chain, Line.DIFFERING)
-        books.parameters[tensor.name] = replace(
-            settled, line=Line.DIFFERING, chain=chain, decided_by=change.rule
-        )
+        books.parameters[tensor.name] = replace(settled, line=Line.DIFFERING, chain=chain, decided_by=rule)
     for key in keys:
-        books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=change.rule)
+        books.entries[key] = replace(books.entries[key], line=Line.DIFFERING, decided_by=rule)
 
 
 class _Change(Frozen):
