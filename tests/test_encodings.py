@@ -623,7 +623,7 @@ def test_table_that_an_integer_product_reads_has_its_own_of_two_scales(tmp_path,
         helper.make_node("Cast", ["p"], ["c"], to=TensorProto.FLOAT),
         node("Mul", ["c", "m"]),
     ]
-    codes = {table: integers(0, 255, 5, 4, dtype="u1"), weight: integers(-90, 90, 4, 3, dtype="i1")}
+    codes = {table: integers(0, 255, 5, 4, dtype="u1"), weight: integers(-60, 60, 4, 3, dtype="i1")}
     proto = model(nodes, {**codes, **scales, "z": np.uint8(7)}, x)
 
     left, right = decode(tmp_path, proto, table), decode(tmp_path, proto, weight)
@@ -642,7 +642,7 @@ def test_table_that_an_integer_convolution_reads_is_followed_past_its_turn(tmp_p
         helper.make_node("Mul", ["s", "u"], ["m"]),
         node("Mul", ["c", "m"]),
     ]
-    w, v, scales = integers(0, 255, 5, 4, dtype="u1"), integers(-90, 90, 3, 4, 1, dtype="i1"), positive(3)
+    w, v, scales = integers(0, 255, 5, 4, dtype="u1"), integers(-60, 60, 3, 4, 1, dtype="i1"), positive(3)
     tensors = {"w": w, "v": v, "z": np.uint8(7), "s": np.float32(0.5), "u": scales, "i": np.array([[1, 2]])}
     proto = model(nodes, tensors)
 
