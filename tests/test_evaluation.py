@@ -131,6 +131,38 @@ def test_each_operator_gives_what_the_reference_gives(graph: str, tmp_path: Path
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("place", ["zero", "one", "last"])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        "<axis = 1> (wide, one)",
+        "<axis = 1> (wide, two)",
+        "<axis = -1> (wide, lengths)",
+        "<axis = 1> (wide)",
+        "<axis = 1, keepdims = 0> (wide)",
+    ],
+)
+def test_a_part_of_a_sequence_is_what_the_reference_gives(cut: str, place: str, tmp_path: Path) -> None:
+    stored = {
+        "wide": noise(2, 5),
+        "zero": np.array(0),
+        "one": np.array(1),
+        "two": np.array(2),
+        "last": np.array(-1),
+        "lengths": np.array([2, 3]),
+    }
+    text = f"""<ir_version: 10, opset_import: ["" : 21]>
+        g () => (float r) {{ s = SplitToSequence {cut} r = SequenceAt(s, {place}) }}"""
+    used = {name: array for name, array in stored.items() if f"{name})" in text or f"({name}" in text}
+    proto = text_model(text, used)
+    ledger = audit(tmp_path, proto)
+
+    found = Evaluator(ledger.model, ledger.wiring).value((), "r")
+
+    assert found is not None
+    np.testing.assert_array_equal(found, ReferenceEvaluator(proto).run(None, {})[0])
+
+
 def test_nodes_after_one_another_are_worked_out(tmp_path: Path) -> None:
     found = work_out(
         tmp_path, "s = Range(zero, five, one) t = Mul(s, s) r = Gather(t, picks) y = Identity(x)"

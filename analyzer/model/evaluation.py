@@ -126,6 +126,8 @@ class Evaluator(Mutable):
             return None
         if provider.place in self.wiring.calls:
             return self._call(provider, key[1], depth)
+        if provider.op_type == "SequenceAt" and provider.is_standard:
+            return self._part(provider, depth)
         way = self._way(provider)
         index = provider.outputs.index(key[1]) if key[1] in provider.outputs else 0
         if way is None or (index and way is not _split):
@@ -148,6 +150,32 @@ class Evaluator(Mutable):
         if is_placed and provider.op_type not in _MOVED:
             found = np.broadcast_to(PLACE(0), found.shape)
         return found if found.size <= self.most else None
+
+    def _part(self, node: Node, depth: int) -> Array | None:
+        """One part of a tensor that a SplitToSequence has cut; no other sequence is followed."""
+        made = self.wiring.find(node.graph_path, node.inputs[0]) if len(node.inputs) > 1 else None
+        if not isinstance(made, Node) or made.op_type != "SplitToSequence" or not made.is_standard:
+            return None
+        has_sizes = len(made.inputs) > 1 and bool(made.inputs[1])
+        sizes = self.value(made.graph_path, made.inputs[1], depth + 1) if has_sizes else np.array(1)
+        data = self.value(made.graph_path, made.inputs[0], depth + 1)
+        place = self.value(node.graph_path, node.inputs[1], depth + 1)
+        if data is None or place is None or sizes is None:
+            return None
+        axis = made.integers.get("axis", 0)
+        try:
+            ends = (
+                np.cumsum(sizes)
+                if sizes.ndim
+                else np.arange(int(sizes), data.shape[axis] + int(sizes), int(sizes))
+            )
+            end = int(ends[int(place.reshape(()))])
+            size = int(sizes[int(place.reshape(()))]) if sizes.ndim else int(sizes)
+            part = np.moveaxis(data, axis, 0)[end - size : end]
+        except (IndexError, MemoryError, TypeError, ValueError, ZeroDivisionError):
+            return None
+        is_kept = has_sizes or bool(made.integers.get("keepdims", 1))
+        return np.moveaxis(part, 0, axis) if is_kept else part.reshape(part.shape[1:])
 
     def _call(self, node: Node, output: str, depth: int) -> Array | None:
         """What a call of a function gives: its body worked out for this caller."""

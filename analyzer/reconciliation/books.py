@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from analyzer.account.ledger import Entry, Ledger
+from analyzer.account.ledger import Entry, Ledger, Severity
 from analyzer.account.scopes import mangle, module_of, read_provenance
 from analyzer.manifest import Buffer, Manifest, Parameter, Traced
 from analyzer.model import Key, Node, Place, StoredTensor
@@ -86,8 +86,8 @@ class Books(Mutable):
     """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
     evaluated: dict[Key, Traced] = field(default_factory=dict)
     """Values of PyTorch's program, by the tensors that are these."""
-    changed: dict[str, str] = field(default_factory=dict)
-    """Parameters that nodes change as they do most of their kind, and by which operator. PyTorch may do so too."""
+    changed: dict[str, tuple[str, Severity]] = field(default_factory=dict)
+    """Parameters that nodes change as PyTorch may do too: by which operator, and how much that is to be told."""
     turned: list[str] = field(default_factory=list)
     """Square weights that the file reads the other way round than a Linear does: whether PyTorch does nobody says."""
     misfits: set[Key] = field(default_factory=set)
@@ -103,6 +103,13 @@ class Books(Mutable):
         self._by_name = {name: tensor for tensor in self.manifest.tensors for name in tensor.names}
         self.traced = read_provenance(self.ledger.model).parameters
         self._by_key = {entry.tensor.key: entry for entry in self.ledger.entries}
+
+    @property
+    def fixed(self) -> Fixed:
+        """Which nodes compute of stored values alone; each is looked at once for all rules."""
+        if self._fixed is None:
+            self._fixed = Fixed(self.ledger.wiring)
+        return self._fixed
 
     def tensor(self, name: str) -> Parameter | Buffer | None:
         """The PyTorch tensor that a name in the file means."""
@@ -168,13 +175,12 @@ class Books(Mutable):
         is_product = known is not None and known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
         if not is_product or len(node.inputs) < 2 or reader.slot > 1:
             return False
-        fixed = self._fixed = self._fixed or Fixed(self.ledger.wiring)
         given, weight = (
             self.ledger.wiring.find(node.graph_path, node.inputs[slot])
             for slot in (reader.slot, 1 - reader.slot)
         )
-        is_weight = isinstance(weight, StoredTensor) or (isinstance(weight, Node) and fixed(weight))
-        return is_weight and isinstance(given, Node) and not fixed(given)
+        is_weight = isinstance(weight, StoredTensor) or (isinstance(weight, Node) and self.fixed(weight))
+        return is_weight and isinstance(given, Node) and not self.fixed(given)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
         """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""

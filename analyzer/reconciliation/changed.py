@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from analyzer.account.ledger import Entry
+from analyzer.account.ledger import Entry, Severity
 from analyzer.account.opaque import count_rounded
 from analyzer.manifest import Buffer, Parameter, split_name
 from analyzer.model import Key, Node, StoredTensor
@@ -26,7 +26,7 @@ from analyzer.model.tables import is_geometric
 from analyzer.reconciliation.books import Books
 from analyzer.reconciliation.closeness import Reals
 from analyzer.reconciliation.lines import CHANGED_BY, MEANINGS, Line
-from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind
+from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError, behind, keeps
 from analyzer.reconciliation.pointwise import is_offset
 from analyzer.records import Frozen, replace
 
@@ -98,7 +98,7 @@ def settle_changed(books: Books) -> None:
             if change is not None and (change.operator is None or _is_rearranged(books, tensor, change)):
                 _settle(books, tensor, keys, change)
             elif change is not None and math.prod(tensor.shape) >= _FEWEST:
-                _note(books, tensor, change)
+                _note(books, tensor, change, Severity.NOTE)
     for some in kinds.values():
         _settle_kind(books, some)
     for entry in books.ledger.entries:
@@ -125,17 +125,15 @@ def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
         if judged.is_certain or not is_usual or (is_told and _is_scrambled(books, tensor, change)):
             _settle(books, tensor, judged.keys, change)
         elif change.operator not in shifts:
-            _note(books, tensor, change)
+            _note(books, tensor, change, Severity.WARNING)
 
 
-def _note(books: Books, tensor: Parameter | Buffer, change: _Change) -> None:
+def _note(books: Books, tensor: Parameter | Buffer, change: _Change, severity: Severity) -> None:
     """Note what a tensor goes through, unless its module makes that of its tensors together, as a table."""
-    behind_it = (
-        set() if change.found is None else _names_behind(books, change.found[1].changes) - {*tensor.names}
-    )
-    is_own = bool(behind_it) and {split_name(name)[0] for name in behind_it} == {split_name(tensor.name)[0]}
-    if change.operator is not None and not is_own:
-        books.changed[tensor.name] = change.operator
+    changes = () if change.found is None else change.found[1].changes
+    others = {split_name(name)[0] for name in _names_behind(books, changes) - {*tensor.names}}
+    if change.operator is not None and others != {split_name(tensor.name)[0]}:
+        books.changed[tensor.name] = change.operator, severity
 
 
 def _first(found: Iterable[_Change | None]) -> _Change | None:
@@ -227,7 +225,6 @@ def _find_change(
     """
     books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
-    is_packed = split_name(tensor.name)[1].startswith("in_proj_")
     arrived = np.zeros(0 if is_matrix else entry.tensor.numel + 1, dtype=bool)
     last: _Change | None = None
     for meeting in follower.meetings(entry):
@@ -236,9 +233,6 @@ def _find_change(
             arrived[:] = True  # somebody reads it, and nobody knows how
             continue
         changes = meeting.changes
-        if changes and is_packed and all(each.op_type in _OF_SEQUENCES for each in changes):
-            arrived[:] = True  # an exporter cuts it so, and its parts are not followed
-            continue
         is_table = (meeting.way is not None and meeting.way.looks_up) or fixed(meeting.node)
         if changes and is_matrix and is_table:
             continue  # rows of a table are added up and go through layers, as positions and queries do
@@ -285,24 +279,22 @@ def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> 
     if change.found is None:
         return False
     entry, meeting = change.found
-    if not _names_behind(books, meeting.changes) <= {*tensor.names} or entry.tensor.numel > _MOST_FOLLOWED:
+    if entry.tensor.numel > _MOST_FOLLOWED or not _names_behind(books, meeting.changes) <= {*tensor.names}:
         return False
-    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
-    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
-    array = None if value is None or value.dtype.kind not in "fV" else books.contents.array(entry)
-    if value is None or array is None or value.size != array.size or array.size < _FEWEST:
+    first = next((step for step in meeting.way or () if not keeps(step)), None)
+    compared = _compared(books, books.contents.array(entry), meeting)
+    if compared is None and first is not None:  # of a part that was cut off what is made of that tells
+        compared = _compared(books, _value(books, first.node, first.slot), meeting)
+    if compared is None or compared[0].size < _FEWEST:
         return False
-    found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
-    orders = itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ()
-    ways = [stored.transpose(axes) for axes in orders]
-    alike = [way for way in ways if way.shape == found.shape]
-    return bool(alike) and not any(_keeps_order(way, found) for way in alike)
+    found, ways = compared
+    alike = [stored for stored in ways if stored.shape == found.shape]
+    return bool(alike) and not any(_keeps_order(stored, found) for stored in alike)
 
 
 def _keeps_order(stored: Reals, arrived: Reals) -> bool:
     """Whether of all numbers, or of those along one axis, the larger stay the larger; what became 0 says nothing."""
-    lines = [(each.reshape(1, -1)) for each in (stored, arrived)]
-    return _is_rising(*lines) or any(
+    return _is_rising(stored.reshape(1, -1), arrived.reshape(1, -1)) or any(
         _is_rising(*(np.moveaxis(each, axis, -1).reshape(-1, length) for each in (stored, arrived)))
         for axis, length in enumerate(stored.shape)
         if 1 < length < stored.size
@@ -323,9 +315,6 @@ def _is_rising(stored: Reals, arrived: Reals) -> bool:
 
 _FEWEST = 4
 """Elements of which an order can be told."""
-
-
-_OF_SEQUENCES = frozenset({"ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SplitToSequence"})
 
 
 def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
@@ -381,8 +370,7 @@ def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -
     program = books.manifest.program
     if program is None or not any({*tensor.names} & {*value.parameters} for value in program.values):
         return False
-    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
-    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
+    value = _value(books, meeting.node, meeting.slot)
     return value is not None and _is_traced(books, value, tensor.names)
 
 
@@ -407,20 +395,30 @@ def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
     """Whether what arrives has the tensor's numbers after all: a product with 1, or codes that were put and read."""
     if entry.tensor.numel > _MOST_FOLLOWED:
         return False
-    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
-    value = evaluator.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
-    array = books.contents.array(entry) if value is not None and value.dtype.kind in "fV" else None
-    if value is None or array is None or value.size != array.size:
+    compared = _compared(books, books.contents.array(entry), meeting)
+    if compared is None:
         return False
-    found, stored = (np.squeeze(each.astype(np.float64)) for each in (value, array))
-    is_coded = meeting.is_coded
-    for axes in itertools.permutations(range(stored.ndim)) if stored.ndim <= _MOST_AXES else ():
-        expected = stored.transpose(axes)
-        if expected.size == found.size and _is_near(
-            found.reshape(-1), expected.reshape(-1), is_coded=is_coded
-        ):
-            return True
-    return False
+    found, ways = compared
+    return any(_is_near(found.reshape(-1), stored.reshape(-1), is_coded=meeting.is_coded) for stored in ways)
+
+
+def _value(books: Books, node: Node, slot: int) -> Array | None:
+    """What a node reads; None where that is not known."""
+    evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
+    return evaluator.value(node.graph_path, node.inputs[slot])
+
+
+def _compared(books: Books, stored: Array | None, meeting: Meeting) -> tuple[Reals, Iterator[Reals]] | None:
+    """What arrives, and what is stored with its axes in every order; None where one is not known or has more elements.
+
+    Axes of one element are left out.
+    """
+    value = _value(books, meeting.node, meeting.slot)
+    if stored is None or value is None or value.dtype.kind not in "fV" or value.size != stored.size:
+        return None
+    found, numbers = (np.squeeze(each.astype(np.float64)) for each in (value, stored))
+    orders = itertools.permutations(range(numbers.ndim)) if numbers.ndim <= _MOST_AXES else iter(())
+    return found, (numbers.transpose(axes) for axes in orders)
 
 
 def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:

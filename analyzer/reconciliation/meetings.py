@@ -24,6 +24,9 @@ _MOST_READERS = 64
 STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
 """Operators that leave the order of elements along each axis as it is."""
 
+_HANDS_ON = MOVES | DECODES | {"SequenceAt", "SplitToSequence"}
+"""Operators that give elements as they are given them, or decoded."""
+
 
 class Way:
     """The nodes on a way, from the first on, and at which input each reads. Ways that end alike share their ends."""
@@ -104,7 +107,7 @@ class Follower:
 
     def __init__(self, books: Books) -> None:
         self.books = books
-        self.fixed = Fixed(books.ledger.wiring)
+        self.fixed = books.fixed
         self.tracker = Tracker(books.ledger.model, books.ledger.wiring)
         nodes = sum(len(graph.nodes) for graph in books.ledger.model.graphs)
         self._left = max(_MOST_STEPS, _STEPS_FOR_EACH * nodes)
@@ -190,7 +193,7 @@ class Follower:
 def _hands_on(reader: Reader) -> bool:
     """Whether an input's elements come out as they are, or decoded."""
     known = operator_of(reader.node)
-    return reader.node.op_type in MOVES | DECODES and (
+    return reader.node.op_type in _HANDS_ON and (
         known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
     )
 

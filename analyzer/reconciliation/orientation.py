@@ -183,17 +183,17 @@ def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike,
 
 def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
     """Whether a square weight is not read as a Linear's, and neither a class nor another weight says how it is."""
+    turned = Use(1, 0)  # a Linear's is Use(0, 1)
     kinds = list(_kinds(books, each.parameter))
     is_known = any(kind[0] == "class" or known.get((kind, False)) for kind in kinds)
-    is_linear = all(use != Use(1, 0) for use in each.uses)
     is_weight = len(each.parameter.shape) == 2 and split_name(each.parameter.name)[1] == "weight"
     return (
-        is_weight
+        turned in each.uses
+        and is_weight
         and not is_known
-        and not is_linear
-        and _fits_both_ways(each.parameter, Use(1, 0))
+        and _fits_both_ways(each.parameter, turned)
         and not _stands_both_ways(books, each)
-        and not _is_read_right_elsewhere(books, each, Use(1, 0))
+        and not _is_read_right_elsewhere(books, each, turned)
     )
 
 

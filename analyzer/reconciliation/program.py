@@ -34,7 +34,6 @@ from analyzer.model.tables import count_free, counts_one_axis, is_known_table
 from analyzer.model.wiring import Reader
 from analyzer.reconciliation.books import Books, Holding, is_inside
 from analyzer.reconciliation.closeness import Reals
-from analyzer.reconciliation.fixed import Fixed
 from analyzer.reconciliation.layouts import AxisLayout, joins
 from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.reconciliation.tables import TURNED
@@ -82,11 +81,11 @@ def match_evaluated(books: Books) -> None:
     program = books.manifest.program
     if program is None or not program.values or books.contents.mode == "none":
         return
-    fixed, read = Fixed(books.ledger.wiring), _find_read(program)
+    read = _find_read(program)
     found = [
         match
         for entry in _unexplained(books)
-        if (match := _find_value(books, program, entry, fixed, read) or _find_places(books, program, entry))
+        if (match := _find_value(books, program, entry, read) or _find_places(books, program, entry))
         is not None
     ]
     matches = _without_doubtful(found)
@@ -155,9 +154,7 @@ def _needs_none(books: Books, entry: Entry) -> bool:
 # which value it is
 
 
-def _find_value(
-    books: Books, program: Program, entry: Entry, fixed: Fixed, read: Collection[str]
-) -> _Match | None:
+def _find_value(books: Books, program: Program, entry: Entry, read: Collection[str]) -> _Match | None:
     """The value that an entry is; one that meets no input in the program, as what comes of it does, meets none here."""
     numel = books.contents.numel(entry)
     if not numel:
@@ -166,7 +163,7 @@ def _find_value(
     for value in _near_values(books, program, entry, numel):
         if not _is_read_alike(books, entry, value):
             continue
-        if value.parameters and value.name not in read and _meets_an_input(books, entry, fixed):
+        if value.parameters and value.name not in read and _meets_an_input(books, entry):
             continue
         match = _compare_value(books, entry, value)
         if match is None or not _is_evidence(books, match):
@@ -551,9 +548,9 @@ _PASSED = re.compile(
 """Expressions that only move, or multiply by a number."""
 
 
-def _meets_an_input(books: Books, entry: Entry, fixed: Fixed) -> bool:
+def _meets_an_input(books: Books, entry: Entry) -> bool:
     readers = books.ledger.wiring.readers(entry.tensor, past=MOVES | DECODES)
-    return any(not fixed(reader.node) for reader in readers)
+    return any(not books.fixed(reader.node) for reader in readers)
 
 
 def _is_near(one: str, other: str) -> bool:

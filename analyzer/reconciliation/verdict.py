@@ -16,7 +16,7 @@ from analyzer.account.ledger import Entry, Finding, Ledger, Severity
 from analyzer.account.scopes import is_dotted, module_of
 from analyzer.checkpoints.statedict import listed
 from analyzer.errors import LedgerError
-from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest, split_name
+from analyzer.manifest import Manifest, Parameter, Unreached, Wired, save_manifest
 from analyzer.model import Key, Place, StoredTensor, label
 from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 from analyzer.reconciliation.books import Books
@@ -201,13 +201,13 @@ def _find_changed(books: Books) -> Iterator[Finding]:
     if books.manifest.program is not None:
         return
     found: dict[tuple[str, Severity], list[str]] = defaultdict(list)
-    for name, operator in books.changed.items():
-        is_usual = split_name(name)[1] in ("weight", "bias")  # which modules compute with as they are
-        found[operator, Severity.WARNING if is_usual else Severity.NOTE].append(name)
+    for name, told in books.changed.items():
+        found[told].append(name)
     for (operator, severity), names in found.items():
+        does = format_doing(len(names), "parameter", "go")
         message = (
-            f"{format_many(len(names), 'parameter')} go through {operator} before the model computes with them: "
-            f"{listed(names)}; PyTorch's program, which is not known, would say whether they do there"
+            f"{does} through {operator} before the model computes with {'it' if len(names) == 1 else 'them'}: "
+            f"{listed(names)}; nothing here says whether PyTorch does the same"
         )
         yield Finding("changed-alike", severity, message, tuple(sorted(names)))
 
@@ -215,12 +215,11 @@ def _find_changed(books: Books) -> Iterator[Finding]:
 def _find_turned(books: Books) -> Iterator[Finding]:
     """Square weights of which nothing tells which way PyTorch reads them, and that are not read as a `Linear` does."""
     if books.turned and books.manifest.program is None:
-        said = format_many(len(books.turned), "square weight")
         message = (
-            f"{said} multiply from the other side than a Linear's: {listed(books.turned)}; no weight of another shape "
-            f"says whether they do in PyTorch"
+            f"{format_doing(len(books.turned), 'square weight', 'are')} read the other way round than a Linear's: "
+            f"{listed(books.turned)}; nothing here says whether PyTorch does the same"
         )
-        yield Finding("turned-alike", Severity.WARNING, message, tuple(sorted(books.turned)))
+        yield Finding("turned-alike", Severity.WARNING, message, tuple(books.turned))
 
 
 def _find_unreached(manifest: Manifest) -> Iterator[Finding]:

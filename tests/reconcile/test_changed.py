@@ -405,16 +405,16 @@ def test_codes_that_are_all_zero_are_not_what_was_rounded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("change", "line", "told"),
     [
-        ("c = Exp(v)", "identical"),
-        ("c = Neg(v)", "identical"),
-        ("c = Slice(v, minus, least, zero, minus)", "differing"),
-        ("c = Unsqueeze(v, zero)", "identical"),
+        ("c = Exp(v)", "identical", [Severity.NOTE]),
+        ("c = Neg(v)", "identical", [Severity.NOTE]),
+        ("c = Slice(v, minus, least, zero, minus)", "differing", []),
+        ("c = Unsqueeze(v, zero)", "identical", []),
     ],
 )
 def test_a_vector_of_another_name_may_be_computed_with_and_not_rearranged(
-    change: str, line: str, tmp_path: Path
+    change: str, line: str, told: list[Severity], tmp_path: Path
 ) -> None:
     weights = {"scale": noise(6)}
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
@@ -425,5 +425,38 @@ def test_a_vector_of_another_name_may_be_computed_with_and_not_rearranged(
     result = reconcile(tmp_path, text_model(text, weights | used), manifest_of(*parameters_of(weights)))
 
     assert lines_of(result)["scale"] == line
-    notes = [each for each in result.findings if each.id == "changed-alike"]
-    assert [each.severity for each in notes] == [Severity.NOTE] * (change[4:7] in ("Exp", "Neg"))
+    assert [each.severity for each in result.findings if each.id == "changed-alike"] == told
+
+
+CUTS = """zero = Constant <value_int = 0> () one = Constant <value_int = 1> () three = Constant <value_int = 3> ()
+    parts = SplitToSequence <axis = 0> ("in_proj_weight", three)"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_balanced", "told"),
+    [
+        ("a = SequenceAt(parts, zero) b = SequenceAt(parts, one)", True, []),
+        (
+            "r = SequenceAt(parts, zero) a = Gather(r, order) b = SequenceAt(parts, one)",
+            True,
+            ["changed-alike"],
+        ),
+        ("r = SequenceAt(parts, zero) a = Neg(r) b = SequenceAt(parts, one)", False, ["differing"]),
+    ],
+    ids=["cut", "cut, and in another order", "cut, and negated"],
+)
+def test_parts_of_a_sequence_are_followed(
+    parts: str, is_balanced: bool, told: list[str], tmp_path: Path
+) -> None:
+    """As an exporter cuts the packed weights of `MultiheadAttention`."""
+    packed = noise(6, 5)
+    text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,5] x) => (float[2,3] y) {{
+        {CUTS} {parts} p = Gemm <transB = 1> (x, a) q = Gemm <transB = 1> (x, b) y = Add(p, q)
+    }}"""
+    stored = {"in_proj_weight": packed, **({"order": np.array([2, 0, 1])} if "order" in parts else {})}
+    manifest = manifest_of(*parameters_of({"in_proj_weight": packed}))
+
+    result = reconcile(tmp_path, text_model(text, stored), manifest)
+
+    assert result.balanced is is_balanced
+    assert [finding.id for finding in result.findings] == told

@@ -130,7 +130,8 @@ def half(source: Path, target: Path) -> None:
 def dynamic(source: Path, target: Path) -> None:
     from onnxruntime.quantization import quantize_dynamic
 
-    quantize_dynamic(source, target)
+    # codes of seven bits: processors without instructions for it cut off a sum of two larger products
+    quantize_dynamic(source, target, reduce_range=True)
 
 
 def static(source: Path, target: Path) -> None:
@@ -416,8 +417,7 @@ def test_a_drift_beyond_the_limit_fails_and_the_dearest_modules_are_told(
     assert (passed[0], passed[1]["status"]) == (0, "PASS")
     assert (failed[0], failed[1]["status"], failed[1]["exceeded_by"]) == (1, "FAIL", 5)
     _, document = verify(tmp_path / "model.onnx", "--seed", 1, "--seed", 2)
-    # of other inputs; processors without instructions for it cut off large sums of codes, at some inputs more
-    assert document["drift_db"] == pytest.approx(observed, abs=10)
+    assert document["drift_db"] == pytest.approx(observed, abs=4)
     parts = [each["value"] for each in failed[1]["contributors"]]
     assert parts == sorted(parts)
     assert parts
