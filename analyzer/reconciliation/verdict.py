@@ -206,7 +206,7 @@ def _find_changed(books: Books) -> Iterator[Finding]:
     for (operator, severity), names in found.items():
         does = format_doing(len(names), "parameter", "go")
         message = (
-            f"{does} through {operator} before the model computes with {'it' if len(names) == 1 else 'them'}: "
+            f"{does} through {operator} before {'it is' if len(names) == 1 else 'they are'} used: "
             f"{listed(names)}; nothing here says whether PyTorch does the same"
         )
         yield Finding("changed-alike", severity, message, tuple(sorted(names)))
