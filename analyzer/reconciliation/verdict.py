@@ -204,10 +204,10 @@ def _find_changed(books: Books) -> Iterator[Finding]:
     for name, told in books.changed.items():
         found[told].append(name)
     for (operator, severity), names in found.items():
-        does = format_doing(len(names), "parameter", "go")
+        does = format_doing(len(names), "parameter", "are")
         message = (
-            f"{does} through {operator} before {'it is' if len(names) == 1 else 'they are'} used: "
-            f"{listed(names)}; nothing here says whether PyTorch does the same"
+            f"{does} changed by {operator} before {'it is' if len(names) == 1 else 'they are'} used; "
+            "nothing here says whether PyTorch does the same"
         )
         yield Finding("changed-alike", severity, message, tuple(sorted(names)))
 
@@ -216,8 +216,8 @@ def _find_turned(books: Books) -> Iterator[Finding]:
     """Square weights of which nothing tells which way PyTorch reads them, and that are not read as a `Linear` does."""
     if books.turned and books.manifest.program is None:
         message = (
-            f"{format_doing(len(books.turned), 'square weight', 'are')} read the other way round than a Linear's: "
-            f"{listed(books.turned)}; nothing here says whether PyTorch does the same"
+            f"{format_doing(len(books.turned), 'square weight', 'are')} read the other way round than a Linear's; "
+            "nothing here says whether PyTorch does the same"
         )
         yield Finding("turned-alike", Severity.WARNING, message, tuple(books.turned))
 

@@ -382,7 +382,7 @@ def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_told(
     (finding,) = [each for each in result.findings if each.id == "changed-alike"]
     assert finding.severity is Severity.WARNING
     assert finding.message == (
-        f"2 parameters go through {operator} before they are used: l0.{leaf}, l1.{leaf}; "
+        f"2 parameters are changed by {operator} before they are used; "
         "nothing here says whether PyTorch does the same"
     )
     assert finding.subjects == (f"l0.{leaf}", f"l1.{leaf}")
