@@ -1,1 +1,1 @@
-"""Two files on the same inputs -> whether they compute the same, and if not, from which node on."""
+"""Two sides run on the same inputs -> whether they compute the same, and if not, the first node that differs."""

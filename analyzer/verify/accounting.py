@@ -1,9 +1,9 @@
-"""Two graphs -> an account of every operator, without running: which outputs are computed in one way, which are not.
+"""Two graphs -> an account of every operator, without running: the outputs that both compute alike, and the others.
 
-Each value gets a number that says how it is computed: by the operator, its attributes, and the numbers of what it
-reads; stored tensors by what they hold, what only they lead to by what it comes to. onnxruntime's fused operators are
-taken apart first. Equal numbers are equal computations. What has other numbers, and is not known to be another value,
-is not judged, and never the same.
+Each value gets an identifier, called its number, which says how the value is computed: by the operator, its attributes,
+and the numbers of its inputs. A stored tensor is numbered by its content; a value computed from stored tensors alone is
+numbered by its result. onnxruntime's fused operators are decomposed first. Equal numbers mean equal computations. A
+value with another number is not judged, unless it is known to be another value; it never counts as the same.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RANDOM = frozenset(
 )
 _HANDING = frozenset({"Identity"})
 _FILLS = "ConstantOfShape"
-"""An operator whose attribute is a tensor: what it fills with."""
+"""Operator whose attribute is a tensor: its fill value."""
 _SKIP = frozenset({"SkipLayerNormalization", "BiasGelu", "FastGelu", "QuickGelu", "Gelu"})
 _ACTIVE = frozenset(
     {
@@ -70,24 +70,24 @@ _ACTIVE = frozenset(
         ),
     }
 )
-"""Operators of which no two compute one function of what they read."""
+"""Operators of which no two compute the same function of their inputs."""
 
 
 class _Account(Mutable, dict=True):
-    """The values of one graph by their numbers."""
+    """Values of one graph, with their numbers."""
 
     ledger: Ledger
     numbers: dict[str, str] = field(default_factory=dict)
     made: dict[str, Node] = field(default_factory=dict)
-    """By number: the node that makes it; of an operator that was taken apart, for its parts too."""
+    """Node that makes each number; also for the parts of a decomposed operator."""
     parts: set[str] = field(default_factory=set)
-    """Numbers of the parts of operators that were taken apart."""
+    """Numbers of the parts of decomposed operators."""
     _terms: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By the number of a sum: those of its terms."""
+    """Number of a sum -> numbers of its terms."""
     _measured: dict[str, str] = field(default_factory=dict)
-    """By the number of a shape: what it is of."""
+    """Number of a shape -> number of the value that has this shape."""
     _sums: dict[str, str] = field(default_factory=dict)
-    """By the number of a norm that adds first: what it adds."""
+    """Number of a normalization that adds a residual first -> number of that sum."""
 
     def __post_init__(self) -> None:
         self.graph: Graph = self.ledger.model.graphs[0]
@@ -113,7 +113,7 @@ class _Account(Mutable, dict=True):
                 self.numbers[name] = f"input {types.get(name, '')} {name}"
 
     def number(self, name: str) -> str:
-        """Of a value that is stored, or made."""
+        """Return the number of a value that is stored, or made by a node that was read before."""
         if not name:
             return ""
         if name not in self.numbers:
@@ -127,12 +127,12 @@ class _Account(Mutable, dict=True):
         return self.numbers[name]
 
     def array(self, name: str) -> Array | None:
-        """What a value comes to that only stored ones lead to; None of any other."""
+        """Return the content of a value that depends on stored tensors alone; None for any other value."""
         stored = self._stored.get(name)
         return self._evaluator.value((), name) if stored is None else stored.payload.array()
 
     def read(self, node: Node) -> str:
-        """The number of a node's first output; all outputs get theirs."""
+        """Number all outputs of a node, and return the number of the first."""
         if node.position not in self._opaque and all(
             self.number(name).startswith("constant ") or not name for name in node.inputs
         ):
@@ -183,17 +183,17 @@ class _Account(Mutable, dict=True):
         return self._number_of(node.op_type, node.domain, inputs, settings)
 
     def _size(self, value: str, start: int, end: int | None) -> str:
-        """Of a part of a value's shape."""
+        """Return the number of a part of a value's shape."""
         settings = {"start": start, **({} if end is None else {"end": end})}
         return self._number_of("Shape", "", [value], settings)
 
     def _put_sum(self, node: Node, first: str) -> None:
-        """The last output of a norm that adds first is what it adds."""
+        """Number the fourth output of SkipLayerNormalization: the sum that it normalizes."""
         if node.op_type == "SkipLayerNormalization" and len(node.outputs) > 3 and node.outputs[3]:
             self.numbers[node.outputs[3]] = self._sums.get(first, f"{first} 3")
 
     def _take_apart(self, node: Node, inputs: Sequence[str]) -> str:
-        """One of onnxruntime's operators as those of ONNX that it stands for."""
+        """Decompose one of onnxruntime's fused operators into ONNX operators, and return the number of the result."""
         given = [*inputs, "", "", "", ""]
         if node.op_type == "SkipLayerNormalization":
             added = self._part(node, "Add", [given[0], given[1]])
@@ -222,13 +222,13 @@ class _Account(Mutable, dict=True):
     ) -> str:
         kept = without_defaults(op_type, domain, settings)
         given = list(inputs)
-        if op_type == "Add":  # terms of a sum, in whatever order they are added
+        if op_type == "Add":  # the terms of a sum, in whatever order they are added
             given = [term for each in inputs for term in self._terms.get(each, (each,))]
         given = sorted(given) if op_type in _COMMUTE else given
         plain = "" if domain in _PLAIN else domain
         version = self._opsets.get(
             plain or "ai.onnx"
-        )  # by which defaults, and what is computed, may be others
+        )  # another opset may have other defaults, or compute something else
         held = repr((plain, version, op_type, given, sorted(kept.items(), key=lambda item: item[0])))
         found = f"made {hashlib.sha256(held.encode()).hexdigest()}"
         if op_type == "Add":
@@ -242,32 +242,32 @@ _FEWEST = {
     **dict.fromkeys(("Gather", "BiasGelu"), 2),
     "SkipLayerNormalization": 3,
 }
-"""Inputs without which an operator computes nothing that could be judged."""
+"""Fewest inputs that an operator needs to compute anything that can be judged."""
 _MASK = 1e4
-"""The largest number that tools leave in half precision."""
+"""Largest magnitude that conversion tools keep in half precision."""
 _NEAR, _FAR = 1e-5, 0.1
-"""Of the largest number: what two constants may be apart by, and be one that was folded, or rounded."""
+"""Largest difference, relative to the largest element, of two constants that may be one: folded, or rounded."""
 _UNJUDGED = "in another form"
-"""Operators that have a counterpart by name, and nobody knows whether they compute the same."""
+"""Kind of operators that have a counterpart by name, where nobody knows whether both compute the same."""
 _DEEPEST = 64
-"""Operators after one another that are followed."""
+"""Most operators that are followed in a row."""
 
 
 _SMALL = 1 << 20
-"""Bytes of a stored tensor up to which it is in memory whole while it is looked at."""
+"""Bytes of the largest stored tensor that is held in memory whole while it is numbered."""
 
 _VAST = 1 << 34
-"""Bytes of a stored tensor beyond which it is known by where it stands: nobody waits until it is read."""
+"""Bytes of the largest stored tensor that is read; a larger one is identified by its file and offset, to save time."""
 
 
 def _constant(array: Array) -> str:
-    """The number of what is known."""
+    """Return the number of a constant."""
     held = f"{array.dtype.name} {array.shape}".encode() + array.tobytes()
     return f"constant {hashlib.sha256(held).hexdigest()}"
 
 
 def _large_constant(tensor: StoredTensor) -> str | None:
-    """The same of a tensor that is read part by part; None of what cannot be read."""
+    """Return the same number for a tensor that is read part by part; None for one that cannot be read."""
     if tensor.nbytes > _VAST:
         where = tensor.extent
         if where is None:
@@ -326,12 +326,12 @@ def account_files(ours: Ledger, theirs: Ledger, stamp: str | None = None) -> Ver
 
 
 def _is_near(one: str, other: str) -> bool:
-    """Whether a subgraph is another, or holds it, or is held by it."""
+    """Whether two scopes are the same, or one contains the other; an empty scope counts as near."""
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
 
 
 def _readers(graph: Graph) -> dict[str, list[str]]:
-    """What is made of each value."""
+    """Return the outputs of the nodes that read each value."""
     found: dict[str, list[str]] = {}
     for node in graph.nodes:
         for name in node.inputs:
@@ -340,28 +340,28 @@ def _readers(graph: Graph) -> dict[str, list[str]]:
 
 
 class _Pairing:
-    """MODEL's graph, read against the numbers of the other."""
+    """MODEL's graph, matched against the numbers of the other file."""
 
     def __init__(self, here: _Account, there: _Account) -> None:
         self.here, self.there = here, there
         self.counts: Counter[str] = Counter()
         self.differences: list[Difference] = []
         self.spoiled: dict[str, Verdict] = {}
-        """Values of MODEL that are other values, or of which nobody knows."""
+        """Values of MODEL that are other values, or that nobody can judge, with the verdict."""
         self.unjudged: list[str] = []
         self._small, self._small_there = small_tensors(here.graph), small_tensors(there.graph)
         self._by_name = {name: node for node in there.graph.nodes for name in node.outputs if name}
         self._found: set[str] = set()
-        """Numbers of the other file that MODEL has."""
+        """Numbers of the other file that MODEL has too."""
         self._added: list[Node] = []
-        """Nodes of MODEL that the other file has none of."""
+        """Nodes of MODEL without a counterpart in the other file."""
         self._plain: set[str] = set()
-        """Of them, those that a node of MODEL makes by itself."""
+        """Numbers of the other file that one node of MODEL makes by itself."""
         self._named: set[str] = set()
-        """Values of the other file whose counterpart was told by name."""
+        """Values of the other file whose counterpart was found by name."""
 
     def walk(self) -> None:
-        """Read every node of MODEL."""
+        """Number every node of MODEL, and count how each corresponds to the other file."""
         for node in self.here.graph.nodes:
             if node.op_type == "Constant":
                 continue
@@ -382,7 +382,7 @@ class _Pairing:
         self._account_for_others()
 
     def _account_for_added(self) -> None:
-        """Say which of MODEL's own nodes are parts of what the other file has."""
+        """Count MODEL's unmatched nodes: parts of an operator that the other file has whole, or additions."""
         readers = _readers(self.here.graph)
         open_ones = {name for node in self._added for name in node.outputs if name}
         for node in reversed(self._added):
@@ -395,7 +395,7 @@ class _Pairing:
                 self.unjudged.append(name_node(node))
 
     def _account_for_others(self) -> None:
-        """Say what became of the other file's nodes that MODEL has not as they are."""
+        """Count the other file's nodes that MODEL lacks as they are: fused, folded, or missing."""
         readers = _readers(self.there.graph)
         done = {*self.there.graph.outputs}
         missing = []
@@ -410,7 +410,7 @@ class _Pairing:
             elif number.startswith("constant "):
                 done.update(outputs)
                 self.counts["folded"] += outputs[0] not in self.here.numbers
-            elif is_within:  # what is computed of it is there
+            elif is_within:  # MODEL has the values computed from it
                 done.update(outputs)
                 self.counts["fused"] += 1
             elif node.op_type not in _HANDING:
@@ -433,12 +433,12 @@ class _Pairing:
         self.counts["moved" if is_moved else "same"] += 1
 
     def _pair_by_name(self, node: Node) -> Verdict | None:
-        """Take the node of the same output for its counterpart: what they differ in, and whether values do."""
+        """Pair a node with the node of the same output name, record their differences, and return the verdict."""
         name = next((each for each in node.outputs if each in self._by_name), None)
         other = None if name is None else self._by_name[name]
         if name is None or other is None or self.there.numbers[name] in self._found:
             self._added.append(node)
-            return None  # its number is known nowhere there: what is made of it tells
+            return None  # its number is unknown there: the values computed from it decide
         self._named.add(name)
         verdict = self._judge(node, other)
         if verdict is Verdict.NOT_COMPARED:
@@ -453,7 +453,7 @@ class _Pairing:
         return verdict
 
     def _describe(self, node: Node, other: Node) -> Iterator[Difference]:
-        """What two nodes differ in."""
+        """Yield the differences of two nodes."""
         scopes = self.here.ledger.node_scopes, self.there.ledger.node_scopes
         module = scopes[0].get(node.place) or scopes[1].get(other.place)
         said = name_node(node)
@@ -477,15 +477,15 @@ class _Pairing:
 
     @cached_property
     def _known(self) -> frozenset[str]:
-        """Numbers of the other file, all of which are read before MODEL's."""
+        """Numbers of the other file, whose nodes are all read before MODEL's."""
         return frozenset(self.there.numbers.values())
 
     def _judge(self, node: Node, other: Node) -> Verdict:
-        """Whether two nodes are known to give other values."""
+        """Judge whether two nodes are known to give other values."""
         if (node.op_type, node.domain) != (other.op_type, other.domain):
             both = {node.op_type, other.op_type} <= _ACTIVE and len(node.inputs) == len(other.inputs)
             return Verdict.DIFFERS if both else Verdict.NOT_COMPARED
-        if node.op_type in MOVES:  # axes, ends and shapes of other steps to the same
+        if node.op_type in MOVES:  # other axes, ends and shapes may have the same result
             return Verdict.NOT_COMPARED
         pairs = list(zip(node.inputs, other.inputs, strict=False))
         off = [(a, b) for a, b in pairs if self.here.number(a) != self.there.number(b)]
@@ -496,13 +496,13 @@ class _Pairing:
         return Verdict.DIFFERS if all(self._is_other(*each) for each in off) else Verdict.NOT_COMPARED
 
     def _is_other(self, mine: str, yours: str) -> bool:
-        """Whether two values of other numbers are known to be other values: no rounding, and no detour to the same."""
+        """Whether two values with different numbers are known to differ, beyond rounding and detours."""
         a, b = self.here.array(mine), self.there.array(yours)
         if a is not None and b is not None:
             if a.shape != b.shape or a.dtype.kind not in "fiub" or b.dtype.kind not in "fiub":
                 return False
             one, two = a.astype(np.float64), b.astype(np.float64)
-            if not self._is_exact:  # masks are what the narrower type has room for
+            if not self._is_exact:  # masks are clipped to the range of the narrower type
                 one, two = (np.clip(each, -_MASK, _MASK) for each in (one, two))
             size = float(np.abs(two).max(initial=0.0))
             with np.errstate(invalid="ignore"):
@@ -518,7 +518,7 @@ class _Pairing:
         return not any(self._leads(*way) for way in (ends, ends[::-1]))
 
     def _leads(self, start: str, end: str) -> bool:
-        """Whether one value of the other file may be another as it is: all between moves it, or has a constant."""
+        """Whether one value of the other file may equal another: nodes between only move it or compute with a constant."""
         number = end
         for _ in range(_DEEPEST):
             if number == start:
@@ -537,7 +537,7 @@ class _Pairing:
 
     @property
     def _is_exact(self) -> bool:
-        """Whether neither file holds what is rounded."""
+        """Whether neither file holds rounded parameters."""
         types = {
             entry.tensor.dtype.name
             for account in (self.here, self.there)
@@ -547,7 +547,7 @@ class _Pairing:
         return types <= {"FLOAT", "DOUBLE"}
 
     def outputs(self) -> Iterator[Pairing]:
-        """What is known of each output."""
+        """Yield each output, with its verdict."""
         here, there = self.here.graph.outputs, self.there.graph.outputs
         for at, name in enumerate(here):
             other = name if name in there else there[at] if at < len(there) else ""
@@ -565,7 +565,7 @@ class _Pairing:
             yield Pairing("", name, "", "", None, Agreement(None, None, None, Verdict.NOT_COMPARED))
 
     def tell(self) -> Iterator[str]:
-        """The account, to zero, and what is not judged, by name."""
+        """Yield the counts, which add up to all operators, and the names of the operators that are not judged."""
         kinds = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
         told = ", ".join(f"{self.counts[kind]:,} {kind}" for kind in kinds)
         yield f"nothing was run; operators: {told}"
@@ -577,4 +577,4 @@ class _Pairing:
 
 
 _MOST = 8
-"""Operators that are told by name."""
+"""Most operators that are listed by name."""

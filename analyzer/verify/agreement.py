@@ -1,8 +1,8 @@
-"""Two arrays, and what rounding makes of one of them -> how far apart they are, and whether that is more than noise.
+"""Two arrays, and the rounding error of one of them -> how far apart they are, and whether by more than noise.
 
-With one scale the largest numbers would hide the others: a mask of -1e9 the logits beside it, boxes in pixels the
-scores. So numbers are held against those of their own size. Whether a small number is the rest of large ones, and
-has their rounding, is not asked of its size: it is measured.
+With one scale for all, the largest numbers would hide the others: a mask of -1e9 would hide the logits beside it, boxes
+in pixels would hide the scores. So numbers are compared with numbers of their own magnitude. A small number may be the
+difference of large ones, and then has their rounding error: that is not guessed from its magnitude but measured.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from analyzer.verify.record import Agreement, Verdict
 
 _Reals = npt.NDArray[np.float64]
 _Part = npt.NDArray[np.bool_]
-"""Which numbers are meant."""
+"""Mask of the numbers that are meant."""
 _Levels = npt.NDArray[np.int16]
 
 _STEPS = {2: 2.0**-10, 4: 2.0**-23, 8: 2.0**-52}
-"""Rounding of a number, relative, by its bytes."""
+"""Relative rounding error of a number, by its size in bytes."""
 
 _STEP = 8
-"""Sizes of numbers that are told apart, in a decade."""
+"""Number of magnitudes per decade that are told apart."""
 _ZERO = -(1 << 14)
 _GAP = 2 * _STEP
-"""Sizes between two numbers with none between: what is above is a mask, or of another unit."""
+"""Empty magnitudes between two numbers that make a gap: the numbers above it are masks, or have another unit."""
 _LEAST_BELOW = 4
-"""Numbers below a gap; fewer are chance."""
+"""Fewest numbers below a gap; fewer may be there by chance."""
 _LEAST_ALIKE = 8
-"""Numbers of one size whose rounding is measured by themselves; fewer may all have had luck."""
+"""Fewest numbers of one magnitude whose rounding is measured by itself; fewer may all be accurate by luck."""
 _WIDER = 4.0
-"""How much more numbers of one size may be off than the whole: of many sizes one has luck."""
+"""Factor by which numbers of one magnitude may be off more than the whole: among many magnitudes, one is lucky."""
 
 
 class Tolerance(Frozen):
-    """How far apart two values may be, and still be the same."""
+    """How far apart two values may be and still count as the same."""
 
     margin: float = 32.0
-    """How many times the noise: two files that sum in other orders have noise of their own each."""
+    """Factor on the noise: two files that sum in different orders have noise of their own each."""
     step: float | None = None
-    """What one rounding is off by, relative; None for that of the values' type."""
+    """Relative error of one rounding; None for that of the values' type."""
 
     def noise(self, scale: float, depth: int, itemsize: int = 4) -> float:
-        """No less than one rounding for each node that leads there, for a value of this size (root mean square)."""
+        """Return the least noise of a value whose root mean square is `scale`: one rounding per node before it."""
         step = _STEPS.get(itemsize, _STEPS[4]) if self.step is None else self.step
         return step * scale * math.sqrt(max(depth, 1)) / 2
 
@@ -65,16 +65,16 @@ def compare_values(
     tolerance: Tolerance = _USUAL,
     coarse: Array | None = None,
 ) -> Agreement:
-    """Compare a value of both sides.
+    """Compare one value of both sides.
 
     Args:
-        ours: of one side.
-        theirs: of the other.
-        others: the same as `ours`, computed by other kernels in another order, whose difference is rounding; None
+        ours: the value on one side.
+        theirs: the value on the other side.
+        others: the same as `ours`, computed by other kernels in another order, so that the difference is rounding; None
             where there is none.
-        depth: nodes that lead to it: rounding grows with the square root of so many steps.
+        depth: number of nodes that lead to the value: rounding grows with the square root of so many steps.
         tolerance: how many times the noise is still the same.
-        coarse: the same as `theirs`, computed by kernels that are off by as much as they may be; None where none is.
+        coarse: the same as `theirs`, computed by kernels with their largest possible error; None where there is none.
     """
     if ours is None or theirs is None or ours.shape != theirs.shape or ours.dtype.kind not in "biuf":
         return Agreement(None, None, None, Verdict.NOT_COMPARED)
@@ -109,9 +109,9 @@ def compare_values(
 
 
 _Judged = tuple[float, float, float, Verdict]
-"""Root mean squares of numbers, of what they are apart, of their rounding, and what that says."""
+"""Root mean squares of the numbers, of their differences and of their rounding, and the verdict."""
 _ORDER = (Verdict.SAME, Verdict.NOT_COMPARED, Verdict.DIFFERS)
-"""The worst last."""
+"""Verdicts, the worst last."""
 
 
 def _rank(judged: _Judged) -> tuple[int, float]:
@@ -120,23 +120,24 @@ def _rank(judged: _Judged) -> tuple[int, float]:
 
 
 class _Beside(Frozen, dict=True):
-    """Numbers of both sides that are finite, one after another."""
+    """Finite numbers of both sides, flattened."""
 
     one: _Reals
     off: _Reals
-    """What they are apart."""
+    """Absolute differences of the two sides."""
     shaken: _Reals | None
-    """What rounding makes of them."""
+    """Rounding error of each number."""
     coarse: _Reals | None
-    """What kernels make of them."""
+    """Error of each number from inexact kernels."""
     least: Callable[[float], float]
-    """The least that rounding is, of numbers of a size."""
+    """Function from the RMS of numbers to the least rounding error they have."""
     margin: float
 
     def judge_all(self, parts: Sequence[_Part]) -> Iterator[_Judged]:
-        """Hold each part against its own size; parts come the smallest first.
+        """Judge each part by its own magnitude; parts come the smallest first.
 
-        What may be no more than the rounding of larger numbers is the same, though rounding makes anything of it.
+        Rounding alone may explain any value of a small part; beside larger numbers that round, such a part counts as
+        the same.
         """
         is_left = False
         for part in reversed(parts):
@@ -146,9 +147,9 @@ class _Beside(Frozen, dict=True):
             is_left = is_left or self.shaken is None or bool(self.shaken[part].any())
 
     def judge(self, part: _Part, wider: float = 1.0) -> _Judged:
-        """Hold numbers against their own size.
+        """Judge numbers by their own magnitude.
 
-        One rounding of 1 is always allowed where others are as large: functions that saturate are rounded there.
+        One rounding of 1 is always allowed where some numbers are as large: functions that saturate round at 1.
         """
         scale, off = _size(self.one[part]), _size(self.off[part])
         kernels = 0.0 if self.coarse is None else _size(self.coarse[part])
@@ -158,15 +159,17 @@ class _Beside(Frozen, dict=True):
         if off > room:
             verdict = Verdict.DIFFERS
         elif off > self.margin * least + 2 * kernels and self.margin * noise >= scale:
-            verdict = Verdict.NOT_COMPARED  # rounding alone may make anything of it, so that it tells nothing
+            verdict = (
+                Verdict.NOT_COMPARED
+            )  # rounding alone may give any value, so the difference tells nothing
         else:
             verdict = Verdict.SAME
         return scale, off, max(noise, kernels), verdict
 
     def find_off(self, levels: _Levels, parts: Sequence[_Part]) -> _Judged | None:
-        """Numbers of one size, a decade, that are apart by more than their rounding, and the least of all others'.
+        """Return the first decade of numbers that differ by more than their rounding and the least of their part.
 
-        None where there are none, or nobody has measured what rounding makes of them.
+        None where there is none, or where rounding was not measured.
         """
         if self.shaken is None:
             return None
@@ -184,12 +187,12 @@ class _Beside(Frozen, dict=True):
 
 
 def _size(values: _Reals) -> float:
-    """Root mean square."""
+    """Return the root mean square."""
     return float(np.sqrt(np.mean(values * values))) if values.size else 0.0
 
 
 def _levels(sizes: _Reals) -> _Levels:
-    """Each number's size, in eighths of a decade; of zeros `_ZERO`."""
+    """Return each number's magnitude, in eighths of a decade; `_ZERO` for zeros."""
     found = np.full(sizes.shape, _ZERO, np.int16)
     is_some = sizes > 0
     found[is_some] = np.floor(_STEP * np.log10(sizes[is_some]))
@@ -197,7 +200,7 @@ def _levels(sizes: _Reals) -> _Levels:
 
 
 def _between_gaps(levels: _Levels) -> list[_Part]:
-    """The places of numbers between which there is no gap, the smallest first."""
+    """Split numbers at the gaps between their magnitudes into parts, the smallest first."""
     there, counts = np.unique(levels, return_counts=True)
     below = np.cumsum(counts)
     starts = [
@@ -210,7 +213,7 @@ def _between_gaps(levels: _Levels) -> list[_Part]:
 
 
 def _decades(levels: _Levels, part: _Part) -> Iterator[_Part]:
-    """The places of numbers of one power of ten; the few of one are counted with the next greater."""
+    """Yield the numbers of each power of ten; a power with few numbers is merged into the next greater one."""
     powers = levels // _STEP
     waiting = np.zeros(levels.shape, np.bool_)
     for power in np.unique(powers[part]).tolist():
@@ -227,11 +230,11 @@ def _whole(ours: Array, theirs: Array) -> Agreement:
 
 
 _LARGEST = 1e150
-"""What is further apart is the least number of two types, which masks are filled with."""
+"""Largest difference that counts; a larger one lies between the minima of two types, with which masks are filled."""
 
 
 def _apart(one: Array, other: Array | None, finite: _Part) -> _Reals | None:
-    """What two runs of one value are apart, where that is a number; None where there is no other run."""
+    """Return the difference of two runs of one value, at its finite elements; None where there is no other run."""
     if other is None or other.shape != one.shape:
         return None
     with np.errstate(invalid="ignore"):
@@ -240,14 +243,14 @@ def _apart(one: Array, other: Array | None, finite: _Part) -> _Reals | None:
 
 
 def decibel(scale: float, off: float) -> float | None:
-    """Power of a value over that of its error; None where there is none."""
+    """Return the ratio of a value's power to that of its error, in dB; None where there is no error."""
     if not off:
         return None
     return 20 * math.log10(scale / off) if scale else -math.inf if off else None
 
 
 def worst(first: Agreement | None, second: Agreement) -> Agreement:
-    """The worse of two runs."""
+    """Return the worse result of two runs."""
     if first is None:
         return second
     ranks = (_ORDER.index(first.verdict), _ORDER.index(second.verdict))

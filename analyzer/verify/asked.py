@@ -1,4 +1,4 @@
-"""What the process that runs files is asked, and what it answers: records that go through a pipe."""
+"""Questions to the process that runs files, and its answers -> records that go through a pipe."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from analyzer.verify.prints import Print
 
 
 class Apart(msgspec.Struct, frozen=True, array_like=True):
-    """How far two values are apart."""
+    """Difference of two values."""
 
     size: float
-    """Root mean square of the second one."""
+    """Root mean square of the second value."""
     error: float
-    """Of the difference, where both are finite."""
+    """Root mean square of the difference, where both are finite."""
     worst: float
-    """The largest difference."""
+    """Largest difference."""
     lost: int
-    """Elements that are finite in the second one, and not in the first."""
+    """Number of elements that are finite in the second value, and not in the first."""
     largest: float
-    """The largest finite element of the second one."""
+    """Largest finite element of the second value."""
     gained: int = 0
-    """Elements that are finite in the first one, and not in the second."""
+    """Number of elements that are finite in the first value, and not in the second."""
 
 
 class QuantizerAnswer(msgspec.Struct, frozen=True):
-    """As `analyzer.verify.twin.Quantizer`."""
+    """Fields of an `analyzer.verify.twin.Quantizer`."""
 
     node: str
     value: str
@@ -40,86 +40,86 @@ class QuantizerAnswer(msgspec.Struct, frozen=True):
 
 
 class Rounded(msgspec.Struct, frozen=True, array_like=True):
-    """What a quantizer does to the values that it is given in one run."""
+    """Effect of a quantizer on its input values in one run."""
 
     count: int
-    """Numbers, without those of masks and what is infinite."""
+    """Number of finite numbers, without masks."""
     power: float
     """Sum of their squares."""
     error: float
-    """Sum of the squares of what rounding takes off or adds."""
+    """Sum of the squares of the rounding errors."""
     cut: int
-    """Numbers further than half a step beyond what a code stands for."""
+    """Number of values more than half a step beyond the range of the codes."""
     beyond: float
-    """How many times larger than the code that is furthest on its side a number is, at most; 0 where all are 0."""
+    """Largest ratio of a number to the range of the codes on its side; 0 where all numbers are 0."""
     low: float
-    """The least number."""
+    """Least number."""
     high: float
     least: float
-    """What the least code stands for; of several channels, of the first."""
+    """Number that the least code stands for; with several channels, that of the first."""
     most: float
     levels: int
-    """Codes, less one."""
+    """Number of codes, less one."""
     masks: int
-    """Numbers of masks that are cut off: single ones, or what is beyond all sizes."""
+    """Number of mask elements that are cut off: one distant value, or anything beyond every magnitude."""
     rows: int
-    """Rows along the last axis."""
+    """Number of rows along the last axis."""
     cut_rows: int
-    """Of them, those that have a number which is cut off."""
+    """Number of rows with an element that is cut off."""
 
 
 Setting = int | float | str | list[int | float]
 
 
 class PatchNode(msgspec.Struct, frozen=True):
-    """A node that stands in the place of another."""
+    """Node of a patch."""
 
     op_type: str
     domain: str
     inputs: list[str]
     output: str
     settings: dict[str, Setting] = {}
-    """Its attributes."""
+    """Attributes of the node."""
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """Something else in the place of one value; the nodes may read what was there by its name and `BEFORE`."""
+    """Replacement of one value; its nodes may read the original value, under its name and `BEFORE`."""
 
     output: str
     nodes: list[PatchNode]
-    """The last of them makes it."""
+    """Nodes of the replacement, the last of which makes the value."""
     numbers: dict[str, float] = {}
-    """Constants that the nodes read: single numbers of the type of what they meet."""
+    """Scalar constants that the nodes read, in the type of their other operand."""
 
 
 BEFORE = "/before"
-"""Behind the name of a value that something else stands in the place of."""
+"""Suffix for the name of the original value that a patch replaces."""
 
 
 class Execution(msgspec.Struct, frozen=True):
-    """How onnxruntime is to run a file."""
+    """Settings with which onnxruntime runs a file."""
 
     optimization: Optimization = Optimization.NONE
-    """How far it may rewrite the graph first."""
+    """Level up to which onnxruntime may rewrite the graph first."""
     provider: str = CPU
-    """The execution provider, as onnxruntime calls it."""
+    """Execution provider, under onnxruntime's name."""
 
     @property
     def said(self) -> str:
-        """In words."""
+        """Description in words."""
         return f"optimization {self.optimization.value} on {short_name(self.provider)}"
 
 
 PLAIN = Execution()
-"""Each node by itself, on the processor."""
+"""Execution of each node by itself, on the CPU."""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """A stored tensor that is to hold other numbers."""
+    """Stored tensor that is given other numbers."""
 
     name: str
     reader: str = ""
-    """The first output of the one node that is to read them; empty where all do."""
+    """First output of the one node that reads these numbers; empty where all readers do."""
 
 
 COARSE = frozenset(
@@ -128,61 +128,61 @@ COARSE = frozenset(
         *("Elu", "Selu", "Celu"),
     }
 )
-"""Operators of which onnxruntime's kernels are off by as much near 0 as near 1: a sigmoid is made of 0.5 and a quotient
-(onnxruntime/core/mlas/lib/logistic.cpp), and what follows `exp` in Elu takes 1 off it."""
+"""Operators whose onnxruntime kernels have the same absolute error near 0 as near 1: a sigmoid is 0.5 plus a quotient
+(onnxruntime/core/mlas/lib/logistic.cpp), and Elu and its kin subtract 1 from `exp`."""
 
 
 class Question(msgspec.Struct, frozen=True):
-    """What is to be done."""
+    """Request to the process; the fields that are set tell its kind."""
 
     model: str
     home: str = ""
-    """The folder of its external data; empty where that is its own."""
+    """Folder of the model's external data; empty for the model's own folder."""
     feeds: list[dict[str, object]] = []
-    """The fields of `Feed`."""
+    """Fields of each `Feed`."""
     seed: int = 0
     execution: Execution = PLAIN
     optimized: str = ""
-    """The file that the graph is written to as onnxruntime would run it."""
+    """Path for the graph as onnxruntime would run it."""
     wanted: list[str] = []
-    """Values of the main graph; those that are no outputs are made outputs."""
+    """Names of values of the main graph; those that are no outputs are made outputs."""
     target: str = ""
-    """The file that values are written to, `v0`, `v1` and so on in the order of `wanted`; empty for prints."""
+    """Path for the values, stored as `v0`, `v1` and so on in the order of `wanted`; empty where prints are wanted."""
     given: str = ""
-    """A file with the inputs themselves, `v0` and so on; empty where `feeds` say how they are made."""
+    """File with the inputs themselves, `v0` and so on; empty where `feeds` say how to make them."""
     names: list[str] = []
-    """What these inputs are called, in their order."""
+    """Names of these inputs, in their order."""
     twin: str = ""
-    """The file that the float twin is written to."""
+    """Path for the float twin."""
     half: str = ""
-    """The type that the twin widens."""
+    """Half-precision type that the twin widens."""
     rectify: bool = True
-    """Whether a quantizer whose codes begin at zero cuts what is negative."""
+    """Whether a quantizer whose codes begin at zero cuts off negative numbers."""
     rounds: list[QuantizerAnswer] = []
-    """Quantizers of the twin: what each does to its values is asked; with `target`, values where these round."""
+    """Quantizers of the twin whose effect is measured; with `target`, quantizers that round in this run."""
     other: str = ""
-    """A file whose values of the same names are held against these."""
+    """File whose values of the same names are compared with these."""
     other_home: str = ""
-    """As `home`."""
+    """Folder of the other file's external data; empty for its own folder."""
     other_execution: Execution = PLAIN
     rewritten: str = ""
-    """The file that the model is written to with other numbers in it, which `given` holds."""
+    """Path for the model with other stored numbers, which `given` holds."""
     state: list[Given] = []
-    """What these are, in their order."""
+    """Stored tensors that get these numbers, in their order."""
     rounded_to: str = ""
-    """The half-precision type that all other stored floats are rounded to; empty where they stay."""
+    """Half-precision type that all other stored floats are rounded to; empty where they stay."""
     shaken: float = 0.0
-    """By how much of itself each stored float is moved, up or down; 0 where they stay."""
+    """Relative amount by which each stored float is moved, up or down; 0 where they stay."""
     patch: Patch | None = None
-    """Something else in the model, before it runs."""
+    """Replacement of a value in the model, applied before it runs."""
     coarse: bool = False
-    """Whether operators of `COARSE` are off by as much as they may be."""
+    """Whether operators of `COARSE` run with their largest possible error."""
     tries: list[Patch] = []
-    """What is kept of what each of these would make is asked."""
+    """Patches whose results' prints are wanted."""
 
 
 class TwinAnswer(msgspec.Struct, frozen=True):
-    """What the twin is, or why there is none."""
+    """Facts about the twin, or the reason why there is none."""
 
     refused: str
     quantizers: list[QuantizerAnswer]
@@ -196,29 +196,29 @@ class TwinAnswer(msgspec.Struct, frozen=True):
 
 
 class OptimizedAnswer(msgspec.Struct, frozen=True):
-    """The graph as onnxruntime runs it."""
+    """Graph as onnxruntime runs it."""
 
     edges: list[tuple[list[str], list[str], str]]
-    """As of a twin; empty where onnxruntime keeps to itself what it has made."""
+    """Inputs, outputs and operator of each node; empty where onnxruntime does not write the graph."""
     is_written: bool
-    """Whether the file is there."""
+    """Whether onnxruntime wrote the file."""
     assigned: dict[str, int]
-    """How many nodes each provider took; empty where onnxruntime does not tell."""
+    """Number of nodes that each provider took; empty where onnxruntime does not tell."""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """One of these."""
+    """Answer to one question: the field that belongs to it is set."""
 
     error: str = ""
     refused: str = ""
-    """Why a provider does not run here: a sentence of ours."""
+    """Reason why a provider does not run here, in a sentence of ours."""
     optimized: OptimizedAnswer | None = None
     places: list[int] = []
-    """Of the values that were written."""
+    """Places in `wanted` of the values that were written."""
     prints: dict[str, Print] = {}
     twin: TwinAnswer | None = None
     apart: dict[str, Apart] = {}
     rounded: dict[str, Rounded] = {}
-    """By `QuantizerAnswer.place`."""
+    """Effect of each quantizer, by `QuantizerAnswer.place`."""
     tried: list[Print | None] = []
-    """Of `tries`; None of one that does not run."""
+    """Print of the result of each of `tries`; None for one that does not run."""

@@ -1,4 +1,4 @@
-"""A module and the nodes that stand for it -> what they differ in, as far as its class and its settings tell."""
+"""Module and the nodes exported from it -> their difference, as far as the module's class and settings tell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analyzer.model.dtypes import is_one_in_half
 from analyzer.verify.side import ModuleCall
 
 Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
-"""Kind, what PyTorch has, what the file has."""
+"""Kind, PyTorch's side, the file's side."""
 
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
 NORMS = frozenset(
@@ -40,12 +40,12 @@ _ACTIVE = frozenset((*(name for names in _ACTIVATIONS.values() for name in names
 def find_cause(
     boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor], half: str = ""
 ) -> Cause | None:
-    """What the nodes of a module differ in from its class; None where these tell nothing.
+    """Return a difference between the nodes of a module and its class; None where they tell nothing.
 
     Args:
         boundary: the module.
-        nodes: those of its scope.
-        tensors: stored in the main graph, by name.
+        nodes: nodes of its scope.
+        tensors: stored tensors of the main graph, by name.
         half: the half-precision type of the file; empty where it has none.
     """
     epsilons = _epsilon(boundary, nodes, tensors, half)
@@ -55,7 +55,7 @@ def find_cause(
 def _epsilon(
     boundary: ModuleCall, nodes: Sequence[Node], tensors: Mapping[str, StoredTensor], half: str
 ) -> Iterator[Cause]:
-    """A norm's: an attribute, or what is added before a root is taken."""
+    """Yield another epsilon of a norm: an attribute, or the number added before a square root."""
     wanted = next(
         (value for key in _EPSILONS if isinstance(value := boundary.settings.get(key), float)), None
     )
@@ -76,7 +76,7 @@ def _written(nodes: Iterable[Node]) -> Iterator[float]:
 
 
 def _added(nodes: Sequence[Node], tensors: Mapping[str, StoredTensor]) -> Iterator[float]:
-    """Single numbers that are added to what `Sqrt` reads."""
+    """Yield the scalars that are added to the input of `Sqrt`."""
     rooted = {name for node in nodes if node.op_type == "Sqrt" for name in node.inputs}
     for node in nodes:
         if node.op_type != "Add" or not rooted & {*node.outputs}:

@@ -1,9 +1,9 @@
-"""What outputs that agree say little of: what a file chooses by, and bounds that no value reaches.
+"""Graph's edges and two runs -> choices and bounds of the file that equal outputs say little about.
 
-Many values lead to one choice (ArgMin, TopK, a comparison): a weight that only matters where another row would win
-shows on no input that has no such row. What is chosen by is compared itself, one side's with the other's. And what is
-bent only beyond a bound (Clip, Relu, Max) does nothing where no value is beyond: it is told, unless the other side has
-it.
+Many inputs lead to one choice (ArgMin, TopK, a comparison): a wrong weight that matters only where another row would
+win does not show on inputs without such a row. So the values by which a file chooses are compared themselves, with the
+other side's. And an operator that bends only beyond a bound (Clip, Relu, Max) does nothing where no value is beyond it:
+it is reported, unless the other side has it too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _CHOOSING = STEPS | frozenset(
         *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
     }
 )
-"""Operators that may give less than they are given. Not IsNaN and IsInf: what is no number is not chosen by."""
+"""Operators that may map many inputs to one result; not IsNaN and IsInf, which only ask for non-finite numbers."""
 COMPARING = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
 """Operators that compare two numbers."""
 _SIZES = frozenset({"Shape", "Size"})
-"""Operators of which the result does not depend on the numbers that they are given."""
+"""Operators whose results do not depend on the numbers in their inputs."""
 _ROOM = 1e-5
-"""How far values may be off a line, beside the largest: they are rounded on both sides."""
+"""Largest distance of values from a line, relative to the largest value: both sides are rounded."""
 
 _TELLING = 4
-"""Elements from which it tells anything that they are on one line."""
+"""Fewest elements for which lying on one line tells anything."""
 
 Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
 """Inputs, outputs and operator of each node that runs."""
@@ -54,18 +54,18 @@ _BENT = frozenset(
         *_BENDING,
     }
 )
-"""Calls of PyTorch that are written as an operator which bends, and that operator."""
+"""PyTorch calls that are exported as a bending operator, and those operators."""
 
 
 class Bend(Frozen):
-    """A node that is one line up to a bound, and another beyond."""
+    """Node whose function is linear up to a bound, and another beyond; also any single-output node of `find_still`."""
 
     operands: tuple[str, ...]
     operator: str
     output: str
 
     def sleeps(self, prints: Mapping[str, Print]) -> bool:
-        """Whether it gives what it is given, or one number, whatever it is given."""
+        """Whether the node returns an input unchanged, or the same number everywhere."""
         made = prints.get(self.output)
         if made is None or not made.is_float:
             return False
@@ -78,7 +78,7 @@ def _holds(value: Print) -> tuple[object, ...]:
 
 
 def _moved(edges: Edges, given: Collection[str]) -> Iterator[tuple[tuple[str, ...], Sequence[str], str]]:
-    """The nodes whose results depend on numbers that the graph is given: what of these they read, outputs, operator."""
+    """Yield the nodes whose results depend on the graph's inputs: their operands that do too, outputs, operator."""
     moving = {*given}
     for inputs, outputs, op_type in edges:
         if op_type in _SIZES or not moving.intersection(inputs):
@@ -88,7 +88,7 @@ def _moved(edges: Edges, given: Collection[str]) -> Iterator[tuple[tuple[str, ..
 
 
 def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
-    """The nodes that bend what depends on what the graph is given; arguments as of `find_choices`."""
+    """Return the bending nodes that depend on the graph's inputs; arguments as of `find_choices`."""
     return [
         Bend(operands, op_type, outputs[0])
         for operands, outputs, op_type in _moved(edges, given)
@@ -97,9 +97,9 @@ def find_bends(edges: Edges, given: Collection[str], live: Collection[str]) -> l
 
 
 class Stillness:
-    """The nodes that give one number in every run, whatever they are given: a saturated sigmoid, a product with 0.
+    """Nodes that give one number in every run though their inputs vary: a saturated sigmoid, a product with 0.
 
-    What they are given does vary, within a run or from one to the next.
+    Inputs vary within a run, or from one run to the next.
     """
 
     def __init__(self, nodes: Iterable[Bend]) -> None:
@@ -110,11 +110,11 @@ class Stillness:
 
     @property
     def asked(self) -> list[str]:
-        """The values that are to be seen in the next run."""
+        """Names of the values whose prints the next run needs."""
         return [*dict.fromkeys(name for each in self._nodes for name in (*each.operands, each.output))]
 
     def see(self, prints: Mapping[str, Print]) -> None:
-        """Take in a run."""
+        """Take in the prints of one run."""
         left = []
         for node in self._nodes:
             made = prints.get(node.output)
@@ -123,7 +123,7 @@ class Stillness:
             if self._made.setdefault(node.output, made.low) != made.low:
                 continue
             for name in node.operands:
-                value = prints.get(name)  # an input of the graph has none, and is drawn
+                value = prints.get(name)  # an input of the graph has no print, and its values are drawn
                 if (
                     value is None
                     or value.low != value.high
@@ -134,12 +134,12 @@ class Stillness:
         self._nodes = left
 
     def found(self) -> list[tuple[Bend, float]]:
-        """The nodes that gave one number in each, with that number."""
+        """Return the nodes that gave one number in every run, with that number."""
         return [(each, self._made[each.output]) for each in self._nodes if each.output in self._varied]
 
 
 def find_still(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Bend]:
-    """The nodes of one output that compute with what depends on the graph's inputs; arguments as of `find_choices`."""
+    """Return the single-output nodes that compute with the graph's inputs; arguments as of `find_choices`."""
     return [
         Bend(operands, op_type, outputs[0])
         for operands, outputs, op_type in _moved(edges, given)
@@ -148,7 +148,7 @@ def find_still(edges: Edges, given: Collection[str], live: Collection[str]) -> l
 
 
 def is_still_there(node: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
-    """Whether a call of the other side gives this one number too; of a function that saturates, a call of it."""
+    """Whether a call of the other side gives this one number too; a saturating function must match by name."""
     made = prints[node.output]
     called = node.operator.lower()
     for seen in passed.seen:
@@ -173,7 +173,7 @@ _SATURATING = frozenset(
 
 
 def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool:
-    """Whether a call of the other side bends too, and gives the same."""
+    """Whether a call of the other side bends too, and gives the same value."""
     made = prints[bend.output]
     for seen in passed.seen:
         for print_, noise in zip(seen.prints, seen.noises, strict=True):
@@ -188,15 +188,15 @@ def is_bent_there(bend: Bend, prints: Mapping[str, Print], passed: Pass) -> bool
 
 
 class Choice(Frozen):
-    """A node that chooses."""
+    """Node that chooses by one of its operands."""
 
     operand: str
-    """What it chooses by."""
+    """Name of the value by which the node chooses."""
     operator: str
     outputs: tuple[str, ...]
 
     def is_one(self, prints: Mapping[str, Print]) -> bool:
-        """Whether it chooses by floats, and gives what is less than these."""
+        """Whether the operand is float and the result is coarser: no float, or a step function."""
         given = prints.get(self.operand)
         made = [prints[name] for name in self.outputs if name in prints]
         is_less = self.operator in STEPS or any(not each.is_float for each in made)
@@ -204,10 +204,10 @@ class Choice(Frozen):
 
 
 def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) -> list[Choice]:
-    """The nodes that may choose by values which depend on what the graph is given, and on which an output depends.
+    """Return the choices that depend on the graph's inputs, and on which an output depends.
 
     Args:
-        edges: of what runs, in its order.
+        edges: nodes that run, in their order.
         given: names of the graph's inputs.
         live: names of the values that an output depends on.
     """
@@ -221,12 +221,12 @@ def find_choices(edges: Edges, given: Collection[str], live: Collection[str]) ->
 
 
 def is_explained(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
-    """Whether a value is what some call of the other side gives, or that times one number.
+    """Whether some call of the other side gives a value, or the value times one number.
 
     Args:
-        value: of the file.
+        value: print of the file's value.
         passed: the other side's pass.
-        kernels: what it may be off by beside rounding (root mean square).
+        kernels: error of the value beside rounding (root mean square).
     """
     return any(_gives(seen, value, kernels) for seen in passed.seen)
 
@@ -243,7 +243,7 @@ def _gives(seen: Seen, value: Print, kernels: float) -> bool:
 
 
 def find_thresholds(choices: Iterable[Choice]) -> list[Choice]:
-    """The comparisons of one value that depends on inputs with one that does not."""
+    """Return the comparisons of a value that depends on inputs with one that does not."""
     found: dict[tuple[str, ...], list[Choice]] = {}
     for each in choices:
         if each.operator in COMPARING:
@@ -264,11 +264,11 @@ def is_chosen_there(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
 
 
 def find_unread(passed: Pass, operands: Sequence[tuple[Print, float]]) -> Iterator[tuple[Seen, Seen]]:
-    """The calls of the other side that a choice is made of there, and none in the file, each with that choice.
+    """Yield calls by which the other side chooses and the file does not, each with the choice.
 
     Args:
         passed: the other side's pass.
-        operands: what the file chooses by, with what that may be off by beside rounding.
+        operands: prints of the values by which the file chooses, each with its error beside rounding.
     """
     live = live_calls(passed)
     behind: dict[int, Seen] = {}
@@ -286,16 +286,17 @@ def find_unread(passed: Pass, operands: Sequence[tuple[Print, float]]) -> Iterat
 
 
 def keeps_order(one: Array, other: Array, axis: int | None) -> bool | None:
-    """Whether `other` is known to rise, or to fall, with `one`, so that both lead to one choice on any input.
+    """Whether `other` is known to rise, or to fall, with `one`, so that both lead to the same choice on any input.
 
-    It is a root, square, power, logarithm or sigmoid of it, or itself, times a number and another number added: of all
-    elements (a square root left out in front of ArgMin), or of those among which one is chosen (a softmax). That the
-    order is the same on some inputs says nothing. None where elements cannot be paired.
+    This holds where `other` is a linear function of `one`, or of its square, root, exponential, logarithm, sigmoid,
+    logit, tanh or reciprocal: over all elements (a square root left out before ArgMin), or over the elements among
+    which one is chosen (a softmax). An equal order on some inputs proves nothing. None where elements cannot be
+    paired.
 
     Args:
         one: array of any shape.
         other: array of the same shape but for axes of one element.
-        axis: of `other`, along which one is chosen; None where nobody knows, or each element is judged by itself.
+        axis: axis of `other` along which one is chosen; None where it is unknown, or each element is judged by itself.
     """
     shape = [size for size in one.shape if size != 1]
     if shape != [size for size in other.shape if size != 1]:
@@ -327,7 +328,7 @@ _RISING: tuple[Callable[[_Reals], _Reals], ...] = (
 
 
 def _is_line(one: _Reals, other: _Reals) -> bool:
-    """Whether `other` is `one` times a number, with one added, in each row, rising in all rows or in none."""
+    """Whether `other` is a linear function of `one` in each row, rising in all rows or falling in all."""
     if not np.isfinite(one).all() or one.shape[-1] < _TELLING:
         return False
     x, y = (each - each.mean(-1, keepdims=True) for each in (one, other))

@@ -1,7 +1,7 @@
-"""A file with rounded weights and quantizers, PyTorch's own weights -> what rounding costs at the outputs, by layer.
+"""File with rounded weights and quantizers, PyTorch's own weights -> cost of rounding at the outputs, by layer.
 
-Each layer is rounded alone, and what that does to the outputs is measured: its weights in PyTorch, which otherwise
-computes with its own, its quantizers in the float twin, which otherwise has none.
+Each layer is rounded alone, and the effect on the outputs is measured: its weights in PyTorch, which otherwise computes
+with its own weights, its quantizers in the float twin, which otherwise has none.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from analyzer.verify.running import Runner, Subject
 from analyzer.verify.side import Side
 
 _MOST_SECONDS = 60.0
-"""Of rounding layers one by one."""
+"""Seconds for rounding the layers one by one."""
 _KEPT = 3
-"""Layers whose cost is known together, as those that would stay in float."""
+"""Number of costliest layers whose cost is also measured together, as if these stayed in float."""
 
 
 class Held(Frozen):
-    """What the file holds of one module, where PyTorch has other numbers, as they are not rounded."""
+    """Tensors of one module as the file holds them, decoded, where PyTorch has other numbers."""
 
     module: str
     tensors: Mapping[str, Array]
-    """By PyTorch's names."""
+    """Values, by PyTorch's names."""
     nbytes: int
-    """As the file stores them."""
+    """Bytes as the file stores them."""
     float_nbytes: int
-    """In single precision."""
+    """Bytes in single precision."""
 
 
 class Exchange(Frozen):
-    """What a module was given of the file, and the module as it was before."""
+    """Tensors of the file that were loaded into a module, and the module as it was before."""
 
     held: tuple[Held, ...] = ()
     original: Side | None = None
-    """None where nothing was exchanged, or SOURCE has no weights of its own."""
+    """Side before the exchange; None where nothing was exchanged, or SOURCE has no weights of its own."""
     is_made_up: bool = False
-    """Whether SOURCE has none, so that nobody knows what it would compute."""
+    """Whether SOURCE has no weights of its own, so that nobody knows what it would compute."""
 
 
 def put(side: Side, held: Iterable[Held]) -> None:
-    """Have a module compute with what the file holds.
+    """Load the file's tensors into a module.
 
     Raises:
-        UsageError: there is no room for it on the disk.
+        UsageError: the disk has no room for them.
     """
     found = {name: value for each in held for name, value in each.tensors.items()}
     if not found:
@@ -69,18 +69,18 @@ def put(side: Side, held: Iterable[Held]) -> None:
 
 
 Outputs = Mapping[str, Array]
-"""Of the file, by name."""
+"""Outputs of the file, by name."""
 
 
 def drift_between(wanted: Outputs, made: Outputs) -> float | None:
-    """Signal to error, in dB, of the output that is off the most; infinite where none is, None without floats."""
+    """Return the signal to error, in dB, of the output that is off the most; inf if none is, None without floats."""
     error = _Error(wanted, made)
     found = error.decibel
     return None if not error.signal else math.inf if found is None else found
 
 
 class _Error:
-    """Power of an error, output by output, beside that of what it should be."""
+    """Power of each output's error, beside the power of the right output."""
 
     def __init__(self, wanted: Outputs, made: Outputs | None = None) -> None:
         self.signal = {name: _power(value) for name, value in wanted.items() if value.dtype.kind == "f"}
@@ -90,7 +90,7 @@ class _Error:
             self.power[name] = _off(wanted[name], made.get(name))
 
     def plus(self, other: _Error | None) -> _Error:
-        """Both, as of errors that have nothing to do with each other."""
+        """Return the sum of two independent errors."""
         found = _Error({})
         found.signal = dict(self.signal)
         found.power = {
@@ -101,7 +101,7 @@ class _Error:
 
     @property
     def decibel(self) -> float | None:
-        """Of the output that has the most error; None where there is none."""
+        """Signal to error, in dB, of the output with the most error; None where there is no error."""
         found = [
             10 * math.log10(self.signal[name] / power)
             if self.signal[name] and power < math.inf
@@ -130,34 +130,34 @@ def _off(wanted: Array, made: Array | None) -> float:
 
 
 class Sides(Frozen):
-    """All that computes."""
+    """Everything that computes in a measurement of costs."""
 
     runner: Runner
     own: Subject
-    """The file as it stands."""
+    """File as it stands."""
     twin: Subject
-    """Its float twin; the file itself where it has no codes."""
+    """Float twin of the file; the file itself where it has no codes."""
     quantizers: Mapping[str, Sequence[QuantizerAnswer]]
-    """Of the twin, by the module that they stand in."""
+    """Quantizers of the twin, by module."""
     exchange: Exchange
     outputs: Sequence[str]
     feeds: Mapping[str, Array]
     match: Callable[[Sequence[tuple[str, Array]], Outputs], dict[str, Array]]
-    """Says which of PyTorch's outputs each of the file's is."""
+    """Function that returns PyTorch's outputs under the names of the file's."""
     is_coded: bool
-    """Whether it has codes, and not only half precision."""
+    """Whether the file has codes, and not only half precision."""
 
     def rounded(self, quantizers: Sequence[QuantizerAnswer]) -> Outputs:
-        """What the twin puts out where these round."""
+        """Return the outputs of the twin when these quantizers round."""
         return self.runner.run(self.twin, self.outputs, self.feeds, rounds=quantizers)
 
 
 def measure_costs(sides: Sides) -> Costs:
-    """Measure what rounding costs on one set of inputs: all in all, and by layer, the dearest first.
+    """Measure the cost of rounding on one set of inputs: as a whole, and by layer, the costliest first.
 
     Raises:
-        TimingError: the file does not run any more, or not within the limits.
-        UsageError: there is no room on the disk for the weights.
+        TimingError: the file no longer runs, or not within the limits.
+        UsageError: the disk has no room for the weights.
     """
     start = time.monotonic()
     plain = sides.rounded(())
@@ -187,7 +187,7 @@ def measure_costs(sides: Sides) -> Costs:
 def _weigh_layers(
     sides: Sides, plain: Outputs, start: float
 ) -> tuple[_Error | None, dict[str, _Error], set[str]]:
-    """What all weights cost, what those of each module do, and which modules no time was left for."""
+    """Return the error of all weights, the error of each module's, and the modules for which no time was left."""
     original, held = sides.exchange.original, sides.exchange.held
     alone: dict[str, _Error] = {}
     missing: set[str] = set()
@@ -207,7 +207,7 @@ def _weigh_layers(
 def _with(
     sides: Sides, original: Side, held: Sequence[Held], wanted: Outputs, plain: Outputs
 ) -> _Error | None:
-    """What it costs that the module has these of the file; None where it does not run so."""
+    """Return the error of loading these tensors of the file into the module; None where it does not run then."""
     side = original.apart()
     put(side, held)
     try:
@@ -231,7 +231,7 @@ def _layer(module: str, sides: Sides, weights: _Error | None, codes: _Error | No
 
 
 def _keep(sides: Sides, plain: Outputs, modules: Sequence[str]) -> KeptFloat | None:
-    """What it would give to leave these modules in float; None where nobody can say."""
+    """Return the gain of leaving these modules in float; None where nobody can say."""
     original = sides.exchange.original
     if not sides.is_coded:
         return None

@@ -1,7 +1,7 @@
-"""A ledger and two ways to run its file -> a verification: is it the same in both, and if not, from where on?
+"""Ledger and two ways to run its file -> a verification: whether both agree, and if not, where they part.
 
 onnxruntime rewrites a graph before it runs it, by its level of optimization and for each execution provider. Values
-that both graphs still have by name are compared as they are, in the order of the file.
+whose names both graphs still have are compared directly, in the order of the file.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from analyzer.verify.verify import local_path, name_node
 _HALF = Tolerance(margin=4.0, step=2.0**-10)
 _CODED = Tolerance(margin=4.0)
 _SHAKEN_CODES = 2.0**-18
-"""By how much of itself each number is moved where values are rounded to codes: 32 units in the last place, so that as
-many codes flip as two orders of a sum could have flip, and more."""
+"""Relative amount by which each number is moved where values are rounded to codes: 32 units in the last place, so that
+at least as many codes flip as between two orders of a sum."""
 
 
 def verify_executions(
@@ -54,21 +54,21 @@ def verify_executions(
 ) -> VerifyReport:
     """Run one file in two ways on the same inputs, and compare outputs; where they differ, find the first module.
 
-    Nothing is taken out of the file: codes and half precision are computed with as they stand.
+    The file runs as it is: with its codes and its half precision.
 
     Args:
-        ledger: of the file.
+        ledger: ledger of the file.
         ours: how MODEL runs.
         theirs: how the other side runs.
         shapes: sizes of axes.
-        seeds: of inputs, a run each.
-        limits: of all runs.
-        stamp: when.
+        seeds: seeds of inputs, a run each.
+        limits: limits of all runs together.
+        stamp: time of the report.
         given: inputs that are read; those that it lacks are made.
 
     Raises:
         TimingError: a provider is not there, or the file does not run on it, or not within the limits.
-        UsageError: inputs cannot be made, or the two ways are one.
+        UsageError: inputs cannot be made, or the two ways are the same.
     """
     if ours == theirs:
         raise UsageError(
@@ -97,7 +97,7 @@ class _Way:
     def __init__(self, runner: Runner, own: Subject, execution: Execution) -> None:
         self.execution, self._own = execution, own
         self.inner, self.inside = own, execution
-        """What hands inner values out, and how it runs: the graph as onnxruntime has rewritten it, without more."""
+        """File that gives inner values, and how it runs: if possible onnxruntime's rewritten graph, run plainly."""
         self.graph = OptimizedAnswer([], is_written=False, assigned={})
         if execution != PLAIN:
             subject, self.graph = runner.optimize(own, execution)
@@ -105,34 +105,34 @@ class _Way:
                 self.inner, self.inside = subject, PLAIN
 
     def hand_out(self) -> None:
-        """Take inner values from the file, which is made to hand them out."""
+        """Take inner values from the original file, with these values made outputs."""
         self.inner, self.inside = self._own, self.execution
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether inner values are those of the graph that runs; else the file is made to hand them out."""
+        """Whether inner values come from the graph that runs, and not from the file with these values made outputs."""
         return self.inside == PLAIN
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The values of that graph; None where all values of the file are."""
+        """Names of the values in that graph; None where it has all values of the file."""
         if self.inside != PLAIN or not self.graph.is_written:
             return None
         return frozenset(name for _, outputs, _ in self.graph.edges for name in outputs if name)
 
     def maker(self, name: str) -> str:
-        """The operator that makes a value in the graph that runs; empty where nobody knows."""
+        """Return the operator that makes a value in the graph that runs; empty where nobody knows."""
         return next((op_type for _, outputs, op_type in self.graph.edges if name in outputs), "")
 
     @property
     def executed(self) -> Executed:
-        """What the report says of it."""
+        """Record of this execution for the report."""
         nodes = len(self.graph.edges) if self.graph.is_written else None
         return Executed(self.execution.optimization, short_name(self.execution.provider), nodes)
 
 
 class _WayBench(Bench):
-    """A file in two ways."""
+    """One file, run in two ways."""
 
     there = "the other run"
     side: FileSide
@@ -144,7 +144,7 @@ class _WayBench(Bench):
         self.tolerance = _HALF if half_of(ledger) else _CODED if is_coded(ledger) else Tolerance()
 
     def notes(self) -> Iterator[str]:
-        """What the two runs do not show, whatever comes of them."""
+        """Yield sentences about gaps of the two runs, whatever their result."""
         for way in (self._ours, self._theirs):
             provider, assigned = way.execution.provider, way.graph.assigned
             if provider != CPU and assigned and not assigned.get(provider):
@@ -157,15 +157,15 @@ class _WayBench(Bench):
                 )
 
     def other_readings(self) -> Iterator[Reading]:
-        """The file is one, and means what it means."""
+        """Yield no other reading: both runs are of one file."""
         yield from ()
 
     def look_inside(self, *, is_apart: bool) -> tuple[list[Pairing], First | None, Difference | None]:
-        """The values that both graphs have, by module; and where outputs are apart the first that differs."""
+        """Compare the values that both graphs have, by module; where outputs differ, add the first that differs."""
         feeds = self.feeds[self.worst_run]
         try:
             found = dict(self._compare_inner(self._shared(), feeds))
-        except TimingError:  # onnxruntime does not read every graph again that it has written
+        except TimingError:  # onnxruntime cannot load every graph that it has written
             for way in (self._ours, self._theirs):
                 way.hand_out()
             found = dict(self._compare_inner(self._shared(), feeds))
@@ -190,11 +190,11 @@ class _WayBench(Bench):
     def look_at_choices(
         self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """Both runs are of one file, which chooses by the same; what a run makes of that is among the inner values."""
+        """Return the arguments: both runs share the file's choices, and inner values show their results."""
         return outputs, first, differences
 
     def _shared(self) -> list[str]:
-        """The values that both runs have."""
+        """Return the names of the values that both runs have."""
         known = [way.names for way in (self._ours, self._theirs)]
         return [name for name in self._names() if all(each is None or name in each for each in known)]
 

@@ -1,4 +1,4 @@
-"""What both kinds of verification ask of a file: where it is, how deep its values stand, what a node is called."""
+"""Helpers of verification: path of a model's one file, depth of each value, name of a node."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from analyzer.text import printable
 
 
 def local_path(ledger: Ledger) -> Path:
-    """The one file of a model.
+    """Return the path of a model's one local file.
 
     Raises:
-        UsageError: it is remote, or of components.
+        UsageError: the model is remote, or has several components.
     """
     model = ledger.model
     if model.traffic is not None or model.components:
@@ -24,7 +24,7 @@ def local_path(ledger: Ledger) -> Path:
 
 
 def measure_depths(graph: Graph) -> dict[str, int]:
-    """How many nodes lead to each value, along the longest way."""
+    """Return the number of nodes that lead to each value, along the longest path."""
     depths: dict[str, int] = {}
     for node in graph.nodes:
         depth = 1 + max((depths.get(name, 0) for name in node.inputs), default=0)
@@ -33,5 +33,5 @@ def measure_depths(graph: Graph) -> dict[str, int]:
 
 
 def name_node(node: Node) -> str:
-    """A node's name, or what it makes, or where it stands."""
+    """Return a node's name, or else the name of its first output, or else its position."""
     return node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
