@@ -518,7 +518,7 @@ class _Pairing:
         return not any(self._leads(*way) for way in (ends, ends[::-1]))
 
     def _leads(self, start: str, end: str) -> bool:
-        """Whether one value of the other file may equal another: nodes between only move it or compute with a constant."""
+        """Whether one value of the other file may equal another: nodes between move it or compute with a constant."""
         number = end
         for _ in range(_DEEPEST):
             if number == start:

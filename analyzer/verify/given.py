@@ -1,4 +1,4 @@
-"""What `--input` names -> one file of arrays, an array for each input that was given."""
+"""Arguments of `--input` -> one file of arrays, an array for each input that was given."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from analyzer.timing.request import Fill
 
 
 class GivenInputs(Frozen):
-    """Inputs that are read, and where they stand."""
+    """Inputs that are read from files."""
 
     npz: Path
-    """An array for each."""
+    """File with an array for each input."""
     files: Mapping[str, str]
-    """What each was read from, as it was named."""
+    """File that each input was read from, as the user named it."""
 
     def arrays(self, ledger: Ledger) -> dict[str, Array]:
-        """All inputs of a model, by name.
+        """Return all inputs of a model, by name.
 
         Raises:
-            UsageError: one is not given, or what is given is none of the model's inputs.
+            UsageError: an input is missing, or an array belongs to no input of the model.
         """
         feeds = plan_feeds(ledger, npz=self.npz)[0].feeds
         missing = [printable(feed.name) for feed in feeds if feed.fill is not Fill.FILE]
@@ -42,7 +42,7 @@ class GivenInputs(Frozen):
 
 
 def gather_inputs(texts: Sequence[str], folder: Path) -> GivenInputs | None:
-    """Put what was named into one file; None where nothing was.
+    """Gather the named arrays in one file; None where none was named.
 
     Args:
         texts: `FILE.npz`, or `NAME=FILE.npy` of one input.

@@ -1,4 +1,4 @@
-"""`--max-drift 40dB` -> a verdict of each model: is the file, as it runs, no further off its reference than that?"""
+"""`--max-drift 40dB` -> a verdict on each model: is the file, as it runs, no further off its reference than that?"""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from analyzer.verify.record import VerifyReport
 
 _FLAG = "--max-drift"
 _MOST = 10
-"""Modules that are told of what is too much."""
+"""Most modules that are listed as contributors."""
 _AMOUNT = re.compile(
     r"(?P<number>\d{1,4})\s*(?:db)?(?:\s+against\s+(?P<against>\S.*))?", re.ASCII | re.IGNORECASE | re.DOTALL
 )
 
 
 class DriftLimit(Frozen):
-    """A limit of how far outputs may be off."""
+    """Limit on how far outputs may be off."""
 
     decibels: int
-    """Signal to error, at least."""
+    """Least signal to error, in dB."""
     against: str | None = None
-    """The .onnx file that the model is held against; None for the PyTorch side in its folder."""
+    """Path of the .onnx file that the model is compared with; None for the PyTorch side in its folder."""
 
     @property
     def rule(self) -> Rule:
@@ -35,7 +35,7 @@ class DriftLimit(Frozen):
 
 
 def parse_drift_limit(text: str) -> DriftLimit:
-    """Read a limit: whole decibels of signal over error, and the file that outputs are held against.
+    """Read a limit: whole decibels of signal over error, and the file that outputs are compared with.
 
     >>> parse_drift_limit("40dB").decibels, parse_drift_limit("40").decibels
     (40, 40)
@@ -43,7 +43,7 @@ def parse_drift_limit(text: str) -> DriftLimit:
     'fp32.onnx'
 
     Raises:
-        UsageError: it says something else.
+        UsageError: the text has another form.
     """
     found = _AMOUNT.fullmatch(text.strip())
     if found is None:
@@ -60,12 +60,12 @@ def parse_drift_limit(text: str) -> DriftLimit:
 
 
 def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
-    """Hold what a verification has measured against a limit; what is not known is never within it.
+    """Compare the measured drift with a limit; an unknown drift is never within it.
 
     Args:
-        limit: of `parse_drift_limit`.
-        path: the model, as it was named.
-        report: of `verify_module`, with the question what rounding costs, or of `verify_files`.
+        limit: result of `parse_drift_limit`.
+        path: the model, as the user named it.
+        report: result of `verify_module` with an exchange, which measures what rounding costs, or of `verify_files`.
     """
     drift = report.drift_db
     whose = "PyTorch's" if limit.against is None else f"those of {shown(limit.against)}"
@@ -99,7 +99,7 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
 
 
 def skip_drift(limit: DriftLimit, path: str, why: str) -> Verdict:
-    """The verdict where nobody could measure it, which is no pass."""
+    """Return the verdict for a drift that nobody could measure: not a pass."""
     return _verdict(limit, path, Status.SKIP, skipped=Skipped.NOT_EVALUATED, message=why)
 
 

@@ -1,4 +1,4 @@
-"""A file, inputs and names of values -> the values or what is kept of them, made in a process of its own."""
+"""File, inputs and names of values -> these values or their prints, computed in a separate process."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _PROGRAM = "from analyzer.verify.serving import serve; serve()"
 
 
 class Subject(Frozen):
-    """A file that runs: MODEL itself, or its float twin."""
+    """A file that can run: MODEL itself, its float twin, or a rewritten copy."""
 
     path: Path
     home: Path | None = None
-    """The folder of its external data; None where that is its own."""
+    """Folder of its external data; None for the file's own folder."""
     made_of: Path | None = None
-    """The file that a twin is of, which messages name; None for a file itself."""
+    """Original of a derived file, which messages name; None for an original."""
 
     @property
     def called(self) -> Path:
-        """What messages call it."""
+        """Path that messages name."""
         return self.made_of or self.path
 
 
 class Runner:
-    """Runs files as long as it is open, all questions within the same limits.
+    """Process that runs files while this is open; one time limit holds for all questions together.
 
     Raises:
         TimingError: no process can be started.
@@ -87,17 +87,17 @@ class Runner:
         *,
         coarse: bool = False,
     ) -> dict[str, Array]:
-        """The wanted values that are arrays, by name.
+        """Return the wanted values that are arrays, by name.
 
         Args:
             subject: the file.
             wanted: names of values of the main graph.
-            arrays: the inputs themselves, by name; None where `feeds` say how they are made.
+            arrays: the inputs themselves, by name; None where `feeds` say how to make them.
             feeds: how inputs are made.
-            seed: of what is drawn for them.
+            seed: seed for the values drawn for them.
             execution: how onnxruntime runs it.
-            rounds: quantizers that a twin goes without, and that round all the same.
-            coarse: whether operators of `asked.COARSE` are off by as much as they may be.
+            rounds: quantizers that the twin lacks, and that round in this run.
+            coarse: whether operators of `asked.COARSE` run with their largest possible error.
 
         Raises:
             TimingError: onnxruntime does not run it, or not within the limits.
@@ -121,27 +121,27 @@ class Runner:
         *,
         coarse: bool = False,
     ) -> dict[str, Print]:
-        """What is kept of the wanted values; arguments and errors as of `run`, and something else in the file."""
+        """Return the prints of the wanted values; arguments and errors as of `run`. `patch` replaces a value first."""
         question = self._question(subject, wanted, arrays, feeds, seed)
         return self._ask(msgspec.structs.replace(question, patch=patch, coarse=coarse), subject.called).prints
 
     def attempt(
         self, subject: Subject, patches: Sequence[Patch], arrays: Mapping[str, Array]
     ) -> list[Print | None]:
-        """What is kept of what each would make; None of one that does not run. Errors as of `run`."""
+        """Return the print of each patch's result; None for a patch that does not run. Errors as of `run`."""
         question = self._question(subject, (), arrays)
         return self._ask(msgspec.structs.replace(question, tries=list(patches)), subject.called).tried
 
     def rewrite(
         self, subject: Subject, state: Mapping[Given, Array], half: str = "", *, shaken: float = 0.0
     ) -> Subject:
-        """The same file with other numbers in its stored tensors, as long as the runner is open.
+        """Write a copy of the file with other numbers in its stored tensors; it exists while the runner is open.
 
         Args:
             subject: the file.
-            state: what some of them are to hold.
+            state: new values of some stored tensors.
             half: the type that all others are rounded to; empty where they stay.
-            shaken: by how much of themselves all are then moved, up or down.
+            shaken: relative amount by which all are then moved, up or down.
 
         Raises:
             TimingError: the file cannot be opened, or not within the limits.
@@ -157,7 +157,7 @@ class Runner:
         return Subject(target, None, subject.called)
 
     def optimize(self, subject: Subject, execution: Execution) -> tuple[Subject, OptimizedAnswer]:
-        """The graph as onnxruntime would run it, as long as the runner is open: no file where it keeps that to itself.
+        """Write the graph as onnxruntime would run it, if that can be written; it exists while the runner is open.
 
         Raises:
             TimingError: the provider is not there or does not start, or the file cannot be opened.
@@ -179,9 +179,9 @@ class Runner:
         *,
         coarse: bool = False,
     ) -> dict[str, Apart]:
-        """How far the values of one name in two files are apart, each run in its way; arguments and errors as of `run`.
+        """Return the difference of each value of the same name in two files; arguments and errors as of `run`.
 
-        It is the first file that is `coarse`.
+        `executions` are those of the first and the second file; `coarse` holds for the first.
         """
         question = self._question(subject, wanted, arrays)
         home = "" if other.home is None else str(other.home)
@@ -198,12 +198,12 @@ class Runner:
     def measure(
         self, subject: Subject, quantizers: Sequence[QuantizerAnswer], arrays: Mapping[str, Array]
     ) -> dict[str, Rounded]:
-        """What the quantizers that a twin goes without would do to their values; errors as of `run`."""
+        """Return the effect that each quantizer missing in a twin would have on its values; errors as of `run`."""
         question = self._question(subject, (), arrays)
         return self._ask(msgspec.structs.replace(question, rounds=list(quantizers)), subject.called).rounded
 
     def make_twin(self, path: Path, half: str, *, rectify: bool) -> tuple[Subject, TwinAnswer]:
-        """The float twin of a file, as long as the runner is open.
+        """Write the float twin of a file; it exists while the runner is open.
 
         Raises:
             TimingError: the file cannot be opened, or not within the limits.

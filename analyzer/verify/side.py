@@ -1,6 +1,6 @@
-"""What verify asks of the other side: PyTorch's, which the exporter answers, or another file's (`reference.py`).
+"""Protocol of verify's other side: PyTorch's, which the exporter implements, or another file's (`reference.py`).
 
-Values are NumPy arrays, or what is kept of them; nothing here is of PyTorch.
+Values are NumPy arrays, or prints of arrays; nothing here is of PyTorch.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ class Call(Protocol):
 
     @property
     def module(self) -> str:
-        """The path of the module that makes it; with `#2` behind it at a second call; empty for the whole."""
+        """Path of the module that makes it, with `#2` appended at a second call; empty for the whole model."""
         ...
 
     @property
     def class_name(self) -> str:
-        """Of that module."""
+        """Class of that module."""
         ...
 
     @property
     def operator(self) -> str:
-        """As `layer_norm`, `matmul`, `add`."""
+        """Name of the function: `layer_norm`, `matmul`, `add`."""
         ...
 
     @property
     def ordinal(self) -> int:
-        """Its place in that call of the module."""
+        """Its place among the calls in that call of the module."""
         ...
 
     @property
     def parents(self) -> tuple[int, ...]:
-        """The calls that made what it is given."""
+        """Numbers of the calls that made its arguments."""
         ...
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """The parameters and buffers that it is given."""
+        """Names of the parameters and buffers among its arguments."""
         ...
 
 
@@ -58,42 +58,42 @@ class ModuleCall(Protocol):
 
     @property
     def module(self) -> str:
-        """Its path; with `#2` behind it at a second call."""
+        """Path of the submodule, with `#2` appended at a second call."""
         ...
 
     @property
     def class_name(self) -> str:
-        """Of the module."""
+        """Class of the module."""
         ...
 
     @property
     def first(self) -> int:
-        """The first call of a function in it."""
+        """Number of the first function call in it."""
         ...
 
     @property
     def last(self) -> int:
-        """The last one."""
+        """Number of the last function call in it."""
         ...
 
     @property
     def made(self) -> int | None:
-        """The call that made its first tensor; None where nothing tells."""
+        """Number of the call that made its first tensor; None where nothing tells."""
         ...
 
     @property
     def given(self) -> tuple[int, ...]:
-        """The calls that made its arguments."""
+        """Numbers of the calls that made its arguments."""
         ...
 
     @property
     def numel(self) -> int:
-        """Elements of its first tensor."""
+        """Number of elements of its first tensor."""
         ...
 
     @property
     def settings(self) -> Mapping[str, object]:
-        """The module's own numbers and words."""
+        """Attributes of the module that are numbers or strings."""
         ...
 
 
@@ -102,73 +102,73 @@ class Recording(Protocol):
 
     @property
     def modules(self) -> Sequence[ModuleCall]:
-        """In the order in which they end."""
+        """Module calls, in the order in which they end."""
         ...
 
     @property
     def outputs(self) -> Sequence[tuple[str, Array]]:
-        """Each with its name, or ""."""
+        """Output values, each with its name, or ""."""
         ...
 
     @property
     def made(self) -> Sequence[int]:
-        """The calls that made them, as far as that is known; none where all that was called is of use."""
+        """Numbers of the calls that made the outputs, as far as known; empty where every call counts as used."""
         ...
 
 
 class Attempt(Frozen):
-    """Something else in the place of one call or module."""
+    """Replacement of one call or module, to be tried."""
 
     place: int | str
-    """The number of a call, or the label of a module."""
+    """Number of a call, or label of a module."""
     index: int
-    """Of what it may be exchanged for."""
+    """Index among the alternatives of that place."""
     numbers: tuple[float, ...]
-    """That the file has."""
+    """Numbers that the file has."""
     judged: tuple[int, ...] = ()
-    """The calls whose values are looked at; a side may leave all others out."""
+    """Numbers of the calls whose values are compared; a side may leave all others out."""
 
 
 Value = Array | Print
-"""What a call gives, or what is kept of it."""
+"""Result of a call, or its print."""
 
 
 class Side(Protocol):
-    """A module, or a file, that is fed what the file is fed."""
+    """A module, or a file, that gets the same inputs as the file."""
 
     carrier: str
-    """The half-precision type of the file, or empty: two numbers that it cannot tell apart are one."""
+    """Half-precision type of the file, or empty: two numbers that this type cannot tell apart count as one."""
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
-        """Values for the file's inputs, by name; other ones for each seed; of a kind as `kinds` has them.
+        """Return values for the file's inputs, by name; each seed has other values. Kinds are those of `kinds`.
 
-        Of the kind `whole`, whole numbers are those of the example.
+        With the kind `whole`, integer inputs keep the values of the example.
         """
         ...
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Of `small`, `single` and `long`, those that the file's axes allow."""
+        """Those of `small`, `single` and `long` that the file's axes allow."""
         ...
 
     def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
-        """Have numbers in the module's code be what a file of half precision stores of them; empty for as they are.
+        """Replace numbers in the module's code by those that a half-precision file stores; an empty type restores them.
 
-        Those that the file also has as they are (`exact`) stay. What it has in half precision (`stored`) tells which
-        number of several it stores in the place of one, as the root of a scale.
+        Numbers that the file also has unrounded (`exact`) stay. The numbers that it has in half precision (`stored`)
+        tell which number it stores instead of one in the code, such as the root of a scale.
         """
         ...
 
     def covering(self, at: int) -> dict[str, Array] | None:
-        """Inputs that look up rows which no run has reached; None where there are none, or `at` such were made."""
+        """Return inputs that look up rows which no run has reached; None if there are none, or `at` is too many."""
         ...
 
     def rows(self) -> Sequence[tuple[str, int, int]]:
-        """Tables that were looked up: the module, its rows, and how many of them a run has reached."""
+        """Return the tables that were looked up: module, number of rows, number of rows that a run has reached."""
         ...
 
     def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:
-        """The outputs in their order, each with its name, or ""; `double` and `half` compute so."""
+        """Return the outputs in order, each with its name, or ""; `precision` is `single`, `double` or `half`."""
         ...
 
     def record(
@@ -179,11 +179,11 @@ class Side(Protocol):
         attempt: Attempt | None = None,
         until: int | None = None,
     ) -> Recording:
-        """Run, and tell of every call with what it gives."""
+        """Run, and report every call with its results."""
         ...
 
     def value(self, feeds: Mapping[str, Array], number: int) -> Array | None:
-        """The first floats that a call gives, whole; None where it gives none."""
+        """Return the first float tensor that a call makes, whole; None where it makes none."""
         ...
 
     def alternatives(
@@ -193,21 +193,21 @@ class Side(Protocol):
         numbers: Sequence[float],
         told: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
-        """Tell what a call or a module may be exchanged for: kind, what PyTorch has, what it would be, its value."""
+        """Report each alternative for a call or module: index, (kind, PyTorch's way, alternative), and its value."""
         ...
 
     def apart(self) -> Side:
-        """Another with a module of its own, which holds what this one's holds now."""
+        """Return a second side with a module of its own, which holds this one's current weights."""
         ...
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
-        """Have parameters hold another of these at each call of their module, in their order."""
+        """Give each parameter the next of these values at each call of its module."""
         ...
 
     def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
-        """Have what is computed of weights be these numbers, where it is no further off than each may be."""
+        """Replace values computed from weights by these numbers, each unless it is off by more than its tolerance."""
         ...
 
     def load(self, path: Path) -> None:
-        """Give the module the tensors of a safetensors file."""
+        """Load the tensors of a safetensors file into the module."""
         ...

@@ -1,4 +1,4 @@
-"""Two graphs -> what their nodes differ in, without running: operators, attributes, small constants, what they read."""
+"""Two graphs -> differences of their nodes, found without running: operators, attributes, small constants, inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzer.model import Graph, Node, StoredTensor
 from analyzer.verify.record import Difference
 
 _FEW = 16
-"""Numbers of a stored tensor that are told."""
+"""Most numbers of a stored tensor that are compared."""
 
 
 DEFAULTS: Mapping[str, Mapping[str, object]] = {
@@ -27,18 +27,17 @@ DEFAULTS: Mapping[str, Mapping[str, object]] = {
     "ReduceMean": {"keepdims": 1, "noop_with_empty_axes": 0},
     "Shape": {"start": 0},
 }
-"""Attributes of ONNX's own operators that say what is so without them, in every version that has them (ONNX operator
-schemas)."""
+"""Defaults of attributes of ONNX's own operators, the same in every version that has them (ONNX operator schemas)."""
 
 
 def count_alike(ours: Ledger, theirs: Ledger) -> int:
-    """Nodes of one file that have a counterpart of the same name in the other."""
+    """Return the number of nodes of one file that have a counterpart of the same name in the other."""
     others = _by_output(theirs.model.graphs[0])
     return sum(1 for node in ours.model.graphs[0].nodes if _counterpart(node, others) is not None)
 
 
 def find_differences(ours: Ledger, theirs: Ledger) -> Iterator[Difference]:
-    """What differs between nodes that make values of one name, in the order of the first file."""
+    """Yield the differences of nodes that make values of the same name, in the order of the first file."""
     graph, other = ours.model.graphs[0], theirs.model.graphs[0]
     others = _by_output(other)
     stored, stored_there = small_tensors(graph), small_tensors(other)
@@ -61,7 +60,7 @@ def _counterpart(node: Node, others: Mapping[str, Node]) -> Node | None:
 
 
 def small_tensors(graph: Graph) -> Mapping[str, StoredTensor]:
-    """Stored tensors whose numbers are told, by name."""
+    """Return the stored tensors that are small enough to compare, by name."""
     return {tensor.name: tensor for tensor in graph.tensors if tensor.numel <= _FEW}
 
 
@@ -71,13 +70,13 @@ Kind = Literal["operator", "attribute", "constant", "input"]
 def compare_nodes(
     node: Node, twin: Node, stored: Mapping[str, StoredTensor], stored_there: Mapping[str, StoredTensor]
 ) -> Iterator[tuple[Kind, str | None, str, str]]:
-    """Kind, parameter, what the other file has, what this one has.
+    """Yield each difference: kind, parameter, the other file's way, this file's way.
 
     Args:
-        node: of MODEL.
-        twin: of the other file.
+        node: node of MODEL.
+        twin: node of the other file.
         stored: MODEL's small tensors, by name.
-        stored_there: those of the other file.
+        stored_there: the other file's small tensors, by name.
     """
     if (node.op_type, node.domain) != (twin.op_type, twin.domain):
         yield "operator", None, _operator(twin), _operator(node)
@@ -108,7 +107,7 @@ def _operator(node: Node) -> str:
 
 
 def without_defaults(op_type: str, domain: str, settings: Mapping[str, object]) -> dict[str, object]:
-    """The attributes that say something: not those that are as they would be if nobody said them."""
+    """Return the attributes whose values are not the defaults."""
     usual = DEFAULTS.get(op_type, {}) if domain in ("", "ai.onnx") else {}
     return {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
 
@@ -118,12 +117,12 @@ def _settings(node: Node) -> dict[str, object]:
 
 
 def _said(value: object) -> str:
-    """An attribute; a float, which a file stores in single precision, in the fewest digits that tell it."""
+    """Format an attribute; a float, stored in single precision, in the fewest digits that identify it."""
     return str(np.float32(value)) if isinstance(value, float) else str(value)
 
 
 def _is_rounded(one: StoredTensor, other: StoredTensor) -> bool:
-    """Whether one holds in half precision what the other holds."""
+    """Whether one tensor is the other, rounded to half precision."""
     if "FLOAT16" not in (one.dtype.name, other.dtype.name) or one.shape != other.shape:
         return False
     a, b = one.payload.array(), other.payload.array()
@@ -135,11 +134,11 @@ def _is_rounded(one: StoredTensor, other: StoredTensor) -> bool:
 
 
 _LEAST_HALF = 1.2e-7
-"""What tools make of smaller numbers: half precision has hardly any."""
+"""Magnitude to which tools raise smaller numbers, of which half precision has hardly any."""
 
 
 def _numbers(tensor: StoredTensor) -> str:
-    """All of them: what two tensors are told apart by."""
+    """Return all numbers of a tensor as text, for comparison."""
     array = tensor.payload.array()
     if array is None:
         return f"{tensor.dtype.name} that cannot be read"
@@ -147,7 +146,7 @@ def _numbers(tensor: StoredTensor) -> str:
 
 
 def _in_short(one: StoredTensor, other: StoredTensor) -> tuple[str, str]:
-    """A few of the numbers of each, from the first on in which they differ."""
+    """Return a few numbers of each tensor as text, from the first difference on."""
     a, b = one.payload.array(), other.payload.array()
     first = 0
     if a is not None and b is not None and a.size == b.size and max(a.size, b.size) > _FEW:
@@ -169,4 +168,4 @@ def _few(tensor: StoredTensor, first: int) -> str:
 
 
 _FEW = 4
-"""Numbers of a tensor that a line has room for."""
+"""Most numbers of a tensor that fit in a line."""
