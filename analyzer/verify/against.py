@@ -1,4 +1,4 @@
-"""A ledger and PyTorch's side -> a verification: outputs on the same inputs, the first module that parts, and why."""
+"""Ledger and PyTorch's side -> a verification: outputs on the same inputs, first module that parts, and cause."""
 
 from __future__ import annotations
 
@@ -62,33 +62,33 @@ from analyzer.verify.verify import local_path, measure_depths, name_node
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _HALF = ("FLOAT16", "BFLOAT16")
 _EPSILON = 1e-5
-"""Of a norm whose node has no epsilon, in all versions of ONNX."""
+"""Default epsilon of a norm, for nodes without one, in all versions of ONNX."""
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
-"""Decibels, two bits, that a quantizer loses where it is said that nobody can judge it."""
+"""Decibels (two bits) that a quantizer must lose before it is reported as one that nobody can judge."""
 _WEAK = 3
-"""Calls of which more than one has to be in the file for a cause that is tried to count more than one that is read."""
+"""Number of judged calls from which a tried cause must explain two to outweigh a cause that is read from the graph."""
 WEIGHED = 3
-"""Runs whose values quantizers are held against."""
+"""Number of runs whose values quantizers are compared with."""
 DEAD = "no output depends on it"
-"""What is said of a parameter that is held for nothing; why that is so has still to be found."""
+"""Text for a parameter that the file holds without use; the reason must still be found."""
 TRADED = "it is read where another belongs"
-"""What is said of a parameter whose values are there, at another's place."""
+"""Text for a parameter whose values the file has, but reads in another's place."""
 NOWHERE = "[nowhere]"
-"""The name of a value that the file does not have."""
+"""Name for a value that the file does not have."""
 ROOT = "[root]"
-"""What the whole module is called where none of its submodules is meant."""
+"""Name for the whole module, where no submodule is meant."""
 
 
 class Known(Frozen):
-    """What the reconciliation says, beside which outputs are judged."""
+    """Facts of the reconciliation that help to judge outputs."""
 
     suspects: Mapping[str, str] = field(default_factory=dict)
-    """Parameters and buffers whose values in the file are not PyTorch's: what is said of each."""
+    """Parameters and buffers whose values in the file are not PyTorch's, each with the reason."""
     strangers: Mapping[str, str] = field(default_factory=dict)
-    """Stored tensors that nothing of PyTorch's explains: what is said of each."""
+    """Stored tensors that nothing in PyTorch explains, each with the reason."""
     held: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The stored tensors of each parameter and buffer."""
+    """Stored tensors of each parameter and buffer."""
 
 
 def verify_module(
@@ -105,25 +105,25 @@ def verify_module(
 ) -> VerifyReport:
     """Run a file and its module on the same inputs, and compare outputs; where they differ, find where and why.
 
-    A file with codes or half precision is run as its float twin, beside which it is then run as it is. Rounding is
-    measured: the module computes in double precision too.
+    A file with codes or half precision runs as its float twin, which is then compared with the file as it is. Rounding
+    is measured: the module also computes in double precision.
 
     Args:
-        ledger: of the file.
+        ledger: ledger of the file.
         side: the module, with the weights that the file holds.
-        against: what the module is called.
-        seeds: of inputs, a run each; the last run is of a batch of one, and shorter.
-        limits: of all runs of the file.
-        notes: what else is to be said of what these runs do not show.
-        known: what the reconciliation says.
-        exchange: what of the file the module was given; None where nobody asks what rounding costs.
-        stamp: when.
+        against: name of the module, for the report.
+        seeds: seeds of inputs, a run each; the last run has a batch of one, and shorter inputs.
+        limits: limits of all runs of the file.
+        notes: further sentences about cases that these runs do not show.
+        known: facts of the reconciliation.
+        exchange: the file's tensors that the module was given; None where nobody asks what rounding costs.
+        stamp: time of the report.
         given: inputs that are read; None where they are made.
 
     Raises:
         ExportError: forward fails.
         TimingError: the file does not run, or not within the limits.
-        UsageError: it is not one local file.
+        UsageError: the model is not one local file.
     """
     with Runner(limits or Limits()) as runner:
         bench = Bench(ledger, side, runner, local_path(ledger), known or Known())
@@ -133,18 +133,18 @@ def verify_module(
 
 
 class Reading(Frozen):
-    """What a file with codes or half precision may mean."""
+    """One possible meaning of a file with codes or half precision."""
 
     rectifies: bool
-    """Whether a quantizer whose codes begin at zero cuts what is negative."""
+    """Whether a quantizer whose codes begin at zero cuts off negative numbers."""
     rounds: str
-    """The type that numbers are rounded to; empty where none are."""
+    """Type that numbers in the module's code are rounded to; empty where none are."""
     exact: frozenset[float] = frozenset()
-    """Numbers that are not rounded all the same."""
+    """Numbers that stay unrounded all the same."""
 
 
 def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
-    """How near outputs are: how many are the same, then the least signal to error of the others."""
+    """Return how near outputs are: the number that are the same, then the least signal to error of the others."""
     same = sum(found.verdict is Verdict.SAME for found in outputs.values())
     errors = [
         found.signal_to_error_db or 0.0 for found in outputs.values() if found.verdict is not Verdict.SAME
@@ -153,17 +153,17 @@ def _nearness(outputs: Mapping[str, Agreement]) -> tuple[int, float]:
 
 
 class Bench:
-    """A file, and the side that it is held against, at work."""
+    """File and the side that it is compared with, at work."""
 
     there = "PyTorch"
-    """What the other side is called."""
+    """Name of the other side in messages."""
 
     def __init__(self, ledger: Ledger, side: Side, runner: Runner, path: Path, known: Known) -> None:
         self.ledger, self.side, self.runner, self.known = ledger, side, runner, known
         self.graph: Graph = ledger.model.graphs[0]
         self.own = Subject(path)
         self.subject = self.own
-        """What runs beside PyTorch: the file, or its float twin."""
+        """Subject that runs beside PyTorch: the file, or its float twin."""
         self.twin: TwinAnswer | None = None
         self.refused = ""
         self.depths = measure_depths(self.graph)
@@ -171,7 +171,7 @@ class Bench:
         self.fed: list[Fed] = []
         self.failed: list[str] = []
         self.unfit: list[str] = []
-        """Sizes that the file declares and the other side takes, with why the file does not run."""
+        """Sizes that the file declares and the other side takes, each with the reason why the file does not run."""
         self.feeds: list[dict[str, Array]] = []
         self.worst_run = 0
         self.makers = {name: node for node in self.graph.nodes for name in node.outputs}
@@ -181,30 +181,30 @@ class Bench:
                 self.readers.setdefault(name, []).append(node)
         self.is_apart = False
         self.given: Mapping[str, Array] = {}
-        """Inputs that are read, all of them; empty where inputs are made."""
+        """Inputs that are read from files, all of them; empty where inputs are made."""
         self.files: Mapping[str, str] = {}
-        """What each input that is read was read from."""
+        """File that each of these inputs was read from."""
         self.off = set[str]()
-        """Outputs that differ."""
+        """Names of the outputs that differ."""
         self.codes: list[str] = []
-        """What cannot be said of quantizers."""
+        """Sentences about cases that remain untested: quantizers, choices, inner values."""
         self.reading = Reading(rectifies=True, rounds="")
-        """What the file is taken to mean."""
+        """Current reading of the file."""
         self.execution = PLAIN
         self.tolerance = Tolerance()
         self.side.carrier = self.half
         self._taint()
         self.finder = Finder({})
         self.is_between = False
-        """Whether the stranger stands on the way to the weights of the calls that part."""
+        """Whether the stranger stands between right values and the weights of the calls that part."""
         self.odd: Odd | None = None
-        """What stands before the weights of the call that parts, as far as the graph alone tells."""
+        """Oddity before the weights of the call that parts, as far as the graph alone shows it."""
 
     def give(self, given: GivenInputs | None) -> None:
-        """Feed what is read.
+        """Use inputs that were read from files.
 
         Raises:
-            UsageError: it is not all that the file takes.
+            UsageError: an input of the file is missing.
         """
         if given is not None:
             self.given, self.files = given.arrays(self.ledger), given.files
@@ -260,13 +260,13 @@ class Bench:
         )
 
     def look_inside(self, *, is_apart: bool) -> tuple[Sequence[Pairing], First | None, Difference | None]:
-        """What `find_first` finds, where outputs are apart."""
+        """Return the result of `find_first` where outputs differ, else nothing."""
         return self.find_first() if is_apart else ((), None, None)
 
     # The twin
 
     def open_twin(self, *, rectify: bool = True) -> None:
-        """Make the float twin, where the file has codes or half precision."""
+        """Make the float twin, if the file has codes or half precision."""
         if not is_coded(self.ledger) and not self.half:
             return
         subject, twin = self.runner.make_twin(self.own.path, self.half, rectify=rectify)
@@ -282,7 +282,7 @@ class Bench:
         self._taint_twin()
 
     def other_readings(self) -> Iterator[Reading]:
-        """What else the twin may be: without what quantizers cut, beside numbers that are rounded as the file's are."""
+        """Yield the other possible readings: quantizers that cut nothing, numbers rounded as the file's are."""
         if self.twin is None:
             return
         cuts = (True, False) if self.twin.rectified else (True,)
@@ -292,10 +292,10 @@ class Bench:
                     yield Reading(rectifies, rounds, exact)
 
     def _roundings(self) -> tuple[tuple[str, frozenset[float]], ...]:
-        """What numbers in the module's code may be in a file of half precision: rounded, but for some.
+        """Return how a half-precision file may hold the numbers in the module's code: all rounded, but for some.
 
-        An epsilon may be an attribute, which no tool rounds, beside a scale that is stored. Where one number is there
-        both ways, nobody knows which of the module's is which.
+        An epsilon may be an attribute, which no tool rounds, beside a scale that is stored and rounded. Where the file
+        has a number both ways, nobody knows which of them is the module's.
         """
         if not self.half:
             return ()
@@ -304,7 +304,7 @@ class Bench:
         return tuple((self.half, kept) for kept in dict.fromkeys((exact, exact - doubtful)))
 
     def _exact_numbers(self) -> tuple[frozenset[float], frozenset[float]]:
-        """The numbers that the file has in single precision, as attributes have them; and those that it has in half."""
+        """Return the scalars that the file has in single precision (attributes too), and those in half precision."""
         exact, rounded = set[float](), set[float]()
         for graph in self.ledger.model.graphs:
             for node in graph.nodes:
@@ -322,7 +322,7 @@ class Bench:
     def compare_again(
         self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
-        """Compare with another reading of the file; unless that is nearer, all is as it was before."""
+        """Compare under another reading of the file; keep the old reading unless the new one is nearer."""
         kept = self.subject, self.twin, self.depths, list(self.fed), self.worst_run, self.reading, self.feeds
         self.read_as(reading)
         self.fed, self.worst_run = [], 0
@@ -334,7 +334,7 @@ class Bench:
         return outputs
 
     def read_as(self, reading: Reading) -> None:
-        """Take the file to mean this."""
+        """Take up a reading of the file."""
         if self.twin is not None and self.twin.rectified:
             self.open_twin(rectify=reading.rectifies)
         self.reading = reading
@@ -346,7 +346,7 @@ class Bench:
     # Outputs
 
     def compare_outputs(self, seeds: Sequence[int]) -> dict[str, Agreement]:
-        """The worst of all runs, by output; a later run that fails on either side is told and left out."""
+        """Return the worst result of all runs, by output; report and skip a later run that fails on either side."""
         found: dict[str, Agreement] = {}
         self.feeds = []
         start = time.monotonic()
@@ -386,9 +386,9 @@ class Bench:
         return found
 
     def _is_declared(self, feeds: Mapping[str, Array]) -> bool:
-        """Whether the file says that it takes inputs of these sizes: its numbers, and one size for axes of one name.
+        """Whether the file declares inputs of these sizes: its fixed dims, and one size for all axes of the same name.
 
-        A name that already stands for two sizes in the first run says nothing.
+        A name that already has two sizes in the first run tells nothing.
         """
         first, named = self._named_sizes(self.feeds[0] if self.feeds else {}), self._named_sizes(feeds)
         if any(len(sizes) > 1 and len(first.get(name, ())) <= 1 for name, sizes in named.items()):
@@ -404,7 +404,7 @@ class Bench:
         )
 
     def _named_sizes(self, feeds: Mapping[str, Array]) -> dict[str, set[int]]:
-        """The sizes that each name of an axis stands for."""
+        """Return the sizes that each axis name stands for."""
         found: dict[str, set[int]] = {}
         for value in self.graph.signature:
             if value.dims is not None and value.name in feeds:
@@ -414,9 +414,9 @@ class Bench:
         return found
 
     def _plan(self, seeds: Sequence[int]) -> Iterator[tuple[int, dict[str, Array]]]:
-        """Inputs of one run after another: each seed, the last of other sizes.
+        """Yield the seed and the inputs of each run: each seed, the last one with other sizes.
 
-        With several seeds also lengths of one and the greatest; and rows of tables that none of them looks up.
+        With several seeds, runs with length one, with the greatest length, and with unseen rows of tables follow.
         """
         if self.given:
             yield seeds[0], dict(self.given)
@@ -437,7 +437,7 @@ class Bench:
     def _compare_either(
         self, seed: int, feeds: dict[str, Array]
     ) -> tuple[dict[str, Array], dict[str, Agreement]]:
-        """Compare on these inputs, or where forward fails on them, as on any ids, with whole numbers that it takes."""
+        """Compare on these inputs, or, where forward fails on them, with the integers of the example."""
         try:
             return feeds, self._compare_once(feeds)
         except ExportError:
@@ -479,7 +479,7 @@ class Bench:
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
                 found = compare_values(mine, yours, other, depth, self.tolerance, coarse.get(name))
-            if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows what codes round off
+            if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows how much the codes round off
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
                 )
@@ -487,17 +487,17 @@ class Bench:
         return made
 
     def _coarse(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs with kernels that are off by as much as they may be."""
+        """Return the outputs of kernels with their largest possible error."""
         outputs = self.graph.outputs
         return self.runner.run(self.subject, outputs, feeds, execution=self.execution, coarse=True)
 
     @property
     def is_coarse(self) -> bool:
-        """Whether kernels of what runs may be off by more than rounding."""
+        """Whether kernels may be off by more than rounding."""
         return any(op_type in COARSE for *_, op_type in self._edges())
 
     def _find_in(self, known: Mapping[str, Print], feeds: Mapping[str, Array]) -> Finder:
-        """What finds values of the file; kernels may be off."""
+        """Return a finder of the file's values, which allows for the errors of its kernels."""
         finder = Finder(known)
         if self.is_coarse:
             coarse = self.runner.prints(self.subject, [*known], feeds, coarse=True)
@@ -507,14 +507,14 @@ class Bench:
         return finder
 
     def _again(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The outputs in double precision, whose difference is rounding; none where the module cannot."""
+        """Return the outputs in double precision, to measure rounding; none where the module cannot compute so."""
         try:
             return self.side.run(feeds, "double")
         except ExportError:
             return []
 
     def pair(self, name: str, found: Agreement) -> Pairing:
-        """An output with the node that makes it."""
+        """Return an output, with the node that makes it."""
         node = next((node for node in self.graph.nodes if name in node.outputs), None)
         if node is None:
             return Pairing(name, name, "", "", None, found)
@@ -524,7 +524,7 @@ class Bench:
     # Where they part
 
     def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
-        """The values of modules beside those of the file, the first call that parts, and what it differs in."""
+        """Return the values of modules with those of the file, the first call that parts, and its difference."""
         feeds = self.feeds[self.worst_run]
         known = self.runner.prints(self.subject, self._names(), feeds)
         self.finder = self._find_in(known, feeds)
@@ -539,7 +539,7 @@ class Bench:
         return rows, *self._tell(passed, parted, known)
 
     def _is_behind_all(self, passed: Pass, known: Mapping[str, Print]) -> bool:
-        """Whether the file has what each output that differs should be, and computes something else of it."""
+        """Whether the file has the right value of each output that differs, and puts out something computed from it."""
         theirs = passed.recording.outputs
         places = match_outputs([*self.graph.outputs], known, theirs)
         for name in self.off:
@@ -553,7 +553,7 @@ class Bench:
         return bool(self.off)
 
     def _record(self, feeds: Mapping[str, Array]) -> Pass:
-        """The module's pass; beside half precision with rounded numbers, if more of it is in the file then."""
+        """Record the module's pass; for half precision, round its numbers so that most of it is in the file."""
         passed = record_pass(self.side, feeds)
         if not self.half or self.reading.rounds:
             return passed
@@ -568,7 +568,7 @@ class Bench:
         return found[best]
 
     def _is_known(self, parted: Parted, passed: Pass) -> bool:
-        """Whether the reconciliation tells why, so that nothing has to be tried."""
+        """Whether the cause is known already, from the reconciliation or the graph, so that nothing has to be tried."""
         said = [self.known.suspects.get(name) for name in parted.call.parameters]
         if any(each is not None and each != DEAD for each in said) or self._traded(passed, parted):
             return True
@@ -578,7 +578,7 @@ class Bench:
         return self.odd is not None and self.odd.is_sure
 
     def _past_dead(self, passed: Pass, parted: Parted) -> Odd | None:
-        """What the first call reads that the file has, where the calls before it are left out."""
+        """Return an oddity in the inputs of the first call that the file has, if the calls before it are left out."""
         call = next((each for each in parted.later if self.reader.anchor(each) is not None), None)
         if call is None or call is parted.call:
             return None
@@ -587,7 +587,7 @@ class Bench:
         return odd if odd is not None and odd.kind == "input" else self._early(call, passed, parted, right)
 
     def _cut(self, passed: Pass, parted: Parted) -> Odd | None:
-        """What reads too early a value, where parameters are left out, and the call that parts is among what is."""
+        """Return the oddity of a call that reads too early a value, if the parting call is among those left out."""
         said = self.known.suspects
         if DEAD not in said.values() or self.known.strangers or self.reader.anchor(parted.call) is not None:
             return None
@@ -599,7 +599,7 @@ class Bench:
     def _early(
         self, call: Call, passed: Pass, parted: Parted, right: Mapping[str, Collection[int]]
     ) -> Odd | None:
-        """What the first module behind the calls that are left out reads; `call` is one that the file has."""
+        """Return an oddity in the inputs of the first module after the calls that are left out; the file has `call`."""
         reads, names = self.reader.way_to(call, right)
         owners = [name.rpartition(".")[0] for name in names]
         firsts = {_path(each.module): each.number for each in reversed(parted.later)}
@@ -614,7 +614,7 @@ class Bench:
         return Odd(call, "input", wanted, held, module=module)
 
     def _traded(self, passed: Pass, parted: Parted) -> Call | None:
-        """A call that makes what the first one that parts is given, and whose weight the file reads elsewhere."""
+        """Return a call whose result the parting call needs, and whose weight the file reads elsewhere."""
         made = (passed.seen[number].call for number in reversed(parted.expected or ()))
         return next(
             (call for call in made if any(self.known.suspects.get(n) == TRADED for n in call.parameters)),
@@ -622,7 +622,7 @@ class Bench:
         )
 
     def _read(self, passed: Pass, parted: Parted) -> Odd | None:
-        """What stands before the weights of the first calls that part, and before no sibling of theirs."""
+        """Return an oddity before the weights of the first calls that part, which no sibling layer has."""
         right = self.right_values(passed)
         reader, found = self.reader, None
         if parted.expected is not None:
@@ -649,13 +649,13 @@ class Bench:
 
     @cached_property
     def reader(self) -> Reader:
-        """What runs, by what reads which of PyTorch's weights."""
+        """Graph that runs, indexed by the nodes that read each of PyTorch's weights."""
         tensors = {tensor.name: tensor for tensor in self.graph.tensors}
         held = self.known.held
         return Reader(self._edges(), self._takes, self.graph.outputs, self.makers, tensors, held)
 
     def right_values(self, passed: Pass) -> dict[str, set[int]]:
-        """The file's values that some calls give, with these."""
+        """Return the file's values that equal results of calls, with the numbers of these calls."""
         right, turned, ordered = dict[str, set[int]](), set[str](), set[str]()
         for each in passed.seen:
             if each.found is None:
@@ -667,7 +667,7 @@ class Bench:
         return self.reader.without_reordered(right, turned - ordered)
 
     def _names(self) -> list[str]:
-        """The values of what runs that its outputs depend on, in their order."""
+        """Return the names of the running values that outputs depend on, in their order."""
         edges = self._edges()
         live = {*self.graph.outputs}
         for inputs, outputs, _ in reversed(edges):
@@ -678,11 +678,11 @@ class Bench:
         ]
 
     def _edges(self) -> list[tuple[list[str], list[str], str]]:
-        """What each node reads, also in its bodies, and makes."""
+        """Return each node's inputs (also those of its bodies), outputs and operator."""
         if self.twin is not None:
             return self.twin.edges
         inner: dict[Place, set[str]] = {}
-        for graph in reversed(self.ledger.model.graphs):  # a body stands behind what holds it
+        for graph in reversed(self.ledger.model.graphs):  # a body comes after the graph that holds it
             if graph.parent is not None:
                 names = {name for node in graph.nodes for name in node.inputs} | {*graph.outputs}
                 names |= {name for node in graph.nodes for name in inner.get(node.place, ())}
@@ -693,7 +693,7 @@ class Bench:
         ]
 
     def _rows(self, passed: Pass, known: Mapping[str, Print], until: int | None) -> Iterator[Pairing]:
-        """A row for each module up to the first that parts; the others differ because it does."""
+        """Yield a row for each module up to the first that parts; later ones differ because it does."""
         for module in passed.recording.modules:
             if module.made is None:
                 continue
@@ -717,7 +717,7 @@ class Bench:
             yield Pairing(name, name, "", module.class_name, module.module, agreement)
 
     def _numbers(self) -> list[float]:
-        """Numbers of the file that may be an epsilon, a scale, a slope."""
+        """Return numbers of the file that may be an epsilon, a scale or a slope."""
         found: dict[float, None] = {}
         for graph in self.ledger.model.graphs:
             for node in graph.nodes:
@@ -735,7 +735,7 @@ class Bench:
     def _tell(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
-        """Where, and why, in words."""
+        """Describe where the two sides part, and why."""
         node = self._node_after(passed, parted)
         said = name_node(node) if node is not None else ""
         cause = parted.cause
@@ -806,14 +806,15 @@ class Bench:
         return First(module, said or module, reason), None
 
     def _reader_of(self, parameter: str) -> str:
-        """The first node that reads a tensor that holds a parameter, or has its name; "" where none does."""
+        """Return the name of the first node that reads a tensor of a parameter, or of its name; "" where none does."""
         names = {parameter, *self.known.held.get(parameter, ())}
         return next((name_node(node) for node in self.graph.nodes if not names.isdisjoint(node.inputs)), "")
 
     def _is_in_place(self, call: Call, node: Node, passed: Pass, parted: Parted) -> bool:
-        """Whether a product stands for that of a call: it is given what the call is, and makes as much.
+        """Whether a product replaces that of a call: it has the call's inputs, and makes as many elements.
 
-        What stands before the call's own product, which is there too, leads to it past no other weights.
+        A product before the call's own, which the file still has, does not count: it leads to that without other
+        weights.
         """
         made = self.finder.known.get(node.outputs[0])
         right = {*parted.frontier}
@@ -826,15 +827,15 @@ class Bench:
         )
 
     def call_it(self, passed: Pass, cause: Cause) -> str:
-        """What a reason calls that in whose place something else is."""
+        """Return the name, for messages, of the part that the file replaces."""
         return _class_of(passed, cause.module)
 
     def call_that(self, call: Call) -> str:
-        """What a reason calls a call whose value is nowhere."""
+        """Return the name, for messages, of a call whose value is nowhere in the file."""
         return f"{call.operator} of {call.class_name}"
 
     def _static(self, passed: Pass, parted: Parted) -> tuple[str, tuple[str, str, str]] | None:
-        """What classes and settings of the modules at the place say, as far as the file names their nodes."""
+        """Return a cause from the classes and settings of the modules there, as far as the file names their nodes."""
         tensors = {tensor.name: tensor for tensor in self.graph.tensors}
         for call in parted.chain[:4]:
             path = _path(call.module)
@@ -847,7 +848,7 @@ class Bench:
         return None
 
     def _nodes_of(self, path: str) -> list[Node]:
-        """The nodes whose scope is a module's, or within it."""
+        """Return the nodes whose scope is a module's, or within it."""
         scopes = self.ledger.node_scopes
         return [
             node
@@ -857,13 +858,13 @@ class Bench:
         ]
 
     def _node_after(self, passed: Pass, parted: Parted) -> Node | None:
-        """The first node that reads what the call is given, and makes what no call gives."""
+        """Return the first node that reads an input of the call, and whose outputs are no call's results."""
         found = {each.found.name for each in passed.seen if each.found is not None}
         near = [*self._region(parted, found)]
         return near[0] if near else None
 
     def _region(self, parted: Parted, found: set[str]) -> Iterator[Node]:
-        """Nodes after the values that are right, as far as what they make is found nowhere in PyTorch."""
+        """Yield the nodes after the right values, as long as PyTorch has no value of theirs."""
         reached = {*parted.frontier}
         if not reached:
             reached = {*self.graph.inputs}
@@ -875,9 +876,9 @@ class Bench:
                 reached.update(node.outputs)
 
     def _stranger(self, passed: Pass, parted: Parted) -> tuple[str, Node] | None:
-        """A stored tensor that nothing of PyTorch's explains, with the node that reads it on the way to what parts.
+        """Return a stored tensor that nothing in PyTorch explains, and the node that reads it before the parting calls.
 
-        The way ends where the first of the calls that part, and the file knows by their weights, reads these.
+        The search ends at the first of these calls that the file knows by their weights: where it reads them.
         """
         forged = {name for name, said in self.known.suspects.items() if said not in (DEAD, TRADED)}
         if not self.tainted and not self.carriers and not forged:
@@ -890,7 +891,9 @@ class Bench:
         for call in weighty[:1]:
             forged -= {name for each in parted.chain for name in each.parameters}
             for edge in self.reader.between(call, given, right):
-                first = self._strange(edge, forged) or first  # the last that is met is the first of the way
+                first = (
+                    self._strange(edge, forged) or first
+                )  # the last one in this order is the first of the way
         if first is not None:
             return first
         self.is_between = False
@@ -903,7 +906,7 @@ class Bench:
         return None
 
     def _strange(self, edge: Edge, forged: set[str]) -> tuple[str, Node] | None:
-        """What a node reads that PyTorch does not have, or has elsewhere under this name; and the node."""
+        """Return a node's input that PyTorch lacks, or has elsewhere under this name, with the node."""
         inputs, outputs, _ = edge
         if not self.reader.before(edge):
             return None
@@ -919,16 +922,16 @@ class Bench:
         return (self.carriers[node.place], node) if node is not None and node.place in self.carriers else None
 
     def _made_before(self, node: Node, passed: Pass) -> str | None:
-        """The module that makes the right value which a node reads, past what only moves it."""
+        """Return the module that makes the right value which a node reads, across nodes that only move it."""
         right = self.right_values(passed)
         made = (right.get(self.reader.past(name, right)) for name in node.inputs)
         number = next((min(calls) for calls in made if calls), None)
         return (passed.seen[number].call.module.partition("#")[0] or None) if number is not None else None
 
     def _beside(self, node: Node, passed: Pass) -> str | None:
-        """The module of a node: as the file's notes and names say, or that of the call whose value it reads.
+        """Return the module of a node, from the file's metadata and names, or from the call whose value it reads.
 
-        What a stored tensor is called that PyTorch does not have says nothing.
+        The name of a stored tensor that PyTorch lacks tells nothing.
         """
         own = self.ledger.node_scopes.get(node.place)
         if own in {name.rpartition(".")[0] for name in node.inputs if name in self.known.strangers}:
@@ -940,7 +943,7 @@ class Bench:
         return own if is_known and not is_within else found
 
     def _taint(self) -> None:
-        """Values that are made of what nothing of PyTorch's explains, and of no input: what they are made of."""
+        """Collect the values that come from strangers and from no input: each with the name of its stranger."""
         self.tainted = dict[str, str]()
         self.carriers = dict[Place, str]()
         stored = {}
@@ -948,7 +951,9 @@ class Bench:
             tensor = entry.tensor
             if tensor.name not in self.known.strangers:
                 continue
-            if tensor.graph_path != self.graph.path:  # the node whose body has it, or that calls the function
+            if (
+                tensor.graph_path != self.graph.path
+            ):  # the node that holds the body, or that calls the function
                 holder = self._holder(tensor.graph_path)
                 callers = self._callers(tensor.graph_path) if holder is None else [holder]
                 self.carriers.update(dict.fromkeys(callers, tensor.name))
@@ -972,7 +977,7 @@ class Bench:
         self._taint_twin()
 
     def _taint_twin(self) -> None:
-        """The same of values that only the twin has, as what the codes of a product stand for."""
+        """Do the same for values that only the twin has, such as a product's decoded codes."""
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for inputs, outputs, _ in () if self.twin is None else self.twin.edges:
             if moving.intersection(inputs):
@@ -983,7 +988,7 @@ class Bench:
                 self.tainted.update((each, name) for each in outputs if each)
 
     def _callers(self, path: GraphPath) -> list[Place]:
-        """The nodes of the main graph that call a function, by the path of its body."""
+        """Return the nodes of the main graph that call a function, given the path of its body."""
         return [
             node.place
             for function in self.ledger.model.functions
@@ -993,7 +998,7 @@ class Bench:
         ]
 
     def _holder(self, path: GraphPath) -> Place | None:
-        """The node of the main graph in whose bodies a graph is; None of a function's."""
+        """Return the node of the main graph whose bodies contain a graph; None for a function's."""
         parents = {graph.path: graph.parent for graph in self.ledger.model.graphs}
         while (place := parents.get(path)) is not None:
             path = place[0]
@@ -1004,7 +1009,7 @@ class Bench:
     def _tell_outputs(
         self, passed: Pass, known: Mapping[str, Print]
     ) -> tuple[First | None, Difference | None]:
-        """Where all that PyTorch computes is in the file: an output is another value than it should be."""
+        """Describe an output that is another value, though the file has everything that PyTorch computes."""
         off = [name for name in self.graph.outputs if name in self.off]
         for name in off:
             held = known.get(name)
@@ -1045,10 +1050,10 @@ class Bench:
     def look_at_choices(
         self, outputs: dict[str, Agreement], first: First | None, differences: tuple[Difference, ...]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """Where outputs are the same: what the file chooses by, and what has done nothing on these inputs.
+        """Check what equal outputs do not show: values by which the file chooses, and nodes that had no effect here.
 
-        An output is another one all the same where the file chooses by something that the other side does not have, and
-        by nothing that that chooses by, unless both lead to one choice on any input.
+        An output still differs if the file chooses by a value that the other side lacks, and not by the value by which
+        the other side chooses, unless both lead to the same choice on any input.
         """
         as_it_was = outputs, first, differences
         feeds = self.feeds[0]
@@ -1107,7 +1112,7 @@ class Bench:
         return as_it_was
 
     def _tell_thresholds(self, by: Mapping[Choice, tuple[Print, float]], passed: Pass) -> None:
-        """Say which comparisons with a stored number have one result in all runs, and none on the other side."""
+        """Report comparisons with a stored number that give one result in all runs, and that the other side lacks."""
         waiting = [each for each in find_thresholds(by) if not self._holds_infinite(each)]
         waiting = [each for each in waiting if not is_chosen_there(by[each][0], passed, by[each][1])]
         results: dict[str, set[float]] = {each.outputs[0]: set() for each in waiting}
@@ -1126,7 +1131,7 @@ class Bench:
             )
 
     def _holds_infinite(self, choice: Choice) -> bool:
-        """Whether a value is held against an infinite number, as an IsInf does."""
+        """Whether a value is compared with an infinite number, as in an exported IsInf."""
         node = self.makers.get(choice.outputs[0])
         names = () if node is None else node.inputs
         stored = [tensor for tensor in self.graph.tensors if tensor.name in names and tensor.numel <= _FEW]
@@ -1134,7 +1139,7 @@ class Bench:
         return any(each.dtype.kind == "f" and bool(np.isinf(each).any()) for each in arrays)
 
     def _finds_none(self, choice: Choice) -> bool:
-        """Whether it asks if a row of truth values has none that is true: their sum is less than 1."""
+        """Whether a choice asks if a row of booleans has no true element: their sum is less than 1."""
         node = self.makers.get(choice.outputs[0])
         counted = self.makers.get(choice.operand)
         if node is None or counted is None or choice.operator != "Less" or counted.op_type != "ReduceSum":
@@ -1156,7 +1161,7 @@ class Bench:
     def _tell_choice(
         self, found: Choice, choice: Seen, passed: Pass, feeds: Mapping[str, Array]
     ) -> tuple[First, Difference | None]:
-        """Where what the file chooses by is another value, and why."""
+        """Describe where the value by which the file chooses is another one, and why."""
         parted = find_parted(
             self.side, feeds, passed, self.finder, self._numbers(), self._is_known, through_choices=False
         )
@@ -1179,7 +1184,7 @@ class Bench:
         return First(module, called, f"{held}, which {self.there} does not have; {said}"), told
 
     def _another(self, seen: Seen, odd: Sequence[Choice], feeds: Mapping[str, Array]) -> Choice | None:
-        """What the file chooses by in place of what a call gives; None where that is as good, or nothing is like it."""
+        """Return the file's choice that replaces one by a call's value; None if one is as good, or none is like it."""
         alike = [each for each in odd if self.finder.known[each.operand].numel == seen.prints[0].numel]
         ours = self.side.value(feeds, seen.call.number) if alike else None
         if ours is None:
@@ -1194,12 +1199,12 @@ class Bench:
         return found
 
     def _choices(self, known: Mapping[str, Print]) -> list[Choice]:
-        """The choices by numbers that depend on inputs."""
+        """Return the choices by numbers that depend on inputs."""
         choices = find_choices(self._edges(), self._takes, {*self._names()})
         return [each for each in choices if each.is_one(known)]
 
     def _still(self, first: Mapping[str, Print]) -> list[tuple[Bend, float]]:
-        """The nodes that depend on inputs and give one number in all runs, with that number."""
+        """Return the nodes that depend on inputs and give one number in all runs, with that number."""
         nodes = find_still(self._edges(), self._takes, {*self._names()})
         still = Stillness(each for each in nodes if each.output in self.makers)
         still.see(first)
@@ -1209,7 +1214,7 @@ class Bench:
         return still.found()
 
     def _asleep(self, first: Mapping[str, Print]) -> list[Bend]:
-        """The nodes that bend what depends on inputs, and of which no run here has reached a bound, or left one."""
+        """Return the bending nodes that depend on inputs and crossed no bound in any run."""
         first = {**first, **self._given(self.feeds[0])}
         bends = [
             each
@@ -1227,16 +1232,16 @@ class Bench:
         return bends
 
     def _given(self, feeds: Mapping[str, Array]) -> dict[str, Print]:
-        """What the graph is given."""
+        """Return the prints of the graph's inputs."""
         return {name: print_of(feeds[name]) for name in self._takes if name in feeds}
 
     @property
     def _takes(self) -> set[str]:
-        """The inputs of the graph."""
+        """Names of the graph's inputs, without initializers."""
         return {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
 
     def _tell_asleep(self, bends: Sequence[Bend]) -> None:
-        """Say what did nothing here, and the other side does not have."""
+        """Report bending nodes that had no effect here, and that the other side lacks."""
         if bends:
             name = name_node(self.makers[bends[0].output])
             others = f" and of {format_many(len(bends) - 1, 'other node')}" if len(bends) > 1 else ""
@@ -1246,7 +1251,7 @@ class Bench:
             )
 
     def _axis(self, choice: Choice) -> int | None:
-        """The axis along which one is chosen; None where each element is judged by itself."""
+        """Return the axis along which a node chooses; None where it judges each element by itself."""
         node = self.makers.get(choice.outputs[0])
         if node is None or choice.operator not in _ALONG:
             return None
@@ -1257,12 +1262,12 @@ class Bench:
         return f"{choice.operator} {printable(self._maker_of(choice.outputs[0]))}"
 
     def _maker_of(self, name: str) -> str:
-        """The node that makes a value, as messages call it; the value itself where it is the twin's own."""
+        """Return the name, for messages, of the node that makes a value; a value of the twin alone names itself."""
         node = self.makers.get(name)
         return name if node is None else name_node(node)
 
     def _behind(self, names: Collection[str]) -> set[str]:
-        """All values that are computed of some."""
+        """Return all values that are computed from some values, and these."""
         found = {*names}
         for inputs, outputs, _ in self._edges():
             if found.intersection(inputs):
@@ -1274,7 +1279,7 @@ class Bench:
     def look_at_codes(
         self, outputs: dict[str, Agreement]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """The file as it is beside its twin: what overflows, and which quantizers do not fit what they are given."""
+        """Compare the file with its twin: find what overflows, and which quantizers do not fit their inputs."""
         assert self.twin is not None
         feeds = self.feeds[0]
         names = [name for name in self._names() if name in self.depths and not name.startswith("twin/")]
@@ -1297,7 +1302,7 @@ class Bench:
     def _look_at_quantizers(
         self, outputs: dict[str, Agreement]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """What quantizers do to the values of the twin, and those that are wrong for certain."""
+        """Measure the quantizers' effect on the values of the twin, and find those that are certainly wrong."""
         assert self.twin is not None
         factors = dict(find_odd_biases(self.graph))
         runs = [
@@ -1335,13 +1340,13 @@ class Bench:
         return outputs | spoiled, First(told[0].module, first.quantizer.node, reason), tuple(told)
 
     def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
-        """Inputs such as a calibration may have had."""
+        """Return inputs such as a calibration may have had."""
         return self.feeds[:WEIGHED]
 
     # Costs
 
     def measure_costs(self, exchange: Exchange) -> Costs | None:
-        """What rounding costs; None where nothing is rounded, or nobody knows how to take it out."""
+        """Measure the cost of rounding; None where nothing is rounded, or where the twin is refused."""
         if self.refused or (self.twin is None and not exchange.held):
             return None
         quantizers: dict[str, list[QuantizerAnswer]] = {}
@@ -1361,12 +1366,12 @@ class Bench:
         return measure_costs(sides)
 
     def _matched(self, ours: Sequence[tuple[str, Array]], theirs: Mapping[str, Array]) -> dict[str, Array]:
-        """PyTorch's outputs by the names that they have in the file."""
+        """Return PyTorch's outputs, under their names in the file."""
         places = match_outputs([*self.graph.outputs], theirs, ours)
         return {name: ours[place][1] for name, place in places.items()}
 
     def measure_drift(self, exchange: Exchange) -> float | None:
-        """How far the file as it stands is off the module with its own weights, the worst of several runs."""
+        """Return the worst signal to error, in dB, of the file against the module with its own weights."""
         side = exchange.original or self.side
         found = []
         for feeds in self.feeds[:WEIGHED]:
@@ -1375,7 +1380,7 @@ class Bench:
         return None if None in found else min((each for each in found if each is not None), default=None)
 
     def _tell_quantizers(self, judge: Judge, wrong: Sequence[str]) -> None:
-        """Say which quantizers nobody can judge, and which lose a mask."""
+        """Report quantizers that nobody can judge, and quantizers that lose a mask."""
         assert self.twin is not None
         unsure = [each for each in judge.doubtful(_DOUBT) if each.quantizer.place not in wrong]
         if unsure:
@@ -1410,7 +1415,7 @@ class Bench:
             )
 
     def module_of(self, value: str) -> str:
-        """The module that a value stands in: that of its maker, or of what that is made of."""
+        """Return the module of a value: that of its maker, or else of the nearest node before it."""
         waiting, done = [value], {value}
         while waiting:
             maker = self.makers.get(waiting.pop(0))
@@ -1430,13 +1435,13 @@ class Bench:
         return apart is None or not apart.lost
 
     def uncovered(self) -> Iterator[str]:
-        """What was not tried, as far as the graph tells."""
+        """Yield sentences about cases that were not tried, as far as the graph tells."""
         if self.refused:
             yield f"the same without codes: there is no float twin, for {self.refused}"
         shapes: dict[str, set[tuple[int, ...]]] = {}
         for fed in self.fed:
             shapes.setdefault(fed.name, set()).add(fed.shape)
-        alike: dict[str, list[str]] = {}  # inputs that were tried at the same sizes stand together
+        alike: dict[str, list[str]] = {}  # inputs that were tried at the same sizes are listed together
         for name in sorted(shapes):
             said = ", ".join("x".join(map(str, shape)) or "scalar" for shape in sorted(shapes[name]))
             alike.setdefault(said, []).append(name)
@@ -1459,7 +1464,7 @@ class Bench:
             yield f"what codes cost: {many} at which activations are rounded to codes compute without them here"
 
     def _triggers(self) -> Iterator[str]:
-        """Comparisons of an input, as it is given, with a stored number: what depends on them may be rare."""
+        """Yield comparisons of an unprocessed input with a stored number: the branches behind them may be rare."""
         stored = {tensor.name: tensor for tensor in self.graph.tensors if tensor.numel <= _FEW}
         given = {name: name for name in self.graph.inputs if name not in stored}
         still = {tensor.name for tensor in self.graph.tensors} | {""}
@@ -1482,23 +1487,23 @@ class Bench:
 
 
 class _RefusedSizesError(TimingError):
-    """The other side takes these inputs, and onnxruntime does not run the file on them."""
+    """Sizes that the other side takes, and on which onnxruntime does not run the file."""
 
 
 _DOES_NOT_RUN = "onnxruntime does not run it: "
 _AT_NODE = re.compile(r"while running (\w+) node\. Name:'([^']*)'")
 _NODE = 100
-"""Characters of what onnxruntime says where it names no node."""
+"""Most characters of onnxruntime's message that are shown where it names no node."""
 _OF_MEMORY = ("alloc", "memory")
 _MOST_SECONDS = 120.0
-"""Of runs beyond those of the seeds."""
+"""Seconds for all runs together, within which runs beyond those of the seeds may start."""
 _NEVER = 1 << 20
 _ALONG = {"ArgMax": 0, "ArgMin": 0, "TopK": -1, "Hardmax": -1}
-"""Operators that choose along an axis, with the axis where they name none."""
+"""Operators that choose along an axis, with the default of that axis."""
 _MOST_NAMED = 3
-"""Nodes of one kind that are told by name."""
+"""Most nodes of one kind that are listed by name."""
 _FEW = 8
-"""Numbers that an input is held against."""
+"""Most elements of a stored tensor that an input is compared with."""
 _HANDING = frozenset(
     {
         *("Cast", "Reshape", "Unsqueeze", "Squeeze", "Expand", "Slice", "Identity", "Flatten", "Gather"),
@@ -1522,10 +1527,10 @@ _HANDING = frozenset(
         *("Concat", "Tile", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift", "MatMulInteger"),
     }
 )
-"""Operators that hand an input on, or compute with it and with numbers that are stored."""
+"""Operators that pass an input on, or compute with it and stored numbers."""
 _SIZED = frozenset({"Shape", "Size", "Constant"})
 _TRUTHS = frozenset({"And", "Or", "Xor", "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
-"""Operators of which the results are true or false."""
+"""Operators whose results are booleans."""
 
 
 def _sizes(feeds: Mapping[str, Array]) -> str:
@@ -1548,13 +1553,13 @@ def is_coded(ledger: Ledger) -> bool:
 
 
 def half_of(ledger: Ledger) -> str:
-    """The half-precision type that a file has weights of; empty where it has none."""
+    """Return the half-precision type of a file's weights; empty where it has none."""
     types = (entry.tensor.dtype.name for entry in ledger.entries if entry.parameters)
     return next((each for each in types if each in _HALF), "")
 
 
 def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
-    """Whether a node makes random numbers: a Dropout does where it is told that this is training."""
+    """Whether a node makes random numbers; Dropout does in training mode."""
     if node.op_type == "Dropout" and len(node.inputs) > 2:
         told = numbers[node.inputs[2]].payload.array() if node.inputs[2] in numbers else None
         return told is not None and bool(told.any())
@@ -1562,7 +1567,7 @@ def _draws(node: Node, numbers: Mapping[str, StoredTensor]) -> bool:
 
 
 def _called(call: Call) -> str:
-    """The module of a call, and what it computes there."""
+    """Return the operator and the module of a call."""
     return f"{call.operator} of {_path(call.module)}"
 
 
@@ -1579,7 +1584,7 @@ def _class_of(passed: Pass, label: str) -> str:
 def match_outputs(
     names: Sequence[str], theirs: Mapping[str, Array] | Mapping[str, Print], ours: Sequence[tuple[str, Array]]
 ) -> dict[str, int]:
-    """Which of PyTorch's outputs each of the file is: by name, else in their order where these have one shape."""
+    """Return the place of PyTorch's output for each output of the file: by name, else the first with the same shape."""
     by_name = {name: at for at, (name, _) in enumerate(ours) if name}
     found = {name: by_name[name] for name in names if name in by_name}
     left = [at for at in range(len(ours)) if at not in found.values()]
