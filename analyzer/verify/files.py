@@ -1,7 +1,7 @@
-"""Two ledgers -> a verification of their files: does MODEL compute the other's function of MODEL's weights?
+"""Two ledgers -> a verification of their files: does MODEL compute the other file's function of MODEL's weights?
 
-The other file takes the place of PyTorch's module: it runs as its float twin, with what MODEL holds rounded, and its
-nodes are what is looked for among MODEL's values.
+The other file takes the place of PyTorch's module: it runs as its float twin, with MODEL's rounded weights, and its
+nodes' values are looked for among MODEL's values.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from analyzer.verify.weights import SAID
 
 _LOST = Agreement(None, None, None, Verdict.NOT_COMPARED)
 _NEAR = 6
-"""Nodes after the last values that are right, among which it is looked for what differs."""
+"""Number of nodes after the last right values that are searched for a difference."""
 _ALIKE = 0.9
-"""Share of nodes of one name from which two files are one that was changed in places."""
+"""Share of nodes with a common name from which one file counts as the other, changed in places."""
 
 
 def verify_files(
@@ -59,17 +59,17 @@ def verify_files(
 ) -> VerifyReport:
     """Run two files on the same inputs, and compare outputs; where they differ, find where and why.
 
-    Each runs as its float twin, if it has codes or half precision. Where one holds the other's tensors rounded, that
-    one computes with what it holds. Rounding is measured: the other file also runs with every stored number moved by a
-    unit in its last place.
+    Each runs as its float twin, if it has codes or half precision. Where one holds the other's tensors rounded, the
+    other computes with these rounded values. Rounding is measured: the other file also runs with every stored number
+    moved by a unit in its last place.
 
     Args:
-        ours: of MODEL.
-        theirs: of the other file.
+        ours: ledger of MODEL.
+        theirs: ledger of the other file.
         shapes: sizes of axes.
-        seeds: of inputs, a run each.
-        limits: of all runs.
-        stamp: when.
+        seeds: seeds of inputs, a run each.
+        limits: limits of all runs together.
+        stamp: time of the report.
         given: inputs that are read; those that it lacks are made.
 
     Raises:
@@ -112,7 +112,7 @@ def _check_alike(ours: Ledger, theirs: Ledger) -> None:
 
 
 def _may_meet(a: Sequence[int | str | None], b: Sequence[int | str | None]) -> bool:
-    """Whether one array can have both shapes; an axis that is no number of 0 or more may have any size."""
+    """Whether one array can have both shapes; a dim that is a name or negative may have any size."""
     fixed = (
         (x, y)
         for x, y in zip(a, b, strict=False)
@@ -146,14 +146,14 @@ class _Reference(FileSide):
         super().__init__(ledger, runner, own, subject, edges, shapes, npz)
 
     def rectify(self, *, cuts: bool) -> None:
-        """Have quantizers whose codes begin at zero cut what is negative, or not."""
+        """Set whether quantizers whose codes begin at zero cut off negative numbers."""
         if self.rectified:
             self._base, _ = self._runner.make_twin(self._path, self.half, rectify=cuts)
             self._made = {}
 
 
 def edges_of(ledger: Ledger) -> Edges:
-    """What each node of the main graph reads, also in its bodies, and makes."""
+    """Return the inputs (also of bodies), outputs and operator of each node of the main graph."""
     inner: dict[Place, set[str]] = {}
     for graph in reversed(ledger.model.graphs):
         if graph.parent is not None:
@@ -167,11 +167,11 @@ def edges_of(ledger: Ledger) -> Edges:
 
 
 _NAMED = 3
-"""Weights that a line names."""
+"""Most weights that a line names."""
 
 
 class _FileBench(Bench):
-    """MODEL beside another file."""
+    """MODEL and another file, at work."""
 
     there = "the other file"
     side: _Reference
@@ -179,7 +179,7 @@ class _FileBench(Bench):
     def __init__(self, ledger: Ledger, side: _Reference, runner: Runner, path: Path) -> None:
         self.rounding = Rounding()
         self.state: dict[Given, Array] = {}
-        """What MODEL computes with, where it is the other file that is rounded."""
+        """Weights that MODEL computes with, if the other file is the rounded one."""
         self.rounded_to = ""
         self.notes: list[str] = []
         self.exchanged: Exchange | None = None
@@ -189,13 +189,13 @@ class _FileBench(Bench):
         self.refused = self.refused or side.refused
 
     def give(self, given: GivenInputs | None) -> None:
-        """Feed what is read; the other side makes the rest."""
+        """Use inputs that were read from files; the other side makes the rest."""
         self.files = {} if given is None else given.files
         if given is not None and self.side.is_given:
             super().give(given)
 
     def hidden(self, report: VerifyReport) -> Iterator[str]:
-        """Weights whose values are others, though no output shows it: a line of the report, no verdict."""
+        """Yield a line about weights whose values differ though no output shows it; the verdict stays."""
         suspects = self.rounding.known.suspects
         others = [name for name, why in suspects.items() if why == SAID[Line.DIFFERING]]
         if others and report.same:
@@ -203,10 +203,10 @@ class _FileBench(Bench):
             listed = ", ".join(map(printable, others[:_NAMED])) + more
             yield f"inputs that show it: the values of {listed} are others than the other file's"
 
-    # What one holds rounded of the other
+    # Rounded weights that one file holds of the other's
 
     def exchange(self) -> None:
-        """Have the finer file compute with what the other holds rounded."""
+        """Load the weights that one file holds rounded into the finer file."""
         try:
             self.rounding = find_rounding(self.ledger, self.side.ledger)
         except (UsageError, ModelReadError) as error:
@@ -235,18 +235,18 @@ class _FileBench(Bench):
         self._taint()
 
     def open_twin(self, *, rectify: bool = True) -> None:
-        """Make the float twin, where there has to be one, with what MODEL computes with."""
+        """Make the float twin, if there has to be one, with the weights that MODEL is to compute with."""
         super().open_twin(rectify=rectify)
         if self.state or self.rounded_to:
             base = self.own if self.twin is None else self.subject
             self.subject = self.runner.rewrite(base, self.state, self.rounded_to)
 
     def _roundings(self) -> tuple[tuple[str, frozenset[float]], ...]:
-        """Numbers of the other file stand in it, and are rounded with all else."""
+        """Return the only rounding: the other file's numbers are stored, and rounded with everything else."""
         return ((self.half, frozenset()),) if self.half else ()
 
     def other_readings(self) -> Iterator[Reading]:
-        """What else either file may mean."""
+        """Yield the other possible readings of either file."""
         yield from super().other_readings()
         if self.twin is not None:
             return
@@ -256,7 +256,7 @@ class _FileBench(Bench):
             yield Reading(rectifies=True, rounds=self.side.half)
 
     def read_as(self, reading: Reading) -> None:
-        """Take both files to mean this."""
+        """Take up a reading of both files."""
         self.side.rectify(cuts=reading.rectifies)
         if self.half or not self.side.half:
             super().read_as(reading)
@@ -267,7 +267,7 @@ class _FileBench(Bench):
     def compare_again(
         self, seeds: Sequence[int], before: dict[str, Agreement], reading: Reading
     ) -> dict[str, Agreement]:
-        """Compare with another reading; unless that is nearer, all is as it was before."""
+        """Compare under another reading; keep the old reading unless the new one is nearer."""
         outputs = super().compare_again(seeds, before, reading)
         if outputs is before:
             self.side.rectify(cuts=True)
@@ -275,7 +275,7 @@ class _FileBench(Bench):
         return outputs
 
     def compare_outputs(self, seeds: Sequence[int]) -> dict[str, Agreement]:
-        """As beside PyTorch; of two files with codes that are not the same, nobody knows the weights."""
+        """Compare as with PyTorch; a difference is no verdict where both files hold codes, and different ones."""
         found = super().compare_outputs(seeds)
         is_apart = any(each.verdict is Verdict.DIFFERS for each in found.values())
         if is_apart and self.rounding.is_unknown and not holds_same_codes(self.ledger, self.side.ledger):
@@ -293,14 +293,14 @@ class _FileBench(Bench):
         return {name: ours[place][1] for name, place in places.items()}
 
     def usual_feeds(self) -> Sequence[Mapping[str, Array]]:
-        """Inputs such as a calibration may have had: those without padding, if there are any."""
+        """Return inputs such as a calibration may have had: those without padding, if there are any."""
         found = [feeds for feeds in self.feeds if not self.side.has_padding(feeds)]
         return (found or self.feeds)[:WEIGHED]
 
     # Where they part
 
     def find_first(self) -> tuple[list[Pairing], First | None, Difference | None]:
-        """As beside PyTorch; where the other file names no modules, with those of MODEL."""
+        """Find the first difference as with PyTorch; where the other file names no modules, name MODEL's."""
         rows, first, cause = super().find_first()
         if first is not None and first.module == ROOT:
             node = next((each for each in self.graph.nodes if first.node in (each.name, *each.outputs)), None)
@@ -317,7 +317,7 @@ class _FileBench(Bench):
     def _tell(
         self, passed: Pass, parted: Parted, known: Mapping[str, Print]
     ) -> tuple[First, Difference | None]:
-        """Where, and why: also by what nodes of one name differ in, where both files have nearly all names."""
+        """Describe where and why, also from nodes of the same name, if nearly all names are in both files."""
         told = self._named(parted, passed)
         first, cause = super()._tell(passed, parted, known)
         if told is None or (told.kind == "input" and cause is not None):
@@ -329,7 +329,7 @@ class _FileBench(Bench):
         return First(module, told.node, reason), replace(told, module=module)
 
     def _named(self, parted: Parted, passed: Pass) -> Difference | None:
-        """What the first node after the values that are right differs in from the one of its name."""
+        """Return the difference of the first differing node after the right values from the node of its name."""
         if not self._is_one_file():
             return None
         found = {each.found.name for each in passed.seen if each.found is not None}
@@ -341,7 +341,7 @@ class _FileBench(Bench):
         return told if told is None or told.kind != "input" else self._planted(told)
 
     def _planted(self, told: Difference) -> Difference:
-        """The same, where what is read is made by a node that only MODEL has."""
+        """Return the same difference as an inserted node, if only MODEL has the node that makes the input."""
         maker = self.makers.get(told.parameter or "")
         others = {name for node in self.side.graph.nodes for name in node.outputs}
         if maker is None or others.intersection(maker.outputs):
@@ -351,16 +351,16 @@ class _FileBench(Bench):
         return replace(told, kind="planted", expected="no such node", found=said)
 
     def call_it(self, passed: Pass, cause: Cause) -> str:
-        """The operator."""
+        """Return the operator, as the name of the replaced part."""
         return cause.operator
 
     def call_that(self, call: Call) -> str:
-        """The operator, and the node."""
+        """Return the operator and the node, as the name of a call."""
         node = self.side.calls[call.number].node
         return f"{call.operator} {printable(node)}"
 
     def other_differences(self, told: Sequence[Difference]) -> Iterator[Difference]:
-        """What nodes of one name differ in, as far as rounding and optimizing do not make it differ."""
+        """Yield further differences of nodes with the same name, except those that rounding and optimizing cause."""
         known = {each.node for each in told}
         is_one = self._is_one_file()
         for each in find_differences(self.ledger, self.side.ledger):
@@ -368,20 +368,20 @@ class _FileBench(Bench):
                 yield each
 
     def _is_one_file(self) -> bool:
-        """Whether nearly all nodes of both have one name, so that one is the other, changed in places."""
+        """Whether nearly all nodes of both files have the same names, so that one is the other, changed in places."""
         many = max(len(self.graph.nodes), len(self.side.graph.nodes))
         return count_alike(self.ledger, self.side.ledger) >= _ALIKE * many
 
     # Costs
 
     def measure_costs(self, exchange: Exchange) -> Costs | None:
-        """What rounding costs; of another file that is rounded, nobody asks it."""
+        """Measure the cost of rounding; None if the other file is the rounded one, or both are."""
         return (
             None if self.rounding.is_turned or self.rounding.is_unknown else super().measure_costs(exchange)
         )
 
     def measure_drift(self, exchange: Exchange) -> float | None:
-        """How far the two are apart as they stand, the worst of several runs."""
+        """Return the worst signal to error, in dB, between both files as they stand."""
         found = []
         for feeds in self.feeds[:WEIGHED]:
             theirs = self.runner.run(self.own, self.graph.outputs, feeds)

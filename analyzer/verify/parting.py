@@ -1,9 +1,10 @@
-"""A recorded pass of PyTorch, and a file's values -> the first call that the file does not compute, and what it does.
+"""Recorded pass of PyTorch, and a file's values -> the first call that the file does not compute, and its replacement.
 
-A call is known by what it gives: the file has a value with the same elements, in whatever order, or it has none. What
-the file has fused away is no fault: something that is computed of it is there. What is left, and depends on nothing
-else that is left, is where the two part. What the file computes in its place is tried: other settings, operators,
-weights, a module skipped or repeated; an attempt counts where the calls after it are found in the file then.
+A call is identified by its result: the file has a value with the same elements, in whatever order, or it has none. A
+call that the file has fused into another is no fault: the file has a value computed from it. Of the calls that remain,
+those that depend on no other of them are where the two sides part. Possible replacements are then tried: other
+settings, operators, weights, a module skipped or repeated. An attempt counts if later calls are then found in the
+file.
 """
 
 from __future__ import annotations
@@ -39,55 +40,55 @@ MOVING = frozenset(
         *(MOVES - {"Where", "Concat"}),
     }
 )
-"""Calls that compute nothing: what they give is what they are given, or a part of it, or no activation."""
+"""Calls that compute nothing: they return their input, a part of it, or no activation."""
 STEPS = frozenset(
     {
         *("floor", "ceil", "round", "trunc", "fix", "sign", "sgn", "heaviside", "floor_divide", "hardmax"),
         *("Floor", "Ceil", "Round", "Sign", "Hardmax"),
     }
 )
-"""Calls that give one number for many, though it is no whole number by its type."""
+"""Step functions: calls that map many numbers to one, though its type need not be an integer."""
 _HORIZON = 10
-"""Calls after the first that parts, of those that the file does not have, that an attempt is judged by."""
+"""Number of calls that the file lacks, from the first that parts, by which an attempt is judged."""
 _JUDGED = 4
-"""Of them, those that follow what is exchanged."""
+"""Number of calls after the replaced one that are compared."""
 _CHAIN = 8
-"""Of them, those in whose place something is tried."""
+"""Number of calls, from the first that parts, that attempts may replace."""
 _PARTS = ("no bias", "no weight")
-"""What is there on the way to what is right."""
+"""Attempts whose result any right file has as an intermediate value: it is no evidence."""
 _FAR = 4
-"""Calls after one that the file lacks, to the next that it has: more than any tool fuses, but for attention."""
+"""Calls from one that the file lacks to the next that it has: more than any tool fuses, except for attention."""
 _ROOMS = (ROOM, ROOM / 4, ROOM / 12)
-"""Times the noise that right values may be off: less where a small difference is lost in what it is added to."""
+"""Factors on the noise within which values are right; smaller ones find a small difference that a later sum hides."""
 _MOST_SECONDS = 20.0
 _MOST_ATTEMPTS = 120
 
 
 class Seen(Mutable):
-    """A call, and where in the file what it gives is."""
+    """Call of a pass, and the file's value that equals its result."""
 
     call: Call
     prints: tuple[Print, ...]
     noises: tuple[float, ...] = ()
     found: Likeness | None = None
     is_bad: bool = False
-    """Whether it is told from others, not in the file, and nothing that is computed of it is."""
+    """Whether the call can be identified and the file has neither its result nor any value computed from it."""
 
     @property
     def is_telling(self) -> bool:
-        """Whether it computes something that can be looked up."""
+        """Whether the call computes a value that can be looked up."""
         return self.call.operator not in MOVING and any(each.is_telling for each in self.prints)
 
 
 class Pass(Frozen):
-    """A forward pass, with what is kept of each value."""
+    """Forward pass, with the prints of its values."""
 
     seen: tuple[Seen, ...]
     recording: Recording
 
 
 class Cause(Frozen):
-    """What the file computes in the place of something, as an attempt has shown."""
+    """Cause that an attempt has shown: the file's replacement for a part."""
 
     module: str
     operator: str
@@ -95,28 +96,29 @@ class Cause(Frozen):
     expected: str
     found: str
     explained: int
-    """Calls that are in the file then."""
+    """Number of calls whose results the file has, once the part is replaced."""
     of: int
-    """Calls that could be."""
+    """Number of calls that were compared."""
 
 
 class Parted(Frozen):
-    """Where the two part."""
+    """First call where the two sides part."""
 
     call: Call
     chain: tuple[Call, ...]
-    """This call and the next ones that the file does not have."""
+    """This call and the next ones that the file lacks."""
     frontier: tuple[str, ...]
-    """The file's values that the call is computed of."""
+    """Names of the file's values from which the call is computed."""
     cause: Cause | None
     expected: tuple[int, ...] | None = None
-    """The calls that make what the call is given, past what only moves it; None where the file has fused one away."""
+    """Calls that make the call's inputs, with the calls that only move these; None where the file has fused a maker
+    away."""
     later: tuple[Call, ...] = ()
-    """This call and all that depend on it, and that the file does not have."""
+    """This call and all that depend on it and that the file lacks."""
 
 
 def record_pass(side: Side, feeds: Mapping[str, Array], precision: str = "single") -> Pass:
-    """Run PyTorch's side, and keep of each value what tells it from others; rounding is measured by another precision.
+    """Run PyTorch's side, and keep a print of each value; a run in another precision measures rounding.
 
     Raises:
         ExportError: forward fails.
@@ -149,12 +151,12 @@ def _keep(value: Value) -> Print:
 
 
 def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> None:
-    """Say of each call whether the file has what it gives, and which are bad: of those that an output depends on.
+    """Look up each call's result in the file, and mark the bad calls among those that an output depends on.
 
     Args:
         passed: the pass.
-        finder: of the file's values.
-        through_choices: whether what is computed of a choice (`chooses`) says anything of what it was made of.
+        finder: finder of the file's values.
+        through_choices: whether a value computed from a choice (`chooses`) is evidence for the inputs of the choice.
     """
     for each in passed.seen:
         each.found = _look_up(each, finder)
@@ -177,12 +179,12 @@ def settle(passed: Pass, finder: Finder, *, through_choices: bool = True) -> Non
 
 
 def chooses(seen: Seen) -> bool:
-    """Whether a call gives places, truth values or whole numbers: many values that it is given lead to the same."""
+    """Whether a call returns indices, booleans or integers, or is a step function: many inputs lead to one result."""
     return seen.call.operator in STEPS or any(not each.is_float for each in seen.prints)
 
 
 def live_calls(passed: Pass) -> set[int]:
-    """The calls that an output depends on, as a pooler that a larger model does not use is not; all if nobody knows."""
+    """Return the calls that an output depends on (not an unused pooler, say); all where nobody knows."""
     left = [number for number in passed.recording.made if number < len(passed.seen)]
     found = set(left)
     while left:
@@ -195,7 +197,7 @@ def live_calls(passed: Pass) -> set[int]:
 
 
 def _look_up(seen: Seen, finder: Finder) -> Likeness | None:
-    """The file's value that is what a call gives; of several results the first, where all are found."""
+    """Return the file's value that equals a call's result; of several results the first, if all are found."""
     found: Likeness | None = None
     for each, noise in zip(seen.prints, seen.noises, strict=True):
         if not each.is_telling:
@@ -217,17 +219,16 @@ def find_parted(
     *,
     through_choices: bool = True,
 ) -> Parted | None:
-    """The first call that the file does not compute, with what it computes instead; None where it has all.
+    """Return the first call that the file does not compute, with its replacement; None where the file has all.
 
     Args:
-        side: PyTorch's.
-        feeds: of the pass.
+        side: PyTorch's side.
+        feeds: inputs of the pass.
         passed: the pass.
-        finder: of the file's values.
-        numbers: that the file has.
-        is_known: says whether the cause is known without a trial.
-        through_choices: as of `settle`; where not, the outputs are the same, and only what is in front of choices may
-            part.
+        finder: finder of the file's values.
+        numbers: numbers that the file has.
+        is_known: function that says whether the cause is known without an attempt.
+        through_choices: as of `settle`; if false, the outputs are the same, and only calls before choices may part.
     """
     bad: list[Seen] = []
     for finder.room in _ROOMS if through_choices else _ROOMS[:1]:
@@ -262,10 +263,10 @@ def find_parted(
 
 
 def _lost(passed: Pass, least: int) -> list[Seen]:
-    """Calls that the file lacks, of a kind that it has elsewhere, though something that is computed of them is there.
+    """Find calls that the file lacks though it has a value computed from them; elsewhere it has calls of their kind.
 
-    What is small is lost in what it is added to: what follows is off, and by too little to be told. So no value is
-    there again but after `least` calls; what is fused away has one at once.
+    A small difference is lost when a large value is added: later values are off, but too little to tell. So the next
+    value that the file has comes only after `least` calls; a fused call has one at once.
     """
     seen = passed.seen
     after = [len(seen)] * len(seen)
@@ -292,7 +293,7 @@ def _lost(passed: Pass, least: int) -> list[Seen]:
 
 
 def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
-    """The first call that what parts is computed of, whose elements the file has in another order and one shape."""
+    """Return the first call before the parting one whose elements the file has in one shape, but another order."""
     waiting, done = list(origin.call.parents), set[int]()
     found: Seen | None = None
     while waiting:
@@ -313,7 +314,7 @@ def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
 
 
 def _past_fused(origins: Sequence[Seen], passed: Pass) -> Seen | None:
-    """The first that is not of a kind which the file lacks also where all is well."""
+    """Return the first origin of a kind that the file does not also lack where all is well."""
     fused = {
         _kind(each) for each in passed.seen if each.is_telling and each.found is None and not each.is_bad
     }
@@ -325,7 +326,7 @@ def _kind(seen: Seen) -> tuple[str, str, int]:
 
 
 def _descendants(origin: Seen, bad: Sequence[Seen], passed: Pass) -> list[Seen]:
-    """The origin and the bad calls that depend on it."""
+    """Return the origin and the bad calls that depend on it."""
     reached = {origin.call.number}
     for each in passed.seen[origin.call.number + 1 :]:
         if reached.intersection(each.call.parents):
@@ -334,7 +335,7 @@ def _descendants(origin: Seen, bad: Sequence[Seen], passed: Pass) -> list[Seen]:
 
 
 def _behind(call: Call, passed: Pass, is_end: Callable[[Seen], bool]) -> Iterator[Seen]:
-    """The calls that a call is computed of, each once, the nearest first; nothing behind one that is an end."""
+    """Yield the calls from which a call is computed, the nearest first; stop at calls that are an end."""
     waiting, done = list(call.parents), set[int]()
     while waiting:
         number = waiting.pop(0)
@@ -352,19 +353,19 @@ def _is_telling(seen: Seen) -> bool:
 
 
 def _frontier(origin: Seen, passed: Pass) -> Iterator[str]:
-    """The file's values that hold what a call is given, past what only moves it."""
+    """Yield the file's values that hold a call's inputs, across calls that only move them."""
     for each in _behind(origin.call, passed, lambda seen: seen.found is not None or seen.is_telling):
         if each.found is not None:
             yield each.found.name
 
 
 def makers_of(call: Call, passed: Pass) -> tuple[int, ...]:
-    """The calls that make what a call is given, past what only moves it."""
+    """Return the calls that make a call's inputs, across calls that only move them."""
     return tuple(each.call.number for each in _behind(call, passed, _is_telling) if each.is_telling)
 
 
 def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
-    """The calls that make what a call is given, and those that move it; None where the file lacks what one makes."""
+    """Return the calls that make and that move a call's inputs; None where the file lacks a maker's result."""
     behind = list(_behind(origin.call, passed, _is_telling))
     if any(each.is_telling and each.found is None for each in behind):
         return None
@@ -372,7 +373,7 @@ def _expected(origin: Seen, passed: Pass) -> tuple[int, ...] | None:
 
 
 class _Choice(Frozen):
-    """Something that a place may be exchanged for."""
+    """Possible replacement for a place."""
 
     place: int | str
     module: str
@@ -390,17 +391,17 @@ class _Search(Mutable):
     numbers: tuple[float, ...]
     origin: Seen
     chain: list[Seen]
-    """What is bad because of it, from it on."""
+    """Bad calls that depend on the origin, from the origin on."""
     known: set[str] = field(default_factory=set)
-    """The file's values that some call gives as it stands."""
+    """Names of the file's values that equal results of calls as they stand."""
     tried: int = 0
     start: float = 0.0
 
     def find(self) -> Cause | None:
-        """What explains most of the calls that follow.
+        """Return the cause that explains most of the calls that follow.
 
-        First come those whose own value is in the file, and is nothing that PyTorch gives elsewhere; then those that
-        give what is there anyway, as a call that is left out; then the others, for what the file has fused with them.
+        Attempts come in this order: those whose own result is in the file, where PyTorch has it nowhere else; those
+        whose result is there anyway, such as an omitted call; the others, which the file may have fused.
         """
         self.start = time.process_time()
         self.known = {each.found.name for each in self.passed.seen if each.found is not None}
@@ -414,7 +415,7 @@ class _Search(Mutable):
                 names = {each.name for each in self.finder.all_like(choice.print_, self._noise(place))}
                 if names - self.known:
                     direct.append(choice)
-                elif is_before:  # it is in the file as it is: something else is read beside it, or nothing
+                elif is_before:  # the file has its result: it reads another value beside it, or none
                     continue
                 elif names:
                     later.append(choice)
@@ -455,7 +456,7 @@ class _Search(Mutable):
         return found
 
     def _noise(self, place: int | str) -> float:
-        """Of what stands at a place; of a module, of what it gives."""
+        """Return the noise of a call's result, or of a module's."""
         number = place
         if isinstance(place, str):
             number = next((m.made for m in self.passed.recording.modules if m.module == place), None) or 0
@@ -463,7 +464,7 @@ class _Search(Mutable):
         return max(self.passed.seen[number].noises, default=0.0)
 
     def _places(self) -> Iterator[tuple[int | str, str, str]]:
-        """Calls and modules in whose place something is tried, the likeliest first."""
+        """Yield calls and modules that may be replaced, the likeliest first."""
         number = self.origin.call.number
         yield number, self.origin.call.module, self.origin.call.operator
         for parent in self.origin.call.parents:
@@ -491,9 +492,9 @@ class _Search(Mutable):
         return module.made is not None and module.made < len(self.passed.seen)
 
     def _try(self, attempt: Attempt, said: str) -> tuple[int, int]:
-        """How many of the calls that follow are in the file when an attempt takes a call's place, and of how many.
+        """Return how many of the calls that follow are in the file after an attempt, and how many were compared.
 
-        The value itself counts too, unless any file has it: a product without its bias.
+        The replaced call's own result counts too, unless any file has it, such as a product without its bias.
         """
         self.tried += 1
         place = attempt.place

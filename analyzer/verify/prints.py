@@ -1,4 +1,4 @@
-"""An array -> what of it is kept to find it again: in the same order of elements, or in another."""
+"""Array -> its print: the few numbers that find the array again, in the same order of elements or another."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from analyzer.model.content import Array
 
 _Reals = npt.NDArray[np.float64]
 LEAST = 4
-"""Elements of a value that may be told from others by what it holds."""
+"""Fewest elements of a value that can be identified by its content."""
 HUGE = 1e30
-"""What is beyond is a mask: counted, and no number among numbers."""
+"""Magnitude from which on an element is a mask: it is counted, and left out of all sums."""
 _SIGNS = 6
 _LEVELS = np.linspace(0.0, 1.0, 19)[1:-1]
 
 
 class Print(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a value."""
+    """Print of a value: the few numbers that are kept of it."""
 
     numel: int
     shape: tuple[int, ...]
     is_float: bool
     odd: int
-    """Elements that are infinite, no numbers, or too large to count with."""
+    """Number of elements that are infinite, NaN, or too large to count with."""
     total: float
     power: float
     low: float
     high: float
     levels: tuple[float, ...]
-    """Numbers at even places of the sorted elements; of a large value, of evenly drawn ones in their own order too."""
+    """Quantiles at evenly spaced ranks."""
     signs: tuple[float, ...]
-    """Sums under random signs, in the order of the elements: these tell one order from another."""
+    """Sums under random signs, which depend on the order of the elements: these tell one order from another."""
 
     @property
     def size(self) -> float:
@@ -46,12 +46,12 @@ class Print(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_telling(self) -> bool:
-        """Whether it may be told from others: enough elements, which are not one number."""
+        """Whether the value can be identified: it has enough elements, and not all are equal."""
         return self.is_float and self.numel - self.odd >= LEAST and self.high > self.low
 
 
 def print_of(value: Array) -> Print:
-    """What is kept of an array of numbers or truth values."""
+    """Return the print of an array of numbers or booleans."""
     shape = tuple(map(int, value.shape))
     given = np.asarray(value).reshape(-1)
     is_float = given.dtype.kind not in "biu"
@@ -84,7 +84,7 @@ _CHUNK = 1 << 18
 
 
 def _sums(flat: _Reals) -> Iterator[float]:
-    """Sums under signs that only depend on the place, so that a value in another shape has the same."""
+    """Yield sums under signs that depend on the flat index only, so that a value in another shape has the same sums."""
     found = np.zeros(_SIGNS)
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK]
@@ -98,15 +98,15 @@ def _signs(number: int) -> _Reals:
 
 
 class Likeness(msgspec.Struct, frozen=True):
-    """How near a value of the other side is."""
+    """Value of the other side that equals a value."""
 
     name: str
     is_ordered: bool
-    """Whether its elements stand in the same order."""
+    """Whether its elements are in the same order."""
 
 
 def noise_between(one: Print, other: Print) -> float:
-    """Root mean square of the difference of two runs of one value, as the sums under signs tell it."""
+    """Return the root mean square of the difference of two runs of one value, estimated from the sums under signs."""
     if one.numel != other.numel or not one.signs or not other.signs:
         return 0.0
     off = np.array(one.signs) - np.array(other.signs)
@@ -114,28 +114,28 @@ def noise_between(one: Print, other: Print) -> float:
 
 
 ROOM = 24.0
-"""How many times the noise a difference may be."""
+"""Factor on the noise that a difference may have."""
 
 
 class Finder:
-    """Prints of all values of one side, to be looked up by what they hold."""
+    """Prints of all values of one side, to be searched by content."""
 
     def __init__(self, known: Mapping[str, Print]) -> None:
         self.known = known
         self.room = ROOM
-        """How many times the noise a difference may be."""
+        """Factor on the noise that a difference may have."""
         self.kernels: dict[str, float] = {}
-        """By name: what kernels may be off by there beside rounding, at most (root mean square)."""
+        """Largest error (root mean square) that the kernels may add to each value, beside rounding."""
         self._by_numel: dict[int, list[tuple[str, Print]]] = {}
         for name, each in known.items():
             if each.is_float:
                 self._by_numel.setdefault(each.numel, []).append((name, each))
 
     def find(self, wanted: Print, noise: float) -> Likeness | None:
-        """A value that is the same but for rounding: one in the same order before one in another.
+        """Return a value that is the same but for rounding, preferably in the same order.
 
         Args:
-            wanted: of the other side.
+            wanted: print of the other side's value.
             noise: root mean square of its rounding.
         """
         turned = None
@@ -148,26 +148,26 @@ class Finder:
         return turned
 
     def all_like(self, wanted: Print, noise: float) -> Iterator[Likeness]:
-        """Every such value."""
+        """Yield every value that is the same but for rounding."""
         for name, each in self._by_numel.get(wanted.numel, ()):
             order = is_like(wanted, each, noise, self.room, self.kernels.get(name, 0.0))
             if order is not None:
                 yield Likeness(name, is_ordered=order)
 
     def of_size(self, numel: int) -> Sequence[tuple[str, Print]]:
-        """Values of so many elements."""
+        """Return the values with this number of elements."""
         return self._by_numel.get(numel, ())
 
 
 def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels: float = 0.0) -> bool | None:
-    """Whether two values are the same but for rounding: True in one order, False in another, None where not.
+    """Whether two values are the same but for rounding: True in one order, False in another, None if they differ.
 
     Args:
-        one: value.
-        other: value.
-        noise: root mean square of its rounding.
-        times: this a difference may be.
-        kernels: what the other one may be off by beside rounding, at most (root mean square).
+        one: print of a value.
+        other: print of a value.
+        noise: root mean square of the first value's rounding.
+        times: factor on the noise that a difference may have.
+        kernels: largest error of the other value beside rounding (root mean square).
     """
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None
@@ -186,13 +186,13 @@ def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels
     if apart <= room:
         return True
     if apart < 0.02 * one.size:
-        return None  # nearly the same, in the same order: it is off
+        return None  # nearly the same, in the same order: a wrong value
     levels = np.abs(np.array(one.levels) - np.array(other.levels))
     return False if levels.size and float(levels.max()) <= 4 * room else None
 
 
 def scale_between(one: Print, other: Print) -> float | None:
-    """The number by which `other` is `one`, element by element; None where it is not."""
+    """Return the factor between two values, `other` over `one`, element by element; None where there is none."""
     if one.numel != other.numel or not one.power or one.odd != other.odd:
         return None
     a, b = np.array(one.signs), np.array(other.signs)

@@ -1,8 +1,8 @@
-"""What is said of a file, and PyTorch's program -> the same, unless the file is for certain another program.
+"""Verdict on a file, and PyTorch's program -> the same verdict, unless the file is certainly another program.
 
-Runs are told apart from what rounding may do, so what changes outputs by less is the same to them: an epsilon of 1.1e-6
-in place of 1e-6. An account of weights does not say who computes with which of them in a file that a tool has
-rewritten. The program that the manifest of an export has does.
+Runs tell two programs apart only beyond rounding: an epsilon of 1.1e-6 in place of 1e-6 is the same to them. An account
+of weights does not tell which node uses which weight in a file that a tool has rewritten. The program in the manifest
+of an export does.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
 
 _MOST_ELEMENTS = 1 << 28
-"""Learned numbers of a file that is held against the program: each is drawn, in 5 bytes."""
+"""Most parameter elements of a file that is compared with the program: random values of 5 bytes each are drawn."""
 
 
 def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
-    """Hold a file whose runs agree against PyTorch's program too: what that has otherwise differs, however little.
+    """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
-    Nothing changes where the runs do not agree, the file holds rounded numbers, there is no program, or nobody knows;
-    what it divides by otherwise is told then, as runs on numbers without a zero say nothing of it.
+    Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or nobody knows. Other
+    divisors are then reported, because runs on numbers without a zero do not test them.
 
     Args:
-        report: of the runs.
+        report: report of the runs.
         result: the file, reconciled with a manifest that has the calls of PyTorch's program.
         file: the name that it was exported under.
     """
@@ -60,17 +60,18 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
 
 
 def may_be_held(result: Reconciliation) -> bool:
-    """Whether a file can be held against a program: it is here, its values were compared, and it is small enough."""
+    """Whether a file can be compared with a program: it is local, its values were compared, and it is small enough."""
     is_compared = result.content != "none" and result.ledger.model.traffic is None
     return is_compared and sum(entry.logical_numel for entry in result.ledger.entries) <= _MOST_ELEMENTS
 
 
 def settle_by_program(result: Reconciliation, weights: Weights | None = None) -> Reconciliation:
-    """Hold a file that a tool has rewritten, or somebody changed, against PyTorch's program, if the manifest has it.
+    """Compare a file that was rewritten or changed with PyTorch's program, if the manifest has it.
 
-    One that is the program computes with each weight what PyTorch does, whatever is said of its place. Of one that is
-    another for certain the parameters that are read where it parts are `misplaced`, so that nothing balances; where it
-    parts without any, as at an epsilon, that is told and no more. Nothing changes where nobody knows.
+    A file that is this program uses each weight as PyTorch does, whatever was reported of the weight's place. If it is
+    certainly another program, the parameters that are read where it parts are `misplaced`, and the books do not
+    balance. If it parts without parameters, as at an epsilon, only a warning is added. Nothing changes where nobody
+    knows.
 
     Args:
         result: the file's reconciliation with a manifest.
@@ -117,12 +118,12 @@ _DOUBTS = ("changed-alike", "odd-layer", "wiring-differs")
 
 
 def _without_doubts(result: Reconciliation) -> tuple[Finding, ...]:
-    """The findings without what is not known for certain of the file's wiring, once its program is known."""
+    """Return the findings without doubts about the file's wiring, once its program is known."""
     return tuple(each for each in result.findings if each.id not in _DOUBTS)
 
 
 def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
-    """A manifest with the numbers of its buffers, where those are at hand and it lacks them, as one made of a class."""
+    """Return the manifest with values of buffers that it lacks, as when made of a class, if they are at hand."""
     if weights is None:
         return manifest
     buffers, values = [], dict(manifest.values)
@@ -139,15 +140,17 @@ def _with_told_buffers(manifest: Manifest, weights: Weights | None) -> Manifest:
 
 
 def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:
-    """The parameters that are read where a file computes something else; none where it is what nodes do with them."""
-    if difference.kind == "attribute" and "(" in difference.found:  # it is told what it does with them
+    """Return the parameters that are read where a file differs; none where nodes use them in another way."""
+    if (
+        difference.kind == "attribute" and "(" in difference.found
+    ):  # the difference is how nodes use its inputs
         return []
     keys = {((), name) for name in difference.reads}
     return [line.name for line in result.parameters if not keys.isdisjoint(line.entries)]
 
 
 def _tables_at(result: Reconciliation, difference: Difference) -> list[Key]:
-    """The same of tables that were computed of a buffer in advance, as cosines and sines of positions."""
+    """Return the same for tables that were computed from a buffer in advance, such as cosines of positions."""
     if difference.kind != "input":
         return []
     keys = {((), name) for name in difference.reads}
@@ -160,9 +163,9 @@ def _tables_at(result: Reconciliation, difference: Difference) -> list[Key]:
 
 
 def _account(result: Reconciliation, file: str) -> VerifyReport | None:
-    """The account of every operator; None where there is no program, it is one of other inputs, or it is too large.
+    """Return the account of every operator; None where there is no program, or other inputs, or it is too large.
 
-    So is what the algebra breaks at, as a graph that is no sound one: what asks has an answer of its own.
+    None too where the algebra fails, as on an invalid graph: each caller has a fallback.
     """
     if not may_be_held(result):
         return None

@@ -1,17 +1,17 @@
-"""What quantizers do to the values of a twin -> what each costs, and which of them are wrong for certain.
+"""Effect of quantizers on the values of a twin -> the cost of each, and those that are certainly wrong.
 
-A quantizer that is off does not show in the twin, which goes without. Whether it fits is a question of the values that
-it was calibrated with, and nobody has these. So the file is its own witness, in three ways.
+A wrong quantizer does not show in the twin, which has none. Whether a quantizer fits depends on the values that it was
+calibrated with, and nobody has these. So the file is its own witness, in three ways.
 
-- A bias of whole numbers counts in steps of activation x weight. Where the others of a file do and one does not, its
-  activation's scale was changed afterwards, whatever the values are.
-- What Softmax or Sigmoid gives ends at 1. Codes that reach far beyond are wrong, whatever the values are, unless the
-  scale is that of a neighbour which needs it.
-- Where nearly all ranges of a file fit the values of these runs, it was calibrated with values like these. A range that
-  then is off by a factor of its own, and that loses what a range of the values would keep, was not calibrated: if the
-  ranges of all that it is computed of fit, or the next range behind it does and all between gives twice as much where
-  it is given twice as much. Where the ranges of a file do not fit these values in general, or nothing of this is known,
-  other inputs are the better explanation: nothing is said against any, and that is said.
+- An integer bias counts in steps of activation scale x weight scale. Where the other biases of a file do and one does
+  not, the scale of its activation was changed afterwards, whatever the values are.
+- The outputs of Softmax and Sigmoid end at 1. Codes that reach far beyond are wrong, whatever the values are, unless
+  the scale is shared with a neighbour that needs it.
+- Where nearly all ranges of a file fit the values of these runs, it was calibrated with similar values. A range is then
+  wrong if it is off by a factor of its own and loses precision that a range of the values would keep. This needs
+  witnesses: all ranges before it fit, or the next range behind it fits and all operators between are linear. Where the
+  ranges of a file do not fit these values in general, or there are no witnesses, other inputs are the better
+  explanation: no range is called wrong, and the report says so.
 """
 
 from __future__ import annotations
@@ -31,34 +31,35 @@ Edge = tuple[list[str], list[str], str]
 """Inputs, outputs and operator of a node of the twin."""
 
 _FITS = 0.75
-"""Powers of two between a range and its values, where one was calibrated with values like these: two draws of a hundred
-numbers differ by less in their largest, and so do calibrators that leave out what is rare."""
+"""Largest distance, in powers of two, of a fitting range from its values: two draws of a hundred numbers differ by
+less in their largest, and so do calibrators that leave out rare values."""
 _MOST_FIT = 0.8
-"""Share of the ranges that fit, where a file was calibrated with values like these."""
+"""Least share of the ranges that fit, in a file that was calibrated with similar values."""
 _LEAST_FIT = 4
-"""And how many."""
+"""Least number of ranges that fit, in such a file."""
 _BEYOND = 1.0
-"""Powers of two by which values go beyond a range that cuts, more than those of its neighbours: a calibrator that
-leaves out outliers cuts so far, but no more than one number in a hundred."""
+"""Powers of two by which values exceed a range that is too narrow, more than those of its neighbours: a calibrator
+that leaves out outliers cuts so far, but at most one number in a hundred."""
 _CUT = 0.02
-"""Share of numbers that are cut off then."""
+"""Least share of numbers that a range which is too narrow cuts off."""
 _SPREAD = 0.1
-"""Share of rows that are cut off then: what a wrong range cuts off is everywhere. What is in a few rows alone is what
-these are of, as a padding's, and may be in no calibration."""
+"""Least share of rows in which it cuts numbers off: a wrong range does so everywhere. Rows that are cut alone have
+unusual content, such as padding, which may be in no calibration."""
 _COARSE = 1.5
-"""Powers of two by which a range is too large, more than those of its neighbours."""
+"""Powers of two by which a range is too wide, more than those of its neighbours."""
 _GIVEN = 3.0
-"""The same of an input of the graph, on whichever side: a picture is added up by the next layer, and noise cancels."""
+"""Powers of two by which the range of a graph input is off, on either side: the next layer adds up a picture, and
+noise cancels."""
 _LOSS = 6.0
-"""Decibels that are lost, beside codes over the range of the values: one bit."""
+"""Decibels lost against codes over the range of the values: one bit."""
 _MASKED = 6.0
-"""Powers of two by which a range that Softmax reads may be too large: a mask that no run has is in it."""
+"""Powers of two by which a range before Softmax may be too wide: it includes a mask that no run has."""
 _FEW = 16
-"""Numbers from which a range may be told."""
+"""Fewest numbers for which a range can be judged."""
 _MANY_BIASES = 3
 _EXACT = 1e-3
 _BOUNDED = frozenset({"Softmax", "Sigmoid", "HardSigmoid", "Tanh"})
-"""Operators that give 1 at most, whatever they are given."""
+"""Operators whose output is at most 1, for any input."""
 _MOVERS = frozenset(
     {
         *("Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten", "Slice", "Split", "Expand"),
@@ -68,42 +69,43 @@ _MOVERS = frozenset(
 _LINEAR = frozenset(
     {*_MOVERS, "Conv", "ConvTranspose", "MatMul", "Gemm", "Add", "Sub", "Concat", "Pad", "Relu", "LeakyRelu"}
 )
-"""Operators that give twice as much where they are given twice as much."""
+"""Operators that double their output when their input doubles."""
 
 
 class Weighed(Frozen):
-    """A quantizer, and what it does in all runs."""
+    """Quantizer, and its effect in all runs."""
 
     quantizer: QuantizerAnswer
     count: int
-    """Numbers that it was given, without those of masks."""
+    """Number of its input numbers, without masks."""
     cut: float
     """Share of numbers that are cut off."""
     beyond: float
-    """Powers of two by which the largest number is beyond what the codes reach; negative where they reach further."""
+    """Powers of two by which the largest number exceeds the range of the codes; negative where the codes reach
+    further."""
     low: float
     high: float
     least: float
     most: float
     signal_to_error_db: float | None
-    """Of what is rounded; None where nothing is lost."""
+    """Signal to error of the rounded values, in dB; None where nothing is lost."""
     fitting_db: float | None
-    """The same of codes over the range of these values."""
+    """The same for codes over the range of these values."""
     masks: int
-    """Numbers of masks that are cut off."""
+    """Number of mask elements that are cut off."""
     spread: float = 1.0
     """Share of rows in which a number is cut off."""
 
     @property
     def lost_db(self) -> float:
-        """What is lost beside codes over the range of the values."""
+        """Decibels lost against codes over the range of the values."""
         if self.signal_to_error_db is None or self.fitting_db is None:
             return 0.0
         return self.fitting_db - self.signal_to_error_db
 
     @property
     def is_told(self) -> bool:
-        """Whether values and range may be held against each other."""
+        """Whether values and range can be compared."""
         return (
             bool(self.quantizer.scale)
             and self.count >= _FEW
@@ -118,7 +120,7 @@ class Weighed(Frozen):
 
 
 class Wrong(Frozen):
-    """A quantizer that is wrong."""
+    """Quantizer that is wrong."""
 
     quantizer: QuantizerAnswer
     expected: str
@@ -128,7 +130,7 @@ class Wrong(Frozen):
 def weigh(
     quantizers: Iterable[QuantizerAnswer], runs: Sequence[Mapping[str, Rounded]]
 ) -> tuple[Weighed, ...]:
-    """Add up what each quantizer does in several runs; those that none of them has reached are left out."""
+    """Add up the effect of each quantizer in several runs; leave out those that no run has reached."""
     found = []
     for quantizer in quantizers:
         each = [run[quantizer.place] for run in runs if quantizer.place in run]
@@ -163,7 +165,7 @@ def _decibel(power: float, error: float) -> float | None:
 
 
 class Judge:
-    """Says which quantizers of a twin are wrong."""
+    """Judge of the quantizers of a twin: finds those that are wrong."""
 
     def __init__(self, weighed: Sequence[Weighed], edges: Sequence[Edge], inputs: Iterable[str]) -> None:
         self._inputs = frozenset(inputs)
@@ -186,13 +188,13 @@ class Judge:
         return len(fitting) >= max(_LEAST_FIT, _MOST_FIT * len(told))
 
     def find(self) -> Iterator[Wrong]:
-        """Those that are wrong for certain, in the order of the file."""
+        """Yield the quantizers that are certainly wrong, in the order of the file."""
         for each in self.doubtful(_LOSS):
             if self._is_endless(each) or (self.is_alike and self._is_off(each)):
                 yield Wrong(each.quantizer, _expected(each), _found(each))
 
     def doubtful(self, decibels: float) -> tuple[Weighed, ...]:
-        """Those that lose so much of what a range of these values would keep, and no mask is why."""
+        """Return the quantizers that lose this much against a range of these values, and not by design."""
         return tuple(
             each
             for each in self.weighed.values()
@@ -200,11 +202,11 @@ class Judge:
         )
 
     def _is_whole(self, each: Weighed) -> bool:
-        """Whether the range is of all that the operator gives, so that it is no wonder that values use a part."""
+        """Whether the range covers just the operator's possible outputs, of which values may well use a part."""
         return self._is_bounded(each) and not each.cut and max(each.most, -each.least) <= 1 + _EXACT
 
     def _is_endless(self, each: Weighed) -> bool:
-        """Whether codes reach far beyond what there can be."""
+        """Whether codes reach far beyond any possible output."""
         if not self._is_bounded(each) or len(self._clusters[each.quantizer.place]) > 1:
             return False
         return bool(max(each.most, -each.least) > 2.0**_COARSE)
@@ -224,12 +226,12 @@ class Judge:
         beyond = max(self.weighed[place].beyond for place in mine)
         if beyond < -_MASKED and self._is_scores(each):
             return False
-        if self._is_bounded(each):  # a range of all that there can be is no waste
+        if self._is_bounded(each):  # a range of all possible outputs is no waste
             beyond = max(beyond, -math.log2(max(each.most, -each.least, 1e-30)))
         return beyond <= -_COARSE and min(*near, 0.0) - beyond >= _COARSE
 
     def _witnesses(self, mine: frozenset[str]) -> set[str]:
-        """Quantizers whose ranges tell what those of a cluster should be; none where these are not enough."""
+        """Return the quantizers whose ranges show how wide a cluster's should be; none where these are too few."""
         behind = {name for place in mine for name in self._next[place]} - mine
         behind = {name for name in behind if self._is_witness(self.weighed[name])}
         before = set[str]()
@@ -248,7 +250,7 @@ class Judge:
     # The twin around a quantizer
 
     def _is_bounded(self, each: Weighed) -> bool:
-        """Whether the operator that makes the values gives 1 at most."""
+        """Whether the values are made by an operator whose output is at most 1."""
         name = each.quantizer.place
         for _ in range(16):
             inputs, op_type = self._makers.get(name, ([], ""))
@@ -271,7 +273,7 @@ class Judge:
         return False
 
     def _is_input(self, each: Weighed) -> bool:
-        """Whether an input of the graph is quantized as it is given, whose size nobody knows."""
+        """Whether the quantizer reads an unprocessed input of the graph, whose magnitude nobody knows."""
         name = each.quantizer.place
         for _ in range(16):
             inputs, op_type = self._makers.get(name, ([], ""))
@@ -281,7 +283,7 @@ class Judge:
         return False
 
     def _behind(self, place: str, past: frozenset[str] | None = None) -> Iterator[str]:
-        """The next quantizers on every way, past such operators, or all."""
+        """Yield the next quantizers behind a place, across the operators of `past` only, or across all."""
         waiting, done = [place], {place}
         while waiting:
             for _, outputs, op_type in self._readers.get(waiting.pop(), ()):
@@ -297,7 +299,7 @@ class Judge:
                         waiting.append(name)
 
     def _sources(self, place: str) -> frozenset[str] | None:
-        """The quantizers of all that a value is computed of; None where it is computed of inputs too."""
+        """Return the quantizers of all values from which a value is computed; None if graph inputs are among them."""
         found, waiting, done = set[str](), [place], {place}
         while waiting:
             inputs, op_type = self._makers.get(waiting.pop(), ([], ""))
@@ -316,7 +318,7 @@ class Judge:
         return each.least, each.most, bool(each.quantizer.scale)
 
     def _cluster(self) -> dict[str, frozenset[str]]:
-        """Neighbours with one scale and zero point, which are set as one."""
+        """Group neighbours with the same range, which are set together."""
         found: dict[str, frozenset[str]] = {}
         for place in self.weighed:
             if place in found:
@@ -346,13 +348,13 @@ def _found(each: Weighed) -> str:
 
 
 def contradicted(each: Weighed, factor: float) -> Wrong:
-    """A quantizer whose scale a bias contradicts by a factor."""
+    """Return a quantizer as wrong, whose scale a bias contradicts by a factor."""
     expected = f"codes from {each.least * factor:.3g} to {each.most * factor:.3g}, as the bias counts"
     return Wrong(each.quantizer, expected, f"codes from {each.least:.3g} to {each.most:.3g}")
 
 
 def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
-    """Scales of activations that a bias of whole numbers contradicts, with the factor; where other biases agree."""
+    """Yield the scales of activations that an integer bias contradicts, with the factor, if other biases agree."""
     makers = {name: node for node in graph.nodes for name in node.outputs}
     stored = {tensor.name: tensor for tensor in graph.tensors}
 
@@ -389,11 +391,11 @@ def find_odd_biases(graph: Graph) -> Iterator[tuple[str, float]]:
 
 
 _BIASES = {"QLinearConv": (1, 4, 8), "QGemm": (1, 4, 6)}
-"""Slots of the scales of what is given and of the weight, and of the bias, whose scale is the product of the two."""
+"""Input slots: the scales of activation and weight, and the bias, whose scale is the product of the two."""
 
 
 def find_shared_biases(graph: Graph) -> dict[str, tuple[float, float]]:
-    """Biases of whole numbers that several products read at other scales, so that one at most reads what was meant.
+    """Find integer biases that several products read at different scales, at most one of which is right.
 
     A tool that quantizes a module which is called twice rounds its bias for the first call.
 
