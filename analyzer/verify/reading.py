@@ -1,9 +1,9 @@
-"""The nodes that read a module's weights -> what stands before them that PyTorch does not have there.
+"""Nodes that read a module's weights -> oddities before them, which PyTorch does not have there.
 
-A call of PyTorch that has weights has a node in the file that reads them, whatever its names: so one knows where to
-look also where no value is right any more. What this node is given is followed back to values that are right, or to the
-weights of the calls before it. A layer that is there several times is its own witness: what one of them has in another
-way than the next is told.
+A PyTorch call with weights has a node in the file that reads them, whatever the names. So its place is known even where
+no value is right any more. The inputs of this node are followed back to right values, or to the weights of earlier
+calls. A layer that occurs several times is its own witness: a difference between one occurrence and the next is
+reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOVES = frozenset(
         *("DequantizeLinear", "Expand", "Split", "Tile"),
     }
 )
-"""Operators that only hand on what they are given."""
+"""Operators that only move or convert their input."""
 PRODUCTS = frozenset(
     {
         *("MatMul", "Gemm", "Conv", "ConvTranspose", "MatMulInteger", "ConvInteger", "MatMulNBits"),
@@ -44,49 +44,49 @@ _OF_TWO: Mapping[str, tuple[str, ...]] = {
     "bmm": ("MatMul",),
     "cat": ("Concat",),
 }
-"""What stands for a call that is given two values."""
+"""Operators that stand for a PyTorch call with two input values."""
 _FAR = 400
-"""Nodes that are looked at, at most."""
+"""Most nodes that one search visits."""
 _FEW = 64
-"""Numbers of a stored tensor that is compared with its sibling's."""
+"""Most elements of a stored tensor that is compared with a sibling layer's."""
 _SUMS = frozenset({"Add", "Sub", "Mul", "Div", "Sum", "Mean"})
-"""Operators of which a trial says more."""
+"""Operators for which an attempt is better evidence."""
 _SHORT = 2
-"""Operators that are no part of how a file computes something else, whatever that is."""
+"""Most operators that certainly were inserted; a longer list may be another way to compute something."""
 _LONGEST = 4
-"""Operators that are told by name."""
+"""Most operators that are listed by name."""
 
 
 class Odd(Frozen):
-    """What the file has before a node that PyTorch does not have there."""
+    """Part of the file before a node that PyTorch does not have there."""
 
     call: Call
-    """The one whose weights the node reads."""
+    """Call whose weights the node reads."""
     kind: str
     expected: str
     found: str
     is_sure: bool = False
-    """Whether nothing else need be tried."""
+    """Whether no further attempt is needed."""
     module: str = ""
-    """Where it is, if not at the call."""
+    """Path of the module where it is, if not the call's."""
     witness: str = ""
-    """What in the file has it as it should be; empty where only the other side has."""
+    """Part of the file that is as expected; empty where only the other side is."""
 
     def tell(self, there: str) -> str:
-        """What is found, and what is expected, in words; `there` is what the other side is called."""
+        """Return the found and the expected part in words; `there` is the name of the other side."""
         return f"{self.found}, and {self.expected} in {self.witness or there}"
 
 
 class Reader:
-    """The graph of a file, by what reads which of PyTorch's weights.
+    """Graph of a file, indexed by the nodes that read PyTorch's weights.
 
     Args:
-        edges: what each node reads and makes, and its operator.
-        given: inputs of the graph.
-        outputs: of the graph.
-        nodes: those of the file, by what they make.
-        tensors: stored in the main graph, by name.
-        held: the stored tensors of each parameter.
+        edges: inputs, outputs and operator of each node.
+        given: names of the graph's inputs.
+        outputs: names of the graph's outputs.
+        nodes: nodes of the file, by the names of their outputs.
+        tensors: stored tensors of the main graph, by name.
+        held: stored tensors of each parameter.
     """
 
     def __init__(
@@ -119,11 +119,11 @@ class Reader:
                 self._made_of.update(dict.fromkeys(made, of))
 
     def parameters_of(self, edge: Edge) -> frozenset[str]:
-        """What a node reads of PyTorch's weights."""
+        """Return the names of PyTorch's weights that a node reads."""
         return frozenset[str]().union(*(self._made_of.get(each, frozenset()) for each in edge[0]))
 
     def _repeated(self, names: Iterable[str]) -> list[str]:
-        """Of parameters those that several nodes read on what depends on inputs: they are applied more than once."""
+        """Return the parameters that several nodes apply to values that depend on inputs."""
         reads = Counter(
             name
             for edge in self._edges
@@ -137,7 +137,7 @@ class Reader:
         return any(name in self.parameters_of(edge) for edge in self._edges)
 
     def anchor(self, call: Call) -> Edge | None:
-        """The node that reads a call's weights, on what the call is given."""
+        """Return the node that reads a call's weights together with the call's input."""
         at = int(call.module.partition("#")[2] or 1) - 1
         is_table = call.operator == "embedding"
         for name in sorted(call.parameters, key=lambda each: not each.endswith("weight")):
@@ -155,7 +155,7 @@ class Reader:
         return None
 
     def is_replaced(self, call: Call, op_type: str, output: str) -> str:
-        """The weight of a call in whose place a product reads something else; empty where it does not."""
+        """Return the weight of a call that a product replaces by something else; empty where it does not."""
         anchor = self.anchor(call)
         is_product = op_type in PRODUCTS and (
             anchor is None or anchor[2] not in PRODUCTS or output in anchor[1]
@@ -163,7 +163,7 @@ class Reader:
         return next((name for name in call.parameters if name.endswith("weight")), "") if is_product else ""
 
     def leads_to(self, name: str, call: Call) -> bool:
-        """Whether a node that reads a call's weight is computed of a value, past none that reads other weights."""
+        """Whether a value leads to a node that reads a call's weight, without passing nodes that read other weights."""
         wanted = {each for each in call.parameters if each.endswith("weight")}
         reached = {name}
         for edge in self._edges:
@@ -176,18 +176,18 @@ class Reader:
         return False
 
     def before(self, edge: Edge) -> list[str]:
-        """What a node is given that depends on an input of the graph."""
+        """Return the inputs of a node that depend on an input of the graph."""
         return [name for name in edge[0] if name in self._moving]
 
     def between(
         self, call: Call, given: Collection[int], right: Mapping[str, Collection[int]]
     ) -> Iterator[Edge]:
-        """The nodes from right values to those that read a call's weights, the nearest to these first.
+        """Yield the nodes from right values to those that read a call's weights, the nearest to these first.
 
         Args:
-            call: whose weights.
-            given: the calls that make the right values which these nodes are computed of, past others.
-            right: the file's values that some calls give, with these.
+            call: the call.
+            given: the calls that make the right values before these nodes; other right values do not count.
+            right: the file's values that equal results of calls, with the numbers of these calls.
         """
         ends = [
             edge
@@ -205,7 +205,7 @@ class Reader:
             waiting += [self._makers[name] for name in edge[0] if name in self._makers and name not in right]
 
     def _follows(self, edge: Edge, given: Collection[int], right: Mapping[str, Collection[int]]) -> bool:
-        """Whether a node is computed of what some calls give; also where nothing tells which these are."""
+        """Whether a node is computed from results of the given calls; True too where no calls are given."""
         waiting, done = [*self.before(edge)], set[str]()
         while waiting and len(done) < _FAR:
             name = waiting.pop()
@@ -226,13 +226,13 @@ class Reader:
         right: Mapping[str, Collection[int]],
         called: Callable[[int], str],
     ) -> Odd | None:
-        """What stands between a call's weights and the right values before it, where PyTorch has nothing.
+        """Return an oddity between a call's weights and the right values before it, where PyTorch has nothing.
 
         Args:
-            call: whose weights.
-            expected: the calls that make what it is given.
-            right: the file's values that some calls give, with these.
-            called: what these are called.
+            call: the call.
+            expected: the calls that make its inputs.
+            right: the file's values that equal results of calls, with the numbers of these calls.
+            called: function that returns the name of a call.
         """
         anchor = self.anchor(call)
         if anchor is None or not expected:
@@ -265,9 +265,9 @@ class Reader:
         return None if reads & {*expected} else _other(call, expected, reads, called)
 
     def way_to(self, call: Call, right: Mapping[str, Collection[int]]) -> tuple[set[int], list[str]]:
-        """The calls that make the right values before a call's weights, and the weights on the way, the first first.
+        """Return the calls of the right values before a call's weights, and the weights on the way, in graph order.
 
-        None of either where the way is long.
+        Both are empty where the way is long.
         """
         anchor = self.anchor(call)
         way = [] if anchor is None else [*itertools.islice(self._way(anchor, right), _FEW + 1)]
@@ -279,7 +279,7 @@ class Reader:
         return reads, [*dict.fromkeys(reversed(names))]
 
     def _way(self, anchor: Edge, right: Collection[str]) -> Iterator[tuple[str, Edge | None]]:
-        """What an edge is given, and all that this is computed of, with its makers; nothing behind a right value."""
+        """Yield the inputs of an edge and all values before them, with their makers, back to right values."""
         waiting, done = [*self.before(anchor)], set[str]()
         while waiting:
             name = waiting.pop(0)
@@ -298,15 +298,16 @@ class Reader:
         right: Mapping[str, Collection[int]],
         called: Callable[[int], str],
     ) -> Odd | None:
-        """What is read in the place of one of the values that a sum or a product of two is made of.
+        """Return an oddity in an operand of a sum or product of two values: another value is read in its place.
 
-        It is told where one node alone computes so, of one of these values and of another that is right elsewhere.
+        It is found only if exactly one node computes this operation on an expected value and a value that is right
+        elsewhere.
 
         Args:
-            call: without weights.
-            expected: the calls that make what it is given.
-            right: the file's values that some calls give, with these.
-            called: what these are called.
+            call: a call without weights.
+            expected: the calls that make its inputs.
+            right: the file's values that equal results of calls, with the numbers of these calls.
+            called: function that returns the name of a call.
         """
         wanted, found = _OF_TWO.get(call.operator, ()), list[set[int]]()
         for edge in self._edges:
@@ -320,7 +321,7 @@ class Reader:
         return _other(call, expected, found[0], called) if len(found) == 1 else None
 
     def past(self, name: str, right: Collection[str]) -> str:
-        """The right value that another is, but for moves; the value itself where it is none."""
+        """Return the right value that a value is, apart from moves; the value itself where there is none."""
         at = name
         while at not in right:
             maker = self._makers.get(at)
@@ -336,7 +337,7 @@ class Reader:
         given: Collection[int],
         right: Mapping[str, Collection[int]],
     ) -> Odd | None:
-        """Which weights are read once more between right values and a call, though no call from there on has them."""
+        """Return the weights read again between right values and a call, though no call from there on has them."""
         own = {name for each in chain for name in each.parameters}
         edges = [*self.between(call, given, right)]
         again = self._repeated(
@@ -345,7 +346,7 @@ class Reader:
         return _again(call, again) if again else None
 
     def look_behind(self, name: str, right: Collection[str]) -> tuple[list[str], str]:
-        """The operators between right values and a value, none where that is far; and one of these right values."""
+        """Return the operators between right values and a value (none if many), and one of these right values."""
         extra, reached = list[str](), ""
         waiting, done = [name], set[str]()
         while waiting:
@@ -363,7 +364,7 @@ class Reader:
         return (extra[::-1] if len(extra) <= _LONGEST else []), reached
 
     def without_reordered(self, right: dict[str, set[int]], turned: Collection[str]) -> dict[str, set[int]]:
-        """Right values, without those that are others in another order, made by what does not only move them."""
+        """Return the right values without reordered copies of others, unless a move makes the copy."""
 
         def is_reordered(name: str) -> bool:
             maker = self._makers.get(name)
@@ -376,18 +377,18 @@ class Reader:
         return {name: calls for name, calls in right.items() if name not in turned or not is_reordered(name)}
 
     def has_sibling(self, call: Call, paths: Collection[str]) -> bool:
-        """Whether another layer has the same call, and the file the node that reads its weights."""
+        """Whether another layer has the same call, and the file has the node that reads its weights."""
         return any(self.anchor(its) is not None for _, _, its in self._siblings(call, paths))
 
     def beside_sibling(
         self, call: Call, paths: Collection[str], right: Mapping[str, Collection[str]]
     ) -> Odd | None:
-        """What stands before a call's weights in another way than before those of the same call in another layer.
+        """Return an oddity before a call's weights, compared with the same call in another layer.
 
         Args:
-            call: whose weights.
-            paths: of all modules.
-            right: the file's values that some calls give, with what these are called.
+            call: the call.
+            paths: paths of all modules.
+            right: the file's values that equal results of calls, with the names of these calls.
         """
         anchor = self.anchor(call)
         if anchor is None:
@@ -404,7 +405,7 @@ class Reader:
         return None
 
     def _siblings(self, call: Call, paths: Collection[str]) -> Iterator[tuple[str, str, Call]]:
-        """The same call in layers of other numbers, the nearest first: its layer's path, the other's, the call."""
+        """Yield the same call in layers of other numbers, the nearest first: own layer, other layer, and the call."""
         path = call.module.partition("#")[0]
         for match in reversed([*re.finditer(r"(?<=\.)\d+(?=\.|$)", path)]):
             at, head, tail = int(match[0]), path[: match.start()], path[match.end() :]
@@ -440,7 +441,7 @@ def _again(call: Call, names: Sequence[str]) -> Odd:
 
 
 class _Elsewhere(Frozen):
-    """A call as it is in another layer."""
+    """Call as it is in another layer."""
 
     module: str
     of: Call
@@ -468,7 +469,7 @@ class _Elsewhere(Frozen):
 
 
 class _Descent(Mutable):
-    """Two ways back through one graph, side by side, down to weights."""
+    """Two parallel searches back through one graph, down to weights."""
 
     reader: Reader
     own: str
@@ -476,7 +477,7 @@ class _Descent(Mutable):
     right: Mapping[str, Collection[str]]
 
     def differences(self, pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        """Kind, what the sibling has, what is found; the first that is met from the end."""
+        """Yield the first difference found from the end: kind, the sibling's way, the way found."""
         waiting, done = pairs, set[tuple[str, str]]()
         while waiting and len(done) < _FAR:
             one, other = waiting.pop(0)
@@ -498,7 +499,7 @@ class _Descent(Mutable):
             waiting += list(zip(a[0], b[0], strict=False))
 
     def _is_crossed(self, a: Edge, b: Edge) -> bool:
-        """Whether two nodes are given the same kinds of values in another order."""
+        """Whether two nodes have inputs of the same kinds, in another order."""
         mine, its = (
             [self._kind(name, self.own) for name in a[0]],
             [self._kind(name, self.other) for name in b[0]],
@@ -527,7 +528,7 @@ class _Descent(Mutable):
         return self._attributes(a, b)
 
     def _sources(self, one: str, other: str) -> tuple[str, str, str] | None:
-        """Two right values: whether they are those of one call of the layer."""
+        """Compare two right values: None if they are results of the same call of their layers."""
         mine = {name.removeprefix(self.own) if name.startswith(self.own) else "" for name in self.right[one]}
         its = {
             name.removeprefix(self.other) if name.startswith(self.other) else ""
@@ -538,7 +539,7 @@ class _Descent(Mutable):
         return "input", f"what {min(self.right[other])} gives", f"what {min(self.right[one])} gives is read"
 
     def _weights(self, edge: Edge, layer: str) -> frozenset[str]:
-        """Names within the layer of the weights that a node reads; one name for all beyond it."""
+        """Return the names, within the layer, of the weights that a node reads; one name for all weights outside it."""
         return frozenset(
             name.removeprefix(layer) if name.startswith(layer) else "what is given to the layer"
             for name in self.reader.parameters_of(edge)

@@ -1,7 +1,7 @@
-"""Another file -> the side that MODEL is held against: what it computes, node by node, and with other numbers in it.
+"""Another file -> the side that MODEL is compared with: its values node by node, also with other numbers in it.
 
-A node is a call, and the subgraph that it stands in its module. What stands in the place of a node is tried as for a
-call of PyTorch's (`exporter/alternatives.py`), by a model of that node alone, with the values that it is given.
+A node counts as a call, and a scope as a module. Replacements of a node are tried as for a call of PyTorch
+(`exporter/alternatives.py`), in a model of that node alone, with the node's input values.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ Edges = Sequence[tuple[Sequence[str], Sequence[str], str]]
 """Inputs, outputs and operator of each node that runs."""
 
 _KINDS = {"small": (2, 7), "single": (1, 1)}
-"""Batch and length of runs beside the first."""
+"""Batch and length of the runs after the first."""
 _SHAKEN = 2.0**-23
-"""By how much of itself a number is moved: a unit in its last place, as sums in another order are off by."""
+"""Relative amount by which a number is moved: a unit in its last place, the error of sums in another order."""
 _MOST_SECONDS = 25.0
-"""Of attempts."""
+"""Seconds for all attempts."""
 _MOST_COVERING = 4
-"""Runs that reach rows of tables which no other has."""
+"""Most runs for unseen rows of tables."""
 _PADDED = 0.25
 """Share of a row of a mask that is padding."""
 _PAST = MOVES | {"DequantizeLinear", "Cast"}
-"""Operators between a stored tensor and what computes with it."""
+"""Operators between a stored tensor and the operator that computes with it."""
 _HANDING = frozenset({"Cast", "Reshape", "Unsqueeze", "Squeeze", "Identity", "Flatten"})
 
 
 class NodeCall(Frozen):
-    """A node as a call."""
+    """Node, as a call."""
 
     number: int
     module: str
@@ -64,11 +64,11 @@ class NodeCall(Frozen):
     outputs: tuple[str, ...]
     inputs: tuple[str, ...]
     node: str
-    """What it is called."""
+    """Name of the node."""
 
 
 class Subgraph(Frozen):
-    """The nodes of a scope as a call of a module."""
+    """Nodes of a scope, as the call of a module."""
 
     module: str
     class_name: str
@@ -81,7 +81,7 @@ class Subgraph(Frozen):
 
 
 class NodeRecording(Frozen):
-    """A run."""
+    """Recording of one run."""
 
     modules: tuple[Subgraph, ...]
     outputs: tuple[tuple[str, Array], ...] = ()
@@ -89,19 +89,19 @@ class NodeRecording(Frozen):
 
 
 class Slot(Frozen):
-    """A stored tensor, or what one node reads of it: what `FileSide.load` gives other numbers."""
+    """Stored tensor, or one node's reading of it: `FileSide.load` gives it other numbers."""
 
     name: str
     reader: str = ""
 
     @property
     def label(self) -> str:
-        """As it is called in a state file."""
+        """Key of the slot in a state file."""
         return f"{self.name}{_AT}{self.reader}" if self.reader else self.name
 
     @classmethod
     def of(cls, label: str) -> Slot:
-        """The slot that a label is of."""
+        """Return the slot of a label."""
         name, _, reader = label.partition(_AT)
         return cls(name, reader)
 
@@ -113,13 +113,13 @@ class FileSide:
     """Another file, as a side.
 
     Args:
-        ledger: of the file.
-        runner: that runs it.
+        ledger: ledger of the file.
+        runner: runner for its runs.
         own: the file as it stands.
-        subject: what runs: the file, or its float twin.
-        edges: of what runs.
-        shapes: sizes that were asked for.
-        variances: of batch normalizations: the stored tensor, and the epsilon that is added to it.
+        subject: the file that runs: this one, or its float twin.
+        edges: inputs, outputs and operator of each node that runs.
+        shapes: sizes that the user asked for.
+        npz: file of inputs; None where they are made.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class FileSide:
         self._spent = 0.0
 
     def _plan_kinds(self) -> None:
-        """Runs of other sizes, as far as the file's axes may vary and nobody has set them."""
+        """Plan runs with other sizes, as far as the file's axes may vary and the user has not fixed them."""
         is_free = any(not isinstance(dim, int) for value in self.graph.signature for dim in value.dims or ())
         if self._npz is not None or self._shapes.sizes or self._shapes.sweep or not is_free:
             return
@@ -175,10 +175,10 @@ class FileSide:
                     self._feeds[kind] = feeds
                     break
 
-    # What it is fed
+    # Inputs
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
-        """Values for the inputs, by name; masks of all seeds but the first have padding."""
+        """Return values for the inputs, by name; masks have padding for all seeds but the first."""
         kind = kind if kind in self._feeds else "example"
         npz = None if self._npz is None else str(self._npz)
         found = {feed.name: make_array(feed, seed, npz) for feed in self._feeds[kind]}
@@ -190,7 +190,7 @@ class FileSide:
 
     @property
     def _masks(self) -> frozenset[str]:
-        """Inputs that say which tokens are padding."""
+        """Names of the inputs that tell which tokens are padding."""
         return frozenset(
             feed.name
             for feed in self._feeds["example"]
@@ -206,16 +206,16 @@ class FileSide:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Those of other sizes."""
+        """Kinds of runs with other sizes."""
         return tuple(kind for kind in self._feeds if kind != "example")
 
     @property
     def is_given(self) -> bool:
-        """Whether all inputs are read from a file, so that every seed has the same."""
+        """Whether all inputs are read from a file, so that they are the same for every seed."""
         return all(feed.fill is Fill.FILE for feed in self._feeds["example"])
 
     def covering(self, at: int) -> dict[str, Array] | None:
-        """Inputs that look up rows which no run has reached."""
+        """Return inputs that look up rows which no run has reached."""
         if at >= _MOST_COVERING or self._npz is not None:
             return None
         found, is_new = self.feeds(0), False
@@ -229,7 +229,7 @@ class FileSide:
         return found if is_new else None
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """Tables whose rows an input names."""
+        """Return the tables whose rows an input names: name, number of rows, number of rows reached."""
         tables = dict(self._tables.values())
         return [(table, rows, len(self._reached.get(table, ()))) for table, rows in tables.items()]
 
@@ -239,13 +239,13 @@ class FileSide:
                 ids = np.unique(feeds[name]).astype(np.int64)
                 self._reached.setdefault(table, set()).update((ids % rows).tolist())
 
-    # What it computes
+    # Runs
 
     def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:
-        """The outputs; in another precision, with every number moved by a unit in its last place.
+        """Return the outputs; in another precision, with every number moved by a unit in its last place.
 
         Raises:
-            ExportError: it does not run.
+            ExportError: the file does not run.
         """
         try:
             subject = self._subject(precision)
@@ -257,10 +257,10 @@ class FileSide:
         return [(name, found[name]) for name in self.graph.outputs if name in found]
 
     def standing(self, feeds: Mapping[str, Array]) -> list[tuple[str, Array]]:
-        """The outputs of the file as it stands.
+        """Return the outputs of the file as it stands.
 
         Raises:
-            TimingError: it does not run.
+            TimingError: the file does not run.
         """
         found = self._runner.run(self.own, self.graph.outputs, feeds)
         return [(name, found[name]) for name in self.graph.outputs if name in found]
@@ -273,10 +273,10 @@ class FileSide:
         attempt: Attempt | None = None,
         until: int | None = None,
     ) -> NodeRecording:
-        """Run, and tell what is kept of the values of each node.
+        """Run the file, and report the prints of each node's values.
 
         Raises:
-            ExportError: it does not run, or attempts have taken too long.
+            ExportError: the file does not run, or attempts have taken too long.
         """
         judged = None if attempt is None else set(attempt.judged)
         calls = [
@@ -303,7 +303,7 @@ class FileSide:
         return NodeRecording(() if attempt is not None else tuple(subgraphs_of(self.calls)))
 
     def value(self, feeds: Mapping[str, Array], number: int) -> Array | None:
-        """The first floats that a node gives, whole.
+        """Return the first float tensor that a node makes, whole.
 
         Raises:
             ExportError: the file does not run.
@@ -322,7 +322,7 @@ class FileSide:
         numbers: Sequence[float],
         told: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
-        """Tell what a node or a subgraph may be exchanged for, each with what it would give.
+        """Report each alternative for a node or a subgraph, with the print of its value.
 
         Raises:
             ExportError: the file does not run, or attempts have taken too long.
@@ -356,7 +356,7 @@ class FileSide:
             patch = Patch(made, [PatchNode("Identity", "", [name], made)])
             yield ("layer", module.module, f"nothing: {module.module} is skipped"), patch
 
-    # With other numbers
+    # Other numbers
 
     def _subject(self, precision: str) -> Subject:
         is_shaken = precision != "single"
@@ -369,20 +369,20 @@ class FileSide:
         return self._made[is_shaken]
 
     def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
-        """Have all stored floats be what a file of half precision stores of them; empty for as they are."""
+        """Round all stored floats as a half-precision file does; an empty type restores them."""
         if half != self._half:
             self._half, self._made = half, {}
 
     def apart(self) -> FileSide:
-        """Another that holds what this one holds now."""
+        """Return a second side that holds this one's current numbers."""
         other = copy.copy(self)
         other._state, other._made, other._reached = dict(self._state), {}, {}
         return other
 
     def load(self, path: Path) -> None:
-        """Give stored tensors other numbers: those of a safetensors file, by the labels of `Slot`.
+        """Load other numbers into stored tensors, from a safetensors file with labels of `Slot`.
 
-        Of a batch normalization whose variance is 1 there, the epsilon is taken off it, so that it divides by 1.
+        A batch normalization whose variance becomes 1 gets 1 minus epsilon, so that it divides by 1.
         """
         for label, value in load_file(path).items():
             slot = Slot.of(label)
@@ -392,14 +392,14 @@ class FileSide:
         self._made = {}
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
-        """What each reader has of its own is loaded as such."""
+        """Do nothing: `load` already gives each reader its own numbers."""
 
     def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
-        """A file holds what was computed of weights."""
+        """Do nothing: a file stores the values that were computed from weights."""
 
 
 def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]:
-    """Every node that depends on an input, in its order."""
+    """Yield every node that depends on an input, in order."""
     graph = ledger.model.graphs[0]
     scopes = {
         name: ledger.node_scopes.get(node.place, "") for node in graph.nodes for name in node.outputs if name
@@ -407,7 +407,7 @@ def _calls(ledger: Ledger, edges: Edges, stored: set[str]) -> Iterator[NodeCall]
     names = {name: node.name for node in graph.nodes for name in node.outputs if name}
     moving = {*graph.inputs} - stored
     behind: dict[str, tuple[str, ...]] = {name: (name,) for name in stored}
-    """The stored tensors that a value without inputs is made of."""
+    """Stored tensors from which each value without inputs is computed."""
     makers: dict[str, int] = {}
     ordinals: dict[str, int] = {}
     scope = ""
@@ -444,7 +444,7 @@ _LAYER = re.compile(r"\d+")
 
 
 def subgraphs_of(calls: Sequence[NodeCall]) -> list[Subgraph]:
-    """The scopes of all nodes and what holds them, in the order in which they end."""
+    """Return the scopes of all nodes and the scopes around these, in the order in which they end."""
     members: dict[str, list[NodeCall]] = {}
     for call in calls:
         parts = call.module.split(".") if call.module else []
@@ -479,7 +479,7 @@ def subgraphs_of(calls: Sequence[NodeCall]) -> list[Subgraph]:
 
 
 def _looked_up(graph: Graph) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Inputs that name rows of a stored table as they are given: the table, and how many rows it has."""
+    """Yield the inputs that index a stored table unprocessed, with the table's name and number of rows."""
     tables = {tensor.name: tensor for tensor in graph.tensors if len(tensor.shape) == 2}
     for node in graph.nodes:  # codes that are decoded where they are read
         if node.op_type in ("DequantizeLinear", "Identity", "Cast") and node.inputs[0] in tables:
@@ -494,7 +494,7 @@ def _looked_up(graph: Graph) -> Iterator[tuple[str, tuple[str, int]]]:
             yield given[node.inputs[1]], (table.name, table.shape[0])
 
 
-# What may stand in the place of a node
+# Replacements of a node
 
 _UNARY = (
     *("Relu", "Gelu", "Sigmoid", "Tanh", "Erf", "Elu", "Selu", "LeakyRelu", "Softplus", "Softsign", "Mish"),
@@ -518,18 +518,18 @@ _Told = tuple[tuple[str, str, str], Patch]
 def of_node(
     call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float], half: str = ""
 ) -> Iterator[_Told]:
-    """What a node may be exchanged for, each told as kind, what the file has, and what it would be.
+    """Yield the alternatives of a node: (kind, the file's way, alternative), and the patch.
 
     Args:
         call: the node.
-        nodes: of the file as it is stored, by output.
-        graph: of the file.
-        numbers: that MODEL has: epsilons, scales and the like.
+        nodes: the file's nodes as stored, by output.
+        graph: the file's main graph.
+        numbers: numbers that MODEL has: epsilons, scales and the like.
         half: MODEL's half-precision type; empty where it has none.
     """
     output = call.outputs[0] if call.outputs else ""
     node = nodes.get(output)
-    if node is None:  # made for the twin
+    if node is None:  # a node that only the twin has
         return
     make = _Maker(node, output, call.inputs)
     stored = {tensor.name: tensor for tensor in graph.tensors}
@@ -574,13 +574,13 @@ class _Maker:
         domain: str = "",
         settings: Mapping[str, Setting] | None = None,
     ) -> Patch:
-        """One node in its place."""
+        """Return a patch that replaces the node by one other node."""
         return Patch(
             self._output, [PatchNode(op_type, domain, [*inputs], self._output, {**(settings or {})})]
         )
 
     def same(self, inputs: Sequence[str] | None = None, **settings: Setting) -> Patch:
-        """The node itself with other inputs or attributes."""
+        """Return a patch that replaces the node by itself, with other inputs or attributes."""
         node = self._node
         told = {key: _setting(value) for key, value in {**node.integers, **node.settings}.items()}
         return self.node(
@@ -588,11 +588,11 @@ class _Maker:
         )
 
     def number_setting(self, key: str, number: float) -> Patch:
-        """The node itself with another number for one of its attributes."""
+        """Return a patch that replaces one numeric attribute of the node."""
         return self.same(None, **{key: number})
 
     def number(self, op_type: str, inputs: Sequence[str], number: float) -> Patch:
-        """One node in its place that reads a number of its own."""
+        """Return a patch that replaces the node by one that reads a constant of its own."""
         name = f"{self._output}/number"
         told = [name if each == _NUMBER else each for each in inputs]
         return Patch(self._output, [PatchNode(op_type, "", told, self._output)], {name: number})
@@ -606,13 +606,13 @@ def _setting(value: int | Kept) -> Setting:
 
 
 def _is_other(number: float, value: float, half: str) -> bool:
-    """Whether a number is not this one rounded."""
+    """Whether a number is another one, and not this one rounded."""
     is_near = abs(number - value) <= 1e-3 * abs(value)
     return not is_near and not (half and is_one_in_half(number, value, half))
 
 
 def _other_settings(node: Node, make: _Maker, numbers: Sequence[float], half: str) -> Iterator[_Told]:
-    """Other numbers and axes among its attributes."""
+    """Yield alternatives with other numbers or axes among the attributes."""
     if len(node.outputs) > 1 and sum(map(bool, node.outputs)) > 1:
         return
     for key, value in {**_defaults(node), **node.settings}.items():
@@ -647,7 +647,7 @@ def _defaults(node: Node) -> dict[str, float]:
 def _other_terms(
     node: Node, make: _Maker, stored: Mapping[str, object], numbers: Sequence[float], half: str
 ) -> Iterator[_Told]:
-    """Another operator, another number, or one of its operands alone."""
+    """Yield alternatives with another operator, another number, or one operand alone."""
     op_type, inputs = node.op_type, node.inputs
     is_residual = op_type == "Add" and not any(name in stored for name in inputs)
     for slot, lost in ((0, "second"), (1, "first")):
@@ -692,7 +692,7 @@ def _other_terms(
 
 
 def _other_weights(node: Node, make: _Maker, stored: Mapping[str, object], graph: Graph) -> Iterator[_Told]:
-    """Another stored tensor of its shape, or its own turned, or none."""
+    """Yield alternatives with another stored tensor of the same shape, with the own one transposed, or with none."""
     for slot, name in enumerate(node.inputs):
         tensor = stored.get(name)
         if tensor is None:

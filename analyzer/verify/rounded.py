@@ -1,4 +1,4 @@
-"""Two files -> what one of them holds rounded of the other's tensors, for the other to compute with."""
+"""Two files -> the tensors that one of them holds rounded, for the other to compute with."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from analyzer.verify.weights import SAID, buffers_of, decode, is_rounded, unfold
 _PAST = frozenset(MOVES | DECODES)
 _HALVES = frozenset({"FLOAT16", "BFLOAT16"})
 _STEP = 2.0**-11
-"""Half a step of a number in half precision, of itself."""
+"""Relative half step of a number in half precision."""
 
 
 class Rounding(Frozen):
-    """Which of two files holds the other's tensors rounded, and what it has."""
+    """Rounded one of two files, and the tensors of the other that it holds."""
 
     is_turned: bool = False
-    """Whether it is the other side that does, so that MODEL computes with what that has."""
+    """Whether the other side is the rounded one, so that MODEL computes with its tensors."""
     is_unknown: bool = False
-    """Whether both have codes, so that nobody knows the numbers that they are of."""
+    """Whether both have codes, so that nobody knows the numbers that were rounded."""
     held: tuple[Held, ...] = ()
-    """By module, under the labels of `Slot`: what the rounded file has, for the finer one to compute with."""
+    """Rounded file's values for the finer one to compute with: by module, under labels of `Slot`."""
     back: tuple[Held, ...] = ()
-    """The same of what the finer file holds rounded all the same, as norms in half precision beside codes."""
+    """The same for tensors that the finer file also holds rounded, such as norms in half precision beside codes."""
     known: Known = field(default_factory=Known)
-    """What is wrong with the other side's tensors."""
+    """Tensors that do not balance between the two files, with the reasons."""
 
 
 def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
-    """Find which file is rounded, and recover what it holds.
+    """Find which file is rounded, and recover its values.
 
     Raises:
         UsageError: values of a side cannot be read.
@@ -73,7 +73,7 @@ def find_rounding(ours: Ledger, theirs: Ledger) -> Rounding:
 
 
 def _types(ledger: Ledger) -> set[str]:
-    """The types of what is learned, copies too."""
+    """Return the types of all parameters, copies included."""
     return {entry.tensor.dtype.name for entry in ledger.entries if entry.role is Role.PARAMETER}
 
 
@@ -82,7 +82,7 @@ def _has_codes(ledger: Ledger) -> bool:
 
 
 def holds_same_codes(ours: Ledger, theirs: Ledger) -> bool:
-    """Whether two files with codes have the same of every learned tensor, in whatever order of axes."""
+    """Whether two files with codes hold the same codes for every parameter, in any order of axes."""
     return all(
         not left - right
         for left, right in ((_contents(ours), _contents(theirs)), (_contents(theirs), _contents(ours)))
@@ -101,7 +101,7 @@ def _contents(ledger: Ledger) -> set[tuple[int, int, bytes]]:
 
 
 def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
-    """What is wrong, under the names that tensors have in their files."""
+    """Return unbalanced tensors and their reasons, under the names that tensors have in their files."""
     suspects, strangers = {}, {}
     for line in result.parameters:
         if line.line in UNBALANCED:
@@ -116,7 +116,7 @@ def _known(result: Reconciliation, keys: Mapping[str, Key]) -> Known:
 def _recover(
     result: Reconciliation, keys: Mapping[str, Key], source: Ledger, only: Line | None = None
 ) -> tuple[Held, ...]:
-    """What the rounded file has of each tensor of the other, by module; of one line of the bridge, or of all."""
+    """Return the rounded file's value of each tensor of the other, by module; of one line of the bridge, or of all."""
     restorer = Restorer(result.ledger)
     entries = {entry.tensor.key: entry for entry in source.entries}
     copies: dict[Key, list[Entry]] = {}
@@ -163,7 +163,7 @@ def _recover(
 
 
 def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
-    """Single numbers, as a scale, that a file of half precision holds rounded, and does not hold as they are."""
+    """Return the rounded values of scalars, such as a scale, that a half-precision file holds rounded only."""
     rounded, exact = set[float](), set[float]()
     for entry in made.entries:
         array = entry.tensor.payload.array() if entry.tensor.numel == 1 else None
@@ -188,7 +188,7 @@ def _recover_numbers(made: Ledger, source: Ledger) -> tuple[Held, ...]:
 
 
 def _merged(held: Sequence[Held]) -> tuple[Held, ...]:
-    """Each module once."""
+    """Merge entries of the same module."""
     found: dict[str, Held] = {}
     for each in held:
         before = found.get(each.module)
@@ -212,14 +212,14 @@ def _is_real(entry: Entry) -> bool:
 def _is_rounded_elsewhere(
     line: ParameterLine, restorer: Restorer, stored: Mapping[Key, StoredTensor]
 ) -> bool:
-    """Whether a copy of a tensor is rounded, as the head's of a tied table that stays as it is."""
+    """Whether a copy of a tensor is rounded, such as the head's copy of a tied table that stays as it is."""
     if line.line in UNBALANCED or len(line.entries) < 2:
         return False
     return any(restorer.encoding(stored[key]) is not None for key in line.entries)
 
 
 def _biases(source: Ledger, keys: Mapping[str, Key]) -> dict[str, str]:
-    """The bias of each convolution by its weight, under the names of the bridge."""
+    """Return the bias of each convolution by its weight, under the names of the bridge."""
     names = {key: name for name, key in keys.items()}
     found = {}
     for node in source.model.graphs[0].nodes:
@@ -238,7 +238,7 @@ def _spread(
     value: Array,
     held: Sequence[Key],
 ) -> Iterator[tuple[Slot, Array]]:
-    """Give a tensor and its copies what the file holds: where it holds several, to each reader that of its kind."""
+    """Yield the file's value for a tensor and its copies; of several values, each reader gets the one of its kind."""
     several = _several(result, restorer, held)
     for entry in tensors:
         tensor = entry.tensor
@@ -271,7 +271,7 @@ def _spread(
 def _several(
     result: Reconciliation, restorer: Restorer, held: Sequence[Key]
 ) -> list[tuple[object, str, Array]]:
-    """What the file holds of one tensor where it has several, for each that computes with one, in their order."""
+    """Return the file's values of one tensor if it has several: one for each node that computes with it, in order."""
     if len(held) < 2:
         return []
     stored = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
@@ -286,7 +286,7 @@ def _several(
 
 
 def _use(ledger: Ledger, node: Node) -> tuple[int, object, str]:
-    """Where what a node reads is computed with, by what, and what that makes."""
+    """Return position, kind and output of the node that computes with a node's value, across moves and decoding."""
     behind = ledger.wiring.readers(node, _PAST) if node.op_type in _PAST else []
     found = behind[0].node if behind else node
     return found.position, _family(found), next(filter(None, found.outputs), "")
@@ -298,7 +298,7 @@ def _family(node: Node) -> object:
 
 
 def _turn(value: Array, tensor: StoredTensor) -> Array | None:
-    """A value in a tensor's shape: as it is or transposed, whichever is nearer to what the tensor holds."""
+    """Reshape a value to a tensor's shape: as it is or transposed, whichever is nearer to the tensor's content."""
     shape = tensor.shape
     ways = [way for way in (value, value.T) if way.shape == shape]
     if len(ways) == 2 and value.ndim == 2:

@@ -1,4 +1,4 @@
-"""A model and what it is fed -> its values or what is kept of them, or its float twin: by a process of its own."""
+"""Model and its inputs -> its values, their prints, or its float twin; this runs in a separate process."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ from analyzer.verify.twin import RANGES, RefusedError, make_twin
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 16, 4096
 _ROOM = 1 << 28
-"""Bytes of inner values that one run hands out, or those of a few values where these are larger."""
+"""Most bytes of inner values that one run returns; the smallest batch may need more."""
 _FAR = 16.0
-"""How many times lower than all codes the number of a mask is, at least."""
+"""Least factor by which a mask element lies below all codes."""
 _MOST_INLINE = 1_500_000_000
 _MOST_HELD = 8
-"""Models that are kept as they were read."""
+"""Most models that are kept as they were read."""
 
 
 def serve() -> None:
-    """Answer questions that come on stdin."""
+    """Answer the questions that come on stdin."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # for output that libraries print
     held = _Held()
     while (question := read_frame(sys.stdin.buffer)) is not None:
         asked = msgspec.json.decode(question, type=Question)
@@ -80,7 +80,7 @@ def serve() -> None:
 
 
 class _Held:
-    """The models of the last questions, so that each is read once: two of them, or more that are small."""
+    """Models of the last questions, each read once: two of any size, or up to `_MOST_HELD` small ones."""
 
     def __init__(self) -> None:
         self._protos: dict[tuple[str, int], tuple[Any, int]] = {}
@@ -133,7 +133,7 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
         if nodes:
             del proto.graph.node[:]
             proto.graph.node.extend(nodes)
-    # Without its fallback: it would run on the processor instead, and say so on stdout.
+    # Without onnxruntime's fallback: it would run on the CPU instead, and report it on stdout.
     session = onnxruntime.InferenceSession(
         payload, options, providers=whole_chain(provider, available), enable_fallback=0
     )
@@ -142,7 +142,7 @@ def _session(held: _Held, asked: Question, wanted: Sequence[str]) -> Any:
 
 
 def _optimize(held: _Held, asked: Question) -> OptimizedAnswer:
-    """Have onnxruntime write the graph that it runs."""
+    """Write the graph that onnxruntime runs, and return its edges."""
     session = _session(held, asked, ())
     target = Path(asked.optimized)
     assigned: dict[str, int] = {}
@@ -157,7 +157,7 @@ def _optimize(held: _Held, asked: Question) -> OptimizedAnswer:
 
 
 def _options(asked: Question) -> Any:
-    """Of a session that says nothing, and whose threads wait between its short runs instead of spinning."""
+    """Return options for a silent session, whose threads wait between its short runs instead of spinning."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -169,7 +169,7 @@ def _options(asked: Question) -> Any:
 
 
 def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
-    """Have quantizers round what the twin only hands on; the nodes as they were, where there are any."""
+    """Insert quantizers that the twin leaves out; return the nodes as they were, or none where nothing changes."""
     if not quantizers:
         return []
     before, made = list(graph.node), []
@@ -188,7 +188,7 @@ def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
             given = [f"{each.place}/scale", f"{each.place}/zero"]
             quantize = make("DynamicQuantizeLinear", [real], [codes, *given])
         decode = make("DequantizeLinear", [codes, *given], [each.place], domain=each.domain, axis=each.axis)
-        if each.axis == 1:  # as it is without saying, and as old versions have it
+        if each.axis == 1:  # 1 is the default, and old versions have no such attribute
             for each_node in (quantize, decode):
                 del each_node.attribute[:]
         made += [quantize, decode]
@@ -198,7 +198,7 @@ def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
 
 
 def _exchange(graph: Any, patch: Patch) -> None:
-    """Have something else stand in the place of a value; the nodes of the graph that change are other ones."""
+    """Replace a value by a patch; changed nodes are copied, so that the originals can be restored."""
     made = []
     for node in graph.node:
         if patch.output not in node.output:
@@ -213,11 +213,11 @@ def _exchange(graph: Any, patch: Patch) -> None:
 
 
 _OFF = 1.7e-7
-"""What a sigmoid of onnxruntime 1.31's is off by at most: 1.67e-7 of seven million numbers from -30 to 30."""
+"""Largest error of onnxruntime 1.31's sigmoid: 1.67e-7 among seven million numbers from -30 to 30."""
 
 
 def _coarsen(graph: Any) -> None:
-    """Have what coarse operators give be off by as much as it may be; the nodes that change are other ones."""
+    """Add the largest possible error to the outputs of coarse operators; changed nodes are copies."""
     made = []
     for node in graph.node:
         if not _is_coarse(node):
@@ -227,7 +227,7 @@ def _coarsen(graph: Any) -> None:
         name = node.output[0]
         kept.output[0], off = name + BEFORE, f"{name}/off"
         made += [kept, *_patch_nodes(Patch(name, [], {off: _OFF}))]
-        if node.op_type in _TIMES:  # a sigmoid times what it is of
+        if node.op_type in _TIMES:  # these multiply a sigmoid by its input
             made.append(onnx.helper.make_node("Mul", [node.input[0], off], [f"{off}/times"]))
             off = f"{off}/times"
         made.append(onnx.helper.make_node("Add", [kept.output[0], off], [name]))
@@ -262,7 +262,7 @@ def _patch_node(node: PatchNode) -> Any:
 
 
 def _try(held: _Held, asked: Question) -> list[Print | None]:
-    """What is kept of what each patch makes, of the values as they are where it stands."""
+    """Return the print of each patch's result, computed from the values of the unchanged model."""
     import onnxruntime
 
     proto = held.open(asked.model)
@@ -312,7 +312,7 @@ def _try(held: _Held, asked: Question) -> list[Print | None]:
 
 
 def _read(patch: Patch) -> list[str]:
-    """The values of the model that the nodes of a patch read."""
+    """Return the values of the model that the nodes of a patch read."""
     own = {*(node.output for node in patch.nodes), *patch.numbers} - {patch.output}
     names = [name for node in patch.nodes for name in node.inputs if name and name not in own]
     return list(dict.fromkeys(patch.output if name == patch.output + BEFORE else name for name in names))
@@ -344,7 +344,7 @@ def _rewrite(asked: Question) -> Answer:
 
 
 def _give_tensor(graph: Any, given: Given, array: Array) -> None:
-    """Have a stored tensor hold other numbers, or the one node read a tensor of its own."""
+    """Give a stored tensor other numbers, or give one node a tensor of its own to read."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -401,7 +401,7 @@ def _change_all(proto: Any, done: set[str], asked: Question) -> None:
 
 
 def _shaping(graph: Any) -> set[str]:
-    """Values that say how many elements there are, as the scales of Resize: next to 2 is 1.9999999, 21 rows of 22."""
+    """Return the values that determine sizes, such as the scales of Resize: with 1.9999999 for 2, 22 rows become 21."""
     found: set[str] = set()
     for node in reversed(graph.node):
         known = OPERATORS.get("" if node.domain == "ai.onnx" else node.domain, {}).get(node.op_type)
@@ -413,7 +413,7 @@ def _shaping(graph: Any) -> set[str]:
 
 
 def _as_half(array: Array, half: str) -> Array:
-    """Rounded as tools do: what is too large or too small for the type becomes the nearest that is not."""
+    """Round as tools do; for FLOAT16 nonzero numbers below 1e-7 become 1e-7, and those above 65504 become 1e4."""
     import ml_dtypes
 
     element = np.dtype(np.float16 if half == "FLOAT16" else ml_dtypes.bfloat16)
@@ -435,7 +435,7 @@ def _inputs(asked: Question) -> dict[str, Array]:
 
 
 def _run(held: _Held, asked: Question, wanted: Sequence[str]) -> Iterator[tuple[int, Array]]:
-    """Values with their places; those that are no arrays are left out."""
+    """Yield the places and values that are arrays."""
     session = _session(held, asked, wanted)
     kinds = {each.name: each.type for each in session.get_inputs()}
     given = {
@@ -450,7 +450,7 @@ _HALF = {"tensor(float16)": np.float16, "tensor(float)": np.float32}
 
 
 def _typed(array: Array, kind: str) -> Array:
-    """A float input in the file's precision: the twin of a half-precision file takes single ones."""
+    """Convert a float input to the file's precision: the twin of a half-precision file takes single precision."""
     kind = kind.removeprefix("seq(").removesuffix("))") + ")" if kind.startswith("seq(") else kind
     return array.astype(_HALF[kind]) if kind in _HALF and array.dtype.kind == "f" else array
 
@@ -462,7 +462,7 @@ def _values(held: _Held, asked: Question) -> list[int]:
 
 
 def _prints(held: _Held, asked: Question) -> dict[str, Print]:
-    """What is kept of all wanted values, so many at a time that memory stays bounded."""
+    """Return the prints of all wanted values, computed in batches so that memory stays bounded."""
     found: dict[str, Print] = {}
     waiting, many = list(asked.wanted), 64
     while waiting:
@@ -477,7 +477,7 @@ def _prints(held: _Held, asked: Question) -> dict[str, Print]:
 
 
 def _measure(held: _Held, asked: Question) -> dict[str, Rounded]:
-    """What each quantizer does to its values, so many at a time that memory stays bounded."""
+    """Return the effect of each quantizer on its values, computed in batches so that memory stays bounded."""
     found: dict[str, Rounded] = {}
     stored = _stored(held.open(asked.model))
     waiting, many = list(asked.rounds), 32
@@ -492,7 +492,7 @@ def _measure(held: _Held, asked: Question) -> dict[str, Rounded]:
 
 
 def _stored(proto: Any) -> dict[str, Any]:
-    """Initializers, and what Constant nodes hold, by the name of the value."""
+    """Return initializers and the tensors of Constant nodes, by the name of the value."""
     found = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         if node.op_type == "Constant":
@@ -501,7 +501,7 @@ def _stored(proto: Any) -> dict[str, Any]:
 
 
 def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> Rounded:
-    """Round as QuantizeLinear does, and hold what comes of it against what was given."""
+    """Round as QuantizeLinear does, and compare the result with the input."""
     given = value.astype(np.float64)
     least, most = RANGES[quantizer.kind]
     with np.errstate(invalid="ignore"):
@@ -515,7 +515,7 @@ def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> 
         low, high = min(given[counts].min(initial=0.0), 0.0), max(given[counts].max(initial=0.0), 0.0)
         step = (high - low) / (most - least) or 1.0
         scale, zero = np.array([step]), np.array([np.clip(np.rint(-low / step), least, most)])
-    if scale.size > 1:  # a number for each channel
+    if scale.size > 1:  # one scale per channel
         sizes = [1] * given.ndim
         sizes[quantizer.axis] = -1
         scale, zero = scale.reshape(sizes), np.broadcast_to(zero.reshape(-1), scale.size).reshape(sizes)
@@ -525,13 +525,13 @@ def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> 
     cut = (given < floor - np.abs(scale) / 2) | (given > ceiling + np.abs(scale) / 2)
     masks = int((cut & ~counts & ~np.isnan(given)).sum())
     alone = np.unique(given[cut & counts])
-    if alone.size == 1 and float(alone[0]) < _FAR * float(floor.min()):  # one number, far off: a mask
+    if alone.size == 1 and float(alone[0]) < _FAR * float(floor.min()):  # one distant value: a mask
         masks += int((cut & counts).sum())
         counts &= ~cut
     with np.errstate(invalid="ignore", divide="ignore"):
         codes = np.clip(np.rint(given / scale) + zero, least, most)
         off = ((codes - zero) * scale - given)[counts]
-        # a number of the other sign than all codes is beyond by no factor: it counts in half steps of what there is
+        # if all codes have the other sign there is no factor: count in half steps of the scale
         times = np.abs(given) / np.maximum(np.where(given < 0, -floor, ceiling), np.abs(scale) / 2)
     kept = given[counts]
     return Rounded(
@@ -551,13 +551,13 @@ def _round(value: Array, quantizer: QuantizerAnswer, stored: dict[str, Any]) -> 
 
 
 def _rows(cut: Array) -> tuple[int, int]:
-    """How many rows there are, and in how many of them something is cut off."""
+    """Return the number of rows, and the number of rows in which an element is cut off."""
     rows = cut.reshape(-1, cut.shape[-1] if cut.ndim else 1)
     return len(rows), int(rows.any(axis=1).sum())
 
 
 def _beside(held: _Held, asked: Question) -> dict[str, Apart]:
-    """Values of one name in two files, so many at a time that memory stays bounded."""
+    """Return the difference of each value of the same name in two files, in batches so that memory stays bounded."""
     found: dict[str, Apart] = {}
     waiting, many = list(asked.wanted), 32
     other = msgspec.structs.replace(
@@ -623,7 +623,7 @@ def _make_twin(asked: Question) -> TwinAnswer:
 
 
 def _captured(node: Any) -> Iterator[str]:
-    """Names that the bodies of a node read, those of their own among them."""
+    """Yield the names that the bodies of a node read, including names of their own."""
     for attribute in node.attribute:
         for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
             for inner in body.node:

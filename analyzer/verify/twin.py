@@ -1,8 +1,9 @@
-"""A file with codes or half precision -> its float twin: the same function of its weights, in single precision.
+"""File with codes or half precision -> its float twin: the same function of its weights, in single precision.
 
-Integers of activations become the real numbers that they stand for: what quantizes an activation only hands it on, a
-product of codes is the product of what they decode to. Weights stay as they are stored, and are decoded where they are
-read. What cannot be taken apart so is refused, never passed over. It runs in the process that runs the file.
+Codes of activations become the real numbers that they encode: an activation's quantizer only passes it on, and a
+product of codes becomes the product of the decoded numbers. Weights stay as they are stored, and are decoded where they
+are read. A graph that cannot be converted in this way is refused, never passed over. This runs in the process that runs
+the file.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ _MOVERS = frozenset(
         ),
     }
 )
-"""Operators that hand codes on as they are, each for itself."""
+"""Operators that pass on the codes of one input unchanged."""
 _JOINERS = frozenset({"Concat", "Where", "Max", "Min"})
-"""Operators that do so with several values, if all of them have one scale."""
+"""Operators that pass on the codes of several inputs, if all of these have the same scale."""
 _RECTIFIED = frozenset(
     {
         *(
@@ -61,70 +62,70 @@ _RECTIFIED = frozenset(
         *("InstanceNormalization", "GroupNormalization", "MatMulNBits", "Concat", "FusedMatMul"),
     }
 )
-"""Operators behind which a quantizing tool leaves out a Relu."""
+"""Operators after which a quantizing tool leaves out a Relu."""
 _ONNX = ("", "ai.onnx")
 
 
 class RefusedError(Exception):
-    """There is no float twin; the message is a clause that says why."""
+    """Refusal to make a float twin; the message is a clause with the reason."""
 
 
 class Quantizer(Frozen):
-    """One that makes codes of an activation, or of a weight that is stored in floats."""
+    """Quantizer of an activation, or of a weight that is stored in floats."""
 
     node: str
     value: str
-    """What it quantizes, in the file."""
+    """Name of the quantized value in the file."""
     place: str
-    """The same in the twin: an Identity stands before everything that reads codes."""
+    """Name of the same value in the twin: the output of an Identity before every reader of the codes."""
     scale: str = ""
-    """The stored scale; empty where it is drawn from the values as they come."""
+    """Name of the stored scale; empty where it is computed from the values at run time."""
     zero: str = ""
     axis: int = 0
-    """Of the channels, where the scale has several numbers."""
+    """Axis of the channels, where the scale has several numbers."""
     domain: str = ""
-    """Of the operator."""
+    """Domain of the operator."""
     kind: int = onnx.TensorProto.UINT8
     """Type of the codes."""
 
 
 class Twin(Mutable):
-    """The twin, and what was taken out for it."""
+    """Float twin, and counts of the parts that were taken out."""
 
     model: Any
     quantizers: list[Quantizer] = field(default_factory=list)
     activations: int = 0
-    """Places at which codes of activations were made."""
+    """Number of places at which activations were rounded to codes."""
     products: int = 0
-    """Products of codes that are products of numbers now."""
+    """Number of products of codes that are now products of real numbers."""
     untold: int = 0
-    """Places whose quantizers nobody can look at: in a body, within an operator, or with a scale that is computed."""
+    """Number of places whose quantizers cannot be measured: in a body, in an operator, or with a computed scale."""
     is_widened: bool = False
     rectified: int = 0
-    """Quantizers whose codes begin at zero, so that they cut what is negative as a Relu does."""
+    """Number of quantizers whose codes begin at zero, so that they cut off negative numbers as a Relu does."""
 
 
 class _Code(Frozen):
-    """What the codes of an activation stand for: `real` is (code - zero) x scale."""
+    """Meaning of an activation's codes: `real` is (code - zero) x scale."""
 
     real: str
     scale: str
     zero: str
     is_plain: bool = False
-    """The scale is 1 and the zero point is 0."""
+    """Whether the scale is 1 and the zero point is 0."""
 
 
 def make_twin(model: Any, half: str = "", *, rectify: bool = True) -> Twin:
     """Make the float twin of a model, which is changed in place.
 
     Args:
-        model: the protobuf, with its payloads where it is to be widened.
+        model: the protobuf, with its payloads if it is to be widened.
         half: `FLOAT16` or `BFLOAT16`, which is widened; empty where nothing is.
-        rectify: whether a quantizer whose codes begin at zero cuts what is negative: a quantizing tool leaves out the
-            Relu before it.
+        rectify: whether a quantizer whose codes begin at zero cuts off negative numbers, because a quantizing tool
+            leaves out the Relu before it.
 
     Raises:
-        RefusedError: it has operators on codes that nobody knows the real counterpart of.
+        RefusedError: it has operators on codes without a known counterpart on real numbers.
     """
     twin = Twin(model)
     stored: dict[str, Any] = {}
@@ -145,7 +146,7 @@ def _is_quantized(node: Any) -> bool:
 
 
 class _Body:
-    """One graph on the way to its twin."""
+    """Graph that is being converted to its twin."""
 
     def __init__(
         self,
@@ -168,12 +169,12 @@ class _Body:
                     self.stored[node.output[0]] = tensor
         self.codes = dict(codes)
         self.floated = set(floated)
-        """Values that were whole numbers, and are real ones now."""
+        """Names of values that were integers, and are real numbers now."""
         self.constant = set(self.stored)
-        """Values that depend on no input."""
+        """Names of values that depend on no input."""
         self.made: list[Any] = []
         self.makers: dict[str, Any] = {}
-        """The node that makes each value of the twin."""
+        """Node that makes each value of the twin."""
         self.serial = 0
         self.is_main = is_main
 
@@ -211,7 +212,7 @@ class _Body:
                 _Body(self.twin, body, self.stored, self.codes, self.floated, rectify=self.rectify).rewrite()
 
     def _applies(self, node: Any) -> bool:
-        """Whether it is about an activation: what is made of stored codes alone is decoded as it stands."""
+        """Whether the node reads an activation's codes; a value made of stored codes alone is decoded as it stands."""
         if node.op_type == "DequantizeLinear":
             return node.input[0] in self.codes or node.input[0] in self.floated
         if node.op_type == "Cast":
@@ -221,7 +222,7 @@ class _Body:
     def _touches(self, node: Any) -> bool:
         return any(name in self.codes or name in self.floated for name in node.input)
 
-    # What is made
+    # New nodes and tensors
 
     def name(self, base: str) -> str:
         self.serial += 1
@@ -248,14 +249,14 @@ class _Body:
         return name
 
     def number(self, name: str) -> Array | None:
-        """A stored value, behind Identity, where it is small."""
+        """Return a stored tensor as an array, if it is small and inside the file; else None."""
         tensor = self.stored.get(name)
         if tensor is None or tensor.data_location == onnx.TensorProto.EXTERNAL:
             return None
         return numpy_helper.to_array(tensor) if int(np.prod(tensor.dims)) <= 1 << 16 else None
 
     def real(self, name: str, scale: str, zero: str, axis: int | None = None) -> str:
-        """What codes stand for under this scale: an activation's or a stored tensor's."""
+        """Return the name of the real value of codes under this scale: an activation's, or a stored tensor's."""
         code = self.codes.get(name)
         if code is not None:
             return self.recode(code, scale, zero)
@@ -268,7 +269,7 @@ class _Body:
         return self.add("DequantizeLinear", [name, scale, zero], **given)
 
     def fits(self, name: str, zero: str) -> bool:
-        """Whether a zero point says something: of codes of 32 bits it is 0 and often of another type."""
+        """Whether a zero point counts: for codes of 32 bits it is 0, and often of another type."""
         tensor = self.stored.get(name)
         return tensor is None or tensor.data_type != onnx.TensorProto.INT32
 
@@ -279,7 +280,7 @@ class _Body:
         return self.add("Mul", [shift, scale])
 
     def units(self, code: _Code, zero: str) -> str:
-        """Codes less a zero point."""
+        """Return the name of the codes less a zero point."""
         if code.is_plain and not zero:
             return code.real
         value = code.real if code.is_plain else self.add("Div", [code.real, code.scale])
@@ -304,7 +305,7 @@ class _Body:
         return held is not None and not held.any()
 
     def minus_zero(self, name: str, zero: str, *, rows: bool = False) -> str:
-        """An operand of a product of integers, less its zero point, as real numbers."""
+        """Return an operand of an integer product as real numbers, less its zero point."""
         code = self.codes.get(name)
         if code is not None:
             return self.units(code, zero)
@@ -320,7 +321,7 @@ class _Body:
         return self.add("Sub", [value, off])
 
     def give_codes(self, node: Any, real: str, output: str, scale: str, zero: str) -> None:
-        """What a quantized operator puts out: codes of a real value."""
+        """Register the output of a quantized operator as the codes of a real value."""
         self.twin.activations += 1
         held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
         kind = self.kind_of(zero)
@@ -330,7 +331,7 @@ class _Body:
             high = (most - start) * step
             if start == least and self.rectify and self.may_be_rectified(real):
                 self.twin.rectified += 1
-                if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond has seen a Clip
+                if abs(high - 6) <= 6e-6:  # a calibration that has seen nothing beyond 6 has seen a Clip
                     real = self.add("Clip", [real, *(self.keep(np.array(x, np.float32)) for x in (0, 6))])
                 else:
                     real = self.add("Relu", [real])
@@ -341,7 +342,7 @@ class _Body:
         return tensor.data_type if tensor is not None else onnx.TensorProto.UINT8
 
     def mark(self, node: Any, real: str, output: str, scale: str, zero: str) -> str:
-        """A value of its own for what is quantized, so that it can be looked at and rounded again."""
+        """Give a quantized value a name of its own, so that it can be measured and rounded again."""
         place = self.add("Identity", [real])
         held, offset = self.number(scale), self.number(zero) if zero else np.zeros(1, np.uint8)
         kind = self.kind_of(zero)
@@ -360,7 +361,7 @@ class _Body:
         return place
 
     def may_be_rectified(self, real: str) -> bool:
-        """Whether a value is made by what a Relu stands behind: sums of products, and norms of them."""
+        """Whether a value comes from an operator that a Relu may follow: sums of products, and their norms."""
         for _ in range(16):
             maker = self.makers.get(real)
             if maker is None:
@@ -375,7 +376,7 @@ class _Body:
     # Rules
 
     def _move(self, node: Any) -> None:
-        """Codes that are only moved stay codes of what they stand for."""
+        """Pass codes through operators that only move them: the results are codes of the moved real values."""
         if node.op_type in _MOVERS and node.domain in _ONNX and not self._touches_index(node):
             name = node.input[0]
             if name in self.floated:
@@ -421,7 +422,7 @@ class _Body:
         raise RefusedError(f"{node.op_type} computes with codes ({node.name or node.output[0]})")
 
     def _add_integers(self, node: Any) -> bool:
-        """Sums and products of whole numbers that were made real: the others are cast."""
+        """Convert a sum or product of integers that became real, by casting its other operands; False if it is none."""
         if node.op_type not in ("Add", "Sub", "Mul") or any(name in self.codes for name in node.input):
             return False
         for slot, name in enumerate(node.input):
@@ -443,7 +444,7 @@ class _Body:
         if given[0] in self.codes:
             raise RefusedError(f"{node.name or node.output[0]} quantizes codes")
         zero = given[2]
-        if given[0] in self.constant:  # a weight that is stored in floats, and rounded as the file runs
+        if given[0] in self.constant:  # a weight that is stored in floats, and rounded at run time
             self.twin.activations += 1
             place = self.mark(node, given[0], node.output[0], given[1], zero)
             self.codes[node.output[0]] = _Code(place, given[1], zero)
@@ -568,7 +569,7 @@ class _Body:
             self.give_codes(node, real, node.output[0], y_s, y_z)
 
     def compute_linear(self, node: Any) -> None:
-        """Element-wise and pooling operators with (codes, scale, zero point) of each operand, then of the output."""
+        """Convert elementwise and pooling operators: (codes, scale, zero point) of each operand, then the output's."""
         op_type, operands = _LINEAR[node.op_type]
         given = {each.name: helper.get_attribute_value(each) for each in node.attribute}
         if given.pop("channels_last", 0):
@@ -665,7 +666,7 @@ _TYPED = frozenset({"to", "dtype", "output_dtype"})
 
 
 def _widen(model: Any, half: int) -> None:
-    """Half precision becomes single precision everywhere."""
+    """Widen half precision to single precision everywhere."""
 
     def widen_tensor(tensor: Any) -> None:
         if tensor.data_type == half:
@@ -715,7 +716,7 @@ def _widen(model: Any, half: int) -> None:
 
 
 def _forget_types(model: Any) -> None:
-    """What is said of inner values is not true of the twin's."""
+    """Delete types and shapes of inner values, which no longer hold in the twin."""
 
     def forget(graph: Any) -> None:
         del graph.value_info[:]

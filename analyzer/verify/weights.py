@@ -1,4 +1,4 @@
-"""A reconciliation -> the weights that PyTorch's side computes with: those of the file, where it holds them rounded."""
+"""Reconciliation -> the weights that PyTorch's side computes with: the file's, where the file holds them rounded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from analyzer.verify.side import Side
 _ROUNDED = frozenset({Line.CAST, Line.QUANTIZED, Line.BLOCK_QUANTIZED})
 _FOLDED = "batchnorm "
 _DECODING = ("DequantizeLinear", "Transpose", "Identity", "Cast", "Reshape")
-"""Operators between codes and what computes with them."""
+"""Operators between codes and the operator that computes with them."""
 SAID = {
     Line.DIFFERING: "its values in the file are others",
     Line.MISPLACED: TRADED,
@@ -34,11 +34,11 @@ SAID = {
     Line.UNEXPLAINED: "nothing of PyTorch's explains it",
     Line.OPAQUE: "nothing of PyTorch's explains it, and it computes",
 }
-"""What is wrong with a tensor, by its line."""
+"""Reason why a tensor does not balance, by its line."""
 
 
 def known_of(result: Reconciliation) -> Known:
-    """What is wrong with weights, in words."""
+    """Return the weights that do not balance, with the reasons in words."""
     suspects = {
         line.name: SAID.get(line.line, str(line.line.value))
         for line in result.parameters
@@ -53,7 +53,7 @@ def known_of(result: Reconciliation) -> Known:
         if entry.line in (Line.UNEXPECTED, Line.UNEXPLAINED, Line.OPAQUE):
             strangers[entry.key[1]] = SAID[entry.line]
     for finding in result.findings:
-        if finding.id == Line.OPAQUE.value:  # also what no stored tensor holds, as what a function makes
+        if finding.id == Line.OPAQUE.value:  # also values without a stored tensor, as made by a function
             for name in finding.subjects:
                 strangers.setdefault(name, SAID[Line.OPAQUE])
     held = {name: [key[1] for key in keys if not key[0]] for name, keys in _stored(result).items()}
@@ -64,7 +64,7 @@ def known_of(result: Reconciliation) -> Known:
 
 
 def find_lost(result: Reconciliation) -> list[str]:
-    """Parameters that forward may read, and that the file does not give back."""
+    """Return the parameters that forward may read, and that cannot be recovered from the file."""
     recovery = recover_state(result)
     read = {parameter.name for parameter in result.manifest.parameters if parameter.read is not False}
     lost = [each.name for each in recovery.lost if each.name in read]
@@ -75,13 +75,13 @@ def find_lost(result: Reconciliation) -> list[str]:
 
 
 def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Exchange:
-    """Load what the file holds into the module: of all tensors, or of those that it holds rounded.
+    """Load the file's tensors into the module: all of them, or those that it holds rounded.
 
-    What is not PyTorch's in the file, and so is a fault, stays as PyTorch has it. A batch normalization that was folded
-    into a convolution and rounded with it becomes one that only adds the bias which the file has.
+    Tensors that do not balance stay as PyTorch has them. A batch normalization that was folded into a convolution and
+    rounded with it becomes one that only adds the file's bias.
 
     Returns:
-        What was exchanged, by module, and the module as it was before, unless its weights are made up (`is_all`).
+        The exchanged tensors, by module, and the module as it was before, unless its weights are made up (`is_all`).
 
     Raises:
         UsageError: a tensor of the file cannot be read.
@@ -132,7 +132,7 @@ def give_back(result: Reconciliation, side: Side, *, is_all: bool = False) -> Ex
 _SINGLE = 4
 """Bytes of a number in single precision."""
 _NEAR = 1 / 8
-"""Of the largest number, what rounding takes off one at most: half a step of four bits."""
+"""Largest rounding error, relative to the largest number: half a step of four bits."""
 
 
 def _owner(name: str) -> str:
@@ -140,7 +140,7 @@ def _owner(name: str) -> str:
 
 
 def _stored(result: Reconciliation) -> dict[str, tuple[Key, ...]]:
-    """The stored tensors of each parameter and buffer, codes without their scales."""
+    """Return the stored tensors of each parameter and buffer: codes without their scales."""
     found = {line.name: tuple(line.entries) for line in result.parameters}
     for line in result.entries:
         if line.line is Line.BUFFER and line.parameter is not None:
@@ -149,15 +149,15 @@ def _stored(result: Reconciliation) -> dict[str, tuple[Key, ...]]:
 
 
 def is_rounded(line: ParameterLine) -> bool:
-    """Whether the file holds a tensor rounded, and nothing is wrong with it."""
+    """Whether the file holds a tensor rounded, and the tensor balances."""
     return line.line not in UNBALANCED and bool(_ROUNDED.intersection(line.chain))
 
 
 def _elsewhere(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
-    """Parameters whose own values the file holds rounded, and reads in another's place, or is thought to.
+    """Yield parameters whose values the file holds rounded but reads in another's place, really or apparently.
 
-    The fault is where they are read. Else PyTorch's exact numbers beside the file's would be off by rounding, in every
-    place that is right.
+    The fault is in the place where they are read. Without them, PyTorch's exact numbers would differ from the file's by
+    rounding in every place that is right.
     """
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
     for line in result.parameters:
@@ -174,7 +174,7 @@ def _elsewhere(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str
 
 
 def buffers_of(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
-    """Buffers that the file holds rounded, also those that no state dict has."""
+    """Yield buffers that the file holds rounded, also those that are in no state dict."""
     shapes = {name: buffer.shape for buffer in result.manifest.buffers for name in buffer.names}
     entries = {entry.tensor.key: entry for entry in result.ledger.entries}
     for line in result.entries:
@@ -192,7 +192,7 @@ def buffers_of(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str
 
 
 def _copies(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, str, Array]]:
-    """Tied tensors that the file holds several times, and rounded in several ways: each name with its own values."""
+    """Yield tied tensors that the file holds several times, rounded differently: each name with its own values."""
     lines = {line.name: line for line in result.parameters}
     for parameter in result.manifest.parameters:
         line = lines[parameter.name]
@@ -224,9 +224,9 @@ _MADE = frozenset({Line.EVALUATED, Line.FOLDED_WEIGHTNORM})
 
 
 def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Array, Array]]:
-    """What the file holds rounded of what PyTorch computes of its weights, and what rounding may take off each.
+    """Yield rounded results of PyTorch's computations on weights, with the largest error of each number.
 
-    So it does of what is computed of nothing: positions, and tables of them.
+    Values computed from nothing are included: positions, and tables of them.
     """
     tensors = {entry.tensor.key: entry.tensor for entry in result.ledger.entries}
     keys = {
@@ -245,11 +245,11 @@ def _computed(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[Arra
 
 
 _COARSE = 0.5
-"""What rounding may take off all numbers together, of themselves: of coarser ones nobody knows what they stand for."""
+"""Largest rounding error of a whole tensor, relative to its norm; the meaning of coarser values is unknown."""
 
 
 def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] | None:
-    """What a stored tensor stands for, and what rounding may take off each number; None where it is not rounded."""
+    """Return a tensor's decoded values, and the largest rounding error of each; None where it is not rounded."""
     encoded = restorer.encoding(tensor)
     if encoded is None:
         part = HALF_STEPS.get(tensor.dtype)
@@ -266,9 +266,9 @@ def _with_room(restorer: Restorer, tensor: StoredTensor) -> tuple[Array, Array] 
 
 
 def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, list[Array]]]:
-    """Parameters of modules that are called several times, which the file holds rounded anew for each call.
+    """Yield parameters of modules called several times, which the file holds rounded separately for each call.
 
-    Or only for some: a tool that rounds the weight of one product leaves that of the next as it was.
+    Or rounded for some calls only: a tool that rounds the weight of one product leaves that of the next as it was.
     """
     shapes = {parameter.name: parameter.shape for parameter in result.manifest.parameters}
     tied = {parameter.name for parameter in result.manifest.parameters if parameter.tied}
@@ -291,7 +291,7 @@ def _by_call(result: Reconciliation, restorer: Restorer) -> Iterator[tuple[str, 
 
 
 def _oriented(result: Reconciliation, restorer: Restorer, line: ParameterLine, first: Array) -> Array | None:
-    """A parameter's values as PyTorch has them, as far as the file holds them whole."""
+    """Return a parameter's values in PyTorch's layout, as far as the file holds them whole."""
     shape = next(each.shape for each in result.manifest.parameters if each.name == line.name)
     if len(line.pieces) != 1:
         return first if first.shape == shape else None
@@ -301,7 +301,7 @@ def _oriented(result: Reconciliation, restorer: Restorer, line: ParameterLine, f
 
 
 def _nearest(value: Array, own: Array) -> Array:
-    """A value as it stands, or turned, whichever is nearer to what it is a copy of."""
+    """Return a value as it is or transposed, whichever is nearer to the values that it copies."""
     either = [each for each in (value, value.T) if each.shape == own.shape]
     wanted = own.astype(np.float64)
     return min(
@@ -315,7 +315,7 @@ def _is_coded(restorer: Restorer, result: Reconciliation, key: Key) -> bool:
 
 
 def _uses(result: Reconciliation, key: Key, name: str) -> list[tuple[int, int]]:
-    """The uses of a stored tensor, past what decodes it, in the order of the calls of its module.
+    """Return the uses of a stored tensor, across decoding, in the order of its module's calls.
 
     An older exporter names the nodes of a second call after `module_1`; else calls are in the order of the file.
     """
@@ -333,7 +333,7 @@ def _is_in(scope: str, module: str) -> bool:
 
 
 def _readers(result: Reconciliation, key: Key) -> set[str]:
-    """The scopes of the nodes that read a stored tensor, past what decodes or moves it."""
+    """Return the scopes of the nodes that read a stored tensor, across decoding and moves."""
     ledger = result.ledger
     tensor = next(entry.tensor for entry in ledger.entries if entry.tensor.key == key)
     scopes = (
@@ -343,7 +343,7 @@ def _readers(result: Reconciliation, key: Key) -> set[str]:
 
 
 def decode(restorer: Restorer, result: Reconciliation, key: Key) -> Array | None:
-    """What a stored tensor stands for; None where it cannot be read."""
+    """Return the decoded values of a stored tensor; None where it cannot be read."""
     tensor = next(entry.tensor for entry in result.ledger.entries if entry.tensor.key == key)
     encoded = restorer.encoding(tensor)
     return tensor.payload.array() if encoded is None else encoded.array()
@@ -356,16 +356,16 @@ def unfold(
     *,
     is_all: bool = False,
 ) -> Iterator[tuple[str, str, Array]]:
-    """The tensors of convolutions with rounded weights that a batch normalization was folded into, and of these.
+    """Yield tensors for convolutions with rounded weights, and for the batch normalizations folded into them.
 
-    Of the many weights and normalizations that give what the file has, those of which the normalization only adds the
-    bias: its scale is 1, its mean 0, and its variance and eps together are 1.
+    Many weights and normalizations give the file's result. These are the ones whose normalization only adds the bias:
+    its scale is 1, its mean is 0, and its variance plus eps is 1.
 
     Args:
         result: the reconciliation.
-        restorer: of its file.
+        restorer: restorer of its file.
         biases: the bias of each convolution by its weight; None where it has the name that PyTorch gives it.
-        is_all: whether those too whose weights the file holds as they were folded, not rounded.
+        is_all: whether to include weights that the file holds folded but not rounded.
     """
     lines = {line.name: line for line in result.parameters}
     norms = {norm.module: norm for norm in result.manifest.batch_norms}
@@ -399,9 +399,9 @@ def unfold(
 
 
 def _folded_with(line: ParameterLine) -> str:
-    """The batch normalization that is folded into a weight; "" where nothing says which."""
+    """Return the batch normalization that is folded into a weight; "" where nothing tells which."""
     rule = next((piece.computed.rule for piece in line.pieces if piece.computed is not None), None)
-    if rule is None and not line.pieces:  # without values, its reader or its notes say so
+    if rule is None and not line.pieces:  # without values, the weight's reader or metadata tells
         return line.decided_by.rpartition(" ")[2] if line.decided_by else ""
     return rule.removeprefix(_FOLDED) if rule is not None and rule.startswith(_FOLDED) else ""
 
@@ -409,9 +409,9 @@ def _folded_with(line: ParameterLine) -> str:
 def _folded_weight(
     result: Reconciliation, restorer: Restorer, line: ParameterLine, shape: tuple[int, ...]
 ) -> Array | None:
-    """A weight as the file has it, in PyTorch's shape; None where that is not known.
+    """Return a weight as the file has it, in PyTorch's shape; None where that is not known.
 
-    Without values nothing tells which way a matrix lies; the kernels of convolutions lie as PyTorch has them.
+    Without values nothing tells whether a matrix is transposed; the kernels of convolutions have PyTorch's layout.
     """
     if len(line.pieces) == 1:
         plain = [replace(line.pieces[0], computed=None)]
