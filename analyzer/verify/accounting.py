@@ -248,7 +248,7 @@ _MASK = 1e4
 _NEAR, _FAR = 1e-5, 0.1
 """Largest difference, relative to the largest element, of two constants that may be one: folded, or rounded."""
 _UNJUDGED = "in another form"
-"""Kind of operators that have a counterpart by name, where nobody knows whether both compute the same."""
+"""Kind of operators that have a counterpart by name, if it is unknown whether both compute the same."""
 _DEEPEST = 64
 """Most operators that are followed in a row."""
 
@@ -267,7 +267,7 @@ def _constant(array: Array) -> str:
 
 
 def _large_constant(tensor: StoredTensor) -> str | None:
-    """Return the same number for a tensor that is read part by part; None for one that cannot be read."""
+    """Return the number of a constant that is read part by part; None for one that cannot be read."""
     if tensor.nbytes > _VAST:
         where = tensor.extent
         if where is None:
@@ -347,7 +347,7 @@ class _Pairing:
         self.counts: Counter[str] = Counter()
         self.differences: list[Difference] = []
         self.spoiled: dict[str, Verdict] = {}
-        """Values of MODEL that are other values, or that nobody can judge, with the verdict."""
+        """Values of MODEL that differ or cannot be judged, with the verdict."""
         self.unjudged: list[str] = []
         self._small, self._small_there = small_tensors(here.graph), small_tensors(there.graph)
         self._by_name = {name: node for node in there.graph.nodes for name in node.outputs if name}

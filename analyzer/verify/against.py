@@ -65,7 +65,7 @@ _EPSILON = 1e-5
 """Default epsilon of a norm, for nodes without one, in all versions of ONNX."""
 _OFF = Verdict.DIFFERS
 _DOUBT = 12.0
-"""Decibels (two bits) that a quantizer must lose before it is reported as one that nobody can judge."""
+"""Decibels (two bits) that a quantizer must lose before it is reported as one that cannot be judged."""
 _WEAK = 3
 """Number of judged calls from which a tried cause must explain two to outweigh a cause that is read from the graph."""
 WEIGHED = 3
@@ -116,7 +116,7 @@ def verify_module(
         limits: limits of all runs of the file.
         notes: further sentences about cases that these runs do not show.
         known: facts of the reconciliation.
-        exchange: the file's tensors that the module was given; None where nobody asks what rounding costs.
+        exchange: the file's tensors that the module was given; None where costs of rounding are not measured.
         stamp: time of the report.
         given: inputs that are read; None where they are made.
 
@@ -163,7 +163,7 @@ class Bench:
         self.graph: Graph = ledger.model.graphs[0]
         self.own = Subject(path)
         self.subject = self.own
-        """Subject that runs beside PyTorch: the file, or its float twin."""
+        """Subject that is compared with PyTorch: the file, or its float twin."""
         self.twin: TwinAnswer | None = None
         self.refused = ""
         self.depths = measure_depths(self.graph)
@@ -295,7 +295,7 @@ class Bench:
         """Return how a half-precision file may hold the numbers in the module's code: all rounded, but for some.
 
         An epsilon may be an attribute, which no tool rounds, beside a scale that is stored and rounded. Where the file
-        has a number both ways, nobody knows which of them is the module's.
+        has a number both ways, it is unknown which of them is the module's.
         """
         if not self.half:
             return ()
@@ -479,7 +479,7 @@ class Bench:
             if found.verdict is Verdict.DIFFERS and self.is_coarse:
                 coarse = coarse or self._coarse(feeds)
                 found = compare_values(mine, yours, other, depth, self.tolerance, coarse.get(name))
-            if self.refused and found.verdict is Verdict.DIFFERS:  # nobody knows how much the codes round off
+            if self.refused and found.verdict is Verdict.DIFFERS:  # how much the codes round off is unknown
                 found = Agreement(
                     found.max_abs_error, found.signal_to_error_db, found.noise_db, Verdict.NOT_COMPARED
                 )
@@ -977,7 +977,7 @@ class Bench:
         self._taint_twin()
 
     def _taint_twin(self) -> None:
-        """Do the same for values that only the twin has, such as a product's decoded codes."""
+        """Collect values that come from strangers and only the twin has, such as a product's decoded codes."""
         moving = {*self.graph.inputs} - {tensor.name for tensor in self.graph.tensors}
         for inputs, outputs, _ in () if self.twin is None else self.twin.edges:
             if moving.intersection(inputs):
@@ -1279,7 +1279,7 @@ class Bench:
     def look_at_codes(
         self, outputs: dict[str, Agreement]
     ) -> tuple[dict[str, Agreement], First | None, tuple[Difference, ...]]:
-        """Compare the file with its twin: find what overflows, and which quantizers do not fit their inputs."""
+        """Compare the file with its twin: find nodes that overflow, and quantizers that do not fit their inputs."""
         assert self.twin is not None
         feeds = self.feeds[0]
         names = [name for name in self._names() if name in self.depths and not name.startswith("twin/")]
@@ -1380,7 +1380,7 @@ class Bench:
         return None if None in found else min((each for each in found if each is not None), default=None)
 
     def _tell_quantizers(self, judge: Judge, wrong: Sequence[str]) -> None:
-        """Report quantizers that nobody can judge, and quantizers that lose a mask."""
+        """Report quantizers that cannot be judged, and quantizers that lose a mask."""
         assert self.twin is not None
         unsure = [each for each in judge.doubtful(_DOUBT) if each.quantizer.place not in wrong]
         if unsure:

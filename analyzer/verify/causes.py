@@ -11,7 +11,7 @@ from analyzer.model.dtypes import is_one_in_half
 from analyzer.verify.side import ModuleCall
 
 Cause = tuple[Literal["operator", "attribute", "constant", "input"], str, str]
-"""Kind, PyTorch's side, the file's side."""
+"""Kind of the cause, PyTorch's side in words, the file's side in words."""
 
 _EPSILONS = ("eps", "variance_epsilon", "epsilon", "layer_norm_epsilon")
 NORMS = frozenset(

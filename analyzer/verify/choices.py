@@ -226,7 +226,7 @@ def is_explained(value: Print, passed: Pass, kernels: float = 0.0) -> bool:
     Args:
         value: print of the file's value.
         passed: the other side's pass.
-        kernels: error of the value beside rounding (root mean square).
+        kernels: error of the value in addition to rounding (root mean square).
     """
     return any(_gives(seen, value, kernels) for seen in passed.seen)
 
@@ -268,7 +268,7 @@ def find_unread(passed: Pass, operands: Sequence[tuple[Print, float]]) -> Iterat
 
     Args:
         passed: the other side's pass.
-        operands: prints of the values by which the file chooses, each with its error beside rounding.
+        operands: prints of the values by which the file chooses, each with its error in addition to rounding.
     """
     live = live_calls(passed)
     behind: dict[int, Seen] = {}

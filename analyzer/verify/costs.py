@@ -49,7 +49,7 @@ class Exchange(Frozen):
     original: Side | None = None
     """Side before the exchange; None where nothing was exchanged, or SOURCE has no weights of its own."""
     is_made_up: bool = False
-    """Whether SOURCE has no weights of its own, so that nobody knows what it would compute."""
+    """Whether SOURCE has no weights of its own, so that its results are unknown."""
 
 
 def put(side: Side, held: Iterable[Held]) -> None:
@@ -80,7 +80,7 @@ def drift_between(wanted: Outputs, made: Outputs) -> float | None:
 
 
 class _Error:
-    """Power of each output's error, beside the power of the right output."""
+    """Power of each output's error, and of the right output."""
 
     def __init__(self, wanted: Outputs, made: Outputs | None = None) -> None:
         self.signal = {name: _power(value) for name, value in wanted.items() if value.dtype.kind == "f"}
@@ -231,7 +231,7 @@ def _layer(module: str, sides: Sides, weights: _Error | None, codes: _Error | No
 
 
 def _keep(sides: Sides, plain: Outputs, modules: Sequence[str]) -> KeptFloat | None:
-    """Return the gain of leaving these modules in float; None where nobody can say."""
+    """Return the gain of leaving these modules in float; None where it cannot be measured."""
     original = sides.exchange.original
     if not sides.is_coded:
         return None

@@ -121,7 +121,7 @@ class _Way:
         return frozenset(name for _, outputs, _ in self.graph.edges for name in outputs if name)
 
     def maker(self, name: str) -> str:
-        """Return the operator that makes a value in the graph that runs; empty where nobody knows."""
+        """Return the operator that makes a value in the graph that runs; empty where unknown."""
         return next((op_type for _, outputs, op_type in self.graph.edges if name in outputs), "")
 
     @property

@@ -126,7 +126,7 @@ def _sizes(dims: Sequence[int | str | None]) -> str:
 
 
 class _Reference(FileSide):
-    """The other file, with its twin."""
+    """Other file, with its twin."""
 
     def __init__(
         self, ledger: Ledger, runner: Runner, path: Path, shapes: Shapes | None, npz: Path | None
@@ -341,7 +341,7 @@ class _FileBench(Bench):
         return told if told is None or told.kind != "input" else self._planted(told)
 
     def _planted(self, told: Difference) -> Difference:
-        """Return the same difference as an inserted node, if only MODEL has the node that makes the input."""
+        """Turn a difference of inputs into an inserted node, if only MODEL has the node that makes the input."""
         maker = self.makers.get(told.parameter or "")
         others = {name for node in self.side.graph.nodes for name in node.outputs}
         if maker is None or others.intersection(maker.outputs):

@@ -30,7 +30,7 @@ class DriftLimit(Frozen):
 
     @property
     def rule(self) -> Rule:
-        """The limit as a line of a budget."""
+        """Line of a budget that states the limit."""
         return Rule(_FLAG.removeprefix("--"), "drift", AtLeast(self.decibels), origin=_FLAG)
 
 
@@ -99,7 +99,7 @@ def judge_drift(limit: DriftLimit, path: str, report: VerifyReport) -> Verdict:
 
 
 def skip_drift(limit: DriftLimit, path: str, why: str) -> Verdict:
-    """Return the verdict for a drift that nobody could measure: not a pass."""
+    """Return the verdict for a drift that could not be measured: not a pass."""
     return _verdict(limit, path, Status.SKIP, skipped=Skipped.NOT_EVALUATED, message=why)
 
 

@@ -184,7 +184,7 @@ def chooses(seen: Seen) -> bool:
 
 
 def live_calls(passed: Pass) -> set[int]:
-    """Return the calls that an output depends on (not an unused pooler, say); all where nobody knows."""
+    """Return the calls that an output depends on (not an unused pooler, say); all where this is unknown."""
     left = [number for number in passed.recording.made if number < len(passed.seen)]
     found = set(left)
     while left:
@@ -415,7 +415,7 @@ class _Search(Mutable):
                 names = {each.name for each in self.finder.all_like(choice.print_, self._noise(place))}
                 if names - self.known:
                     direct.append(choice)
-                elif is_before:  # the file has its result: it reads another value beside it, or none
+                elif is_before:  # the file has its result, and reads another value with it, or none
                     continue
                 elif names:
                     later.append(choice)

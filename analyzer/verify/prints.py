@@ -125,7 +125,7 @@ class Finder:
         self.room = ROOM
         """Factor on the noise that a difference may have."""
         self.kernels: dict[str, float] = {}
-        """Largest error (root mean square) that the kernels may add to each value, beside rounding."""
+        """Largest error (root mean square) that the kernels may add to each value, in addition to rounding."""
         self._by_numel: dict[int, list[tuple[str, Print]]] = {}
         for name, each in known.items():
             if each.is_float:
@@ -167,7 +167,7 @@ def is_like(one: Print, other: Print, noise: float, times: float = ROOM, kernels
         other: print of a value.
         noise: root mean square of the first value's rounding.
         times: factor on the noise that a difference may have.
-        kernels: largest error of the other value beside rounding (root mean square).
+        kernels: largest error of the other value in addition to rounding (root mean square).
     """
     if one.odd != other.odd or one.numel != other.numel or not one.power or not other.power:
         return None

@@ -31,8 +31,8 @@ _MOST_ELEMENTS = 1 << 28
 def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> VerifyReport:
     """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
-    Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or nobody knows. Other
-    divisors are then reported, because runs on numbers without a zero do not test them.
+    Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or no difference is
+    certain. In the last case other divisors are still reported, because runs on numbers without a zero do not test them.
 
     Args:
         report: report of the runs.
@@ -70,8 +70,8 @@ def settle_by_program(result: Reconciliation, weights: Weights | None = None) ->
 
     A file that is this program uses each weight as PyTorch does, whatever was reported of the weight's place. If it is
     certainly another program, the parameters that are read where it parts are `misplaced`, and the books do not
-    balance. If it parts without parameters, as at an epsilon, only a warning is added. Nothing changes where nobody
-    knows.
+    balance. If it parts without parameters, as at an epsilon, only a warning is added. Nothing changes where no
+    answer is certain.
 
     Args:
         result: the file's reconciliation with a manifest.
@@ -150,7 +150,7 @@ def _parameters_at(result: Reconciliation, difference: Difference) -> list[str]:
 
 
 def _tables_at(result: Reconciliation, difference: Difference) -> list[Key]:
-    """Return the same for tables that were computed from a buffer in advance, such as cosines of positions."""
+    """Return the tables, computed from a buffer in advance, such as cosines, that are read where a file differs."""
     if difference.kind != "input":
         return []
     keys = {((), name) for name in difference.reads}

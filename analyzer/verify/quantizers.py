@@ -90,7 +90,7 @@ class Weighed(Frozen):
     signal_to_error_db: float | None
     """Signal to error of the rounded values, in dB; None where nothing is lost."""
     fitting_db: float | None
-    """The same for codes over the range of these values."""
+    """Signal to error, in dB, of codes over the range of these values."""
     masks: int
     """Number of mask elements that are cut off."""
     spread: float = 1.0
@@ -273,7 +273,7 @@ class Judge:
         return False
 
     def _is_input(self, each: Weighed) -> bool:
-        """Whether the quantizer reads an unprocessed input of the graph, whose magnitude nobody knows."""
+        """Whether the quantizer reads an unprocessed input of the graph, whose magnitude is unknown."""
         name = each.quantizer.place
         for _ in range(16):
             inputs, op_type = self._makers.get(name, ([], ""))

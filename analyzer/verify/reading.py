@@ -477,7 +477,7 @@ class _Descent(Mutable):
     right: Mapping[str, Collection[str]]
 
     def differences(self, pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str, str]]:
-        """Yield the first difference found from the end: kind, the sibling's way, the way found."""
+        """Yield the first difference found from the end: kind, the sibling in words, this layer in words."""
         waiting, done = pairs, set[tuple[str, str]]()
         while waiting and len(done) < _FAR:
             one, other = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""The nouns of a verification: outputs, inner values, inputs, and the verdict of each comparison."""
+"""Nouns of a verification: outputs, inner values, inputs, and the verdict of each comparison."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class Verdict(enum.StrEnum):
     """Result of comparing two values."""
 
     SAME = "same"
-    """Apart by no more than rounding."""
+    """Values that differ by no more than rounding."""
     DIFFERS = "differs"
     NOT_COMPARED = "not-compared"
-    """Of another shape or type, missing on one side, or not numeric."""
+    """Values of another shape or type, missing on one side, or not numeric."""
 
 
 class Agreement(Frozen):
@@ -42,7 +42,7 @@ class Pairing(Frozen):
     """Node of MODEL that makes the value."""
     op_type: str
     group: str | None
-    """Subgraph of that node; None where nothing tells."""
+    """Subgraph of that node; None where unknown."""
     agreement: Agreement
 
 
@@ -63,9 +63,9 @@ class Difference(Frozen):
     node: str
     kind: str
     expected: str
-    """The other side's way."""
+    """Other side, in words."""
     found: str
-    """MODEL's way."""
+    """MODEL, in words."""
     reads: tuple[str, ...] = ()
     """Stored tensors that are read there, if the comparison with PyTorch's program found the difference."""
 
@@ -90,9 +90,9 @@ class LayerCost(Frozen):
     """Signal to error, in dB, of the output that is off the most: weights and quantizers together; None if nothing
     is lost."""
     weights_db: float | None
-    """The same of the module's weights alone; None where they cost nothing, or nobody knows."""
+    """Signal to error, in dB, of the module's weights alone; None where they cost nothing, or it is unknown."""
     codes_db: float | None
-    """The same of its quantizers of activations alone."""
+    """Signal to error, in dB, of its quantizers of activations alone."""
     quantizers: int
     """Number of these quantizers."""
     nbytes: int
@@ -111,20 +111,20 @@ class KeptFloat(Frozen):
     """Signal to error of the output that is off the most, with all modules rounded, in dB; the errors of weights and
     of quantizers are added up."""
     signal_to_error_db: float | None
-    """The same with these modules in float and all others rounded; None where nothing is off then."""
+    """Signal to error, in dB, with these modules in float and all others rounded; None where nothing is off then."""
 
 
 class Costs(Frozen):
     """Effect of rounding on the outputs, for the first inputs. All numbers are of the output that is off the most."""
 
     weights_db: float | None
-    """Signal to error, in dB, of PyTorch with the weights of the file; None where nobody knows, or nothing is off."""
+    """Signal to error, in dB, of PyTorch with the weights of the file; None where it is unknown, or nothing is off."""
     codes_db: float | None
-    """The same of the file as it stands, compared with its float twin."""
+    """Signal to error, in dB, of the file as it stands, compared with its float twin."""
     layers: tuple[LayerCost, ...]
     """Modules with any cost, the costliest first."""
     kept: KeptFloat | None
-    """The costliest three left in float; None where nobody can say."""
+    """The costliest three left in float; None where it cannot be measured."""
     unmeasured: int
     """Number of modules for which there was no time."""
 
@@ -135,7 +135,7 @@ class Executed(Frozen):
     optimization: Optimization
     """Level up to which onnxruntime could rewrite the graph."""
     provider: str
-    """The execution provider, as `--provider` names it."""
+    """Execution provider, as `--provider` names it."""
     nodes: int | None
     """Number of nodes of the graph that ran; None where they are those of the file, or onnxruntime does not tell."""
 
@@ -175,5 +175,5 @@ class VerifyReport(Frozen):
 
     @property
     def is_answered(self) -> bool:
-        """Whether every output is the same, or one differs; else one could not be compared, and nobody knows."""
+        """Whether every output is the same, or one differs; else one could not be compared, and the answer is open."""
         return self.same or any(each.agreement.verdict is Verdict.DIFFERS for each in self.outputs)

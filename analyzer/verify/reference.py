@@ -518,7 +518,7 @@ _Told = tuple[tuple[str, str, str], Patch]
 def of_node(
     call: NodeCall, nodes: Mapping[str, Node], graph: Graph, numbers: Sequence[float], half: str = ""
 ) -> Iterator[_Told]:
-    """Yield the alternatives of a node: (kind, the file's way, alternative), and the patch.
+    """Yield the alternatives of a node: (kind, original, alternative) in words, and the patch.
 
     Args:
         call: the node.

@@ -37,11 +37,11 @@ class Rounding(Frozen):
     is_turned: bool = False
     """Whether the other side is the rounded one, so that MODEL computes with its tensors."""
     is_unknown: bool = False
-    """Whether both have codes, so that nobody knows the numbers that were rounded."""
+    """Whether both have codes, so that the numbers before rounding are unknown."""
     held: tuple[Held, ...] = ()
     """Rounded file's values for the finer one to compute with: by module, under labels of `Slot`."""
     back: tuple[Held, ...] = ()
-    """The same for tensors that the finer file also holds rounded, such as norms in half precision beside codes."""
+    """Finer file's values for the rounded one: tensors rounded only there, such as norms in half precision."""
     known: Known = field(default_factory=Known)
     """Tensors that do not balance between the two files, with the reasons."""
 

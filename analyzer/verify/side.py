@@ -19,7 +19,7 @@ class Call(Protocol):
 
     @property
     def number(self) -> int:
-        """Its place in the pass."""
+        """Position in the pass."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Call(Protocol):
 
     @property
     def ordinal(self) -> int:
-        """Its place among the calls in that call of the module."""
+        """Position among the function calls in that call of the module."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class ModuleCall(Protocol):
 
     @property
     def made(self) -> int | None:
-        """Number of the call that made its first tensor; None where nothing tells."""
+        """Number of the call that made its first tensor; None where unknown."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class ModuleCall(Protocol):
 
 
 class Recording(Protocol):
-    """A forward pass."""
+    """Recording of a forward pass."""
 
     @property
     def modules(self) -> Sequence[ModuleCall]:
@@ -134,7 +134,7 @@ Value = Array | Print
 
 
 class Side(Protocol):
-    """A module, or a file, that gets the same inputs as the file."""
+    """Module, or other file, that gets the same inputs as the file under test."""
 
     carrier: str
     """Half-precision type of the file, or empty: two numbers that this type cannot tell apart count as one."""
@@ -148,7 +148,7 @@ class Side(Protocol):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Those of `small`, `single` and `long` that the file's axes allow."""
+        """Kinds among `small`, `single` and `long` that the file's axes allow."""
         ...
 
     def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
@@ -193,7 +193,7 @@ class Side(Protocol):
         numbers: Sequence[float],
         told: Callable[[int, tuple[str, str, str], Value | None], None],
     ) -> None:
-        """Report each alternative for a call or module: index, (kind, PyTorch's way, alternative), and its value."""
+        """Report each alternative for a call or module: index, (kind, original, alternative) in words, and value."""
         ...
 
     def apart(self) -> Side:

@@ -70,7 +70,7 @@ Kind = Literal["operator", "attribute", "constant", "input"]
 def compare_nodes(
     node: Node, twin: Node, stored: Mapping[str, StoredTensor], stored_there: Mapping[str, StoredTensor]
 ) -> Iterator[tuple[Kind, str | None, str, str]]:
-    """Yield each difference: kind, parameter, the other file's way, this file's way.
+    """Yield each difference: kind, parameter, the other file in words, this file in words.
 
     Args:
         node: node of MODEL.

@@ -77,7 +77,7 @@ class Quantizer(Frozen):
     value: str
     """Name of the quantized value in the file."""
     place: str
-    """Name of the same value in the twin: the output of an Identity before every reader of the codes."""
+    """Name of the quantized value in the twin: the output of an Identity before every reader of the codes."""
     scale: str = ""
     """Name of the stored scale; empty where it is computed from the values at run time."""
     zero: str = ""

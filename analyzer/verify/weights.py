@@ -399,7 +399,7 @@ def unfold(
 
 
 def _folded_with(line: ParameterLine) -> str:
-    """Return the batch normalization that is folded into a weight; "" where nothing tells which."""
+    """Return the batch normalization that is folded into a weight; "" where unknown."""
     rule = next((piece.computed.rule for piece in line.pieces if piece.computed is not None), None)
     if rule is None and not line.pieces:  # without values, the weight's reader or metadata tells
         return line.decided_by.rpartition(" ")[2] if line.decided_by else ""
