@@ -204,7 +204,7 @@ class Bench:
         """Use inputs that were read from files.
 
         Raises:
-            UsageError: an input of the file is missing.
+            UsageError: inputs are missing, or not the file's.
         """
         if given is not None:
             self.given, self.files = given.arrays(self.ledger), given.files

@@ -293,7 +293,7 @@ def _lost(passed: Pass, least: int) -> list[Seen]:
 
 
 def _reordered(origin: Seen, passed: Pass, finder: Finder) -> Seen | None:
-    """Return the first call before the parting one whose elements the file has in one shape, but another order."""
+    """Return the first call before the parting one whose elements the file has in the same shape, but another order."""
     waiting, done = list(origin.call.parents), set[int]()
     found: Seen | None = None
     while waiting:

@@ -32,7 +32,7 @@ def hold_to_program(report: VerifyReport, result: Reconciliation, file: str) -> 
     """Compare a file with PyTorch's program after its runs agree, and report any difference, however small.
 
     Nothing changes where the runs disagree, the file holds rounded numbers, there is no program, or no difference is
-    certain. In the last case other divisors are still reported, because runs on numbers without a zero do not test them.
+    certain. In the last case other divisors are still reported, as runs on numbers without a zero do not test them.
 
     Args:
         report: report of the runs.
