@@ -198,7 +198,7 @@ def _put_back(graph: Any, quantizers: Sequence[QuantizerAnswer]) -> list[Any]:
 
 
 def _exchange(graph: Any, patch: Patch) -> None:
-    """Replace a value by a patch; changed nodes are copied, so that the originals can be restored."""
+    """Replace a value by a patch; changed nodes are copies, so that the originals can be restored."""
     made = []
     for node in graph.node:
         if patch.output not in node.output:
