@@ -1,1 +1,1 @@
-"""Document -> Page, once per kind of report: what is said, and in which order; a page knows no format."""
+"""Document -> Page, a module for each kind of report: the content and its order, independent of the format."""

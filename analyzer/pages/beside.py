@@ -1,4 +1,4 @@
-"""A page + what other documents say of the same groups and total -> the page with these numbers beside its own."""
+"""A page + numbers of other documents on the same groups and total -> the page with these numbers beside its own."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from analyzer.text import format_count, format_many
 
 
 def put_times_beside(page: Page, times: Mapping[str, float]) -> Page:
-    """The page with a column of milliseconds in its table of groups, by their names.
+    """Add a column of milliseconds to the page's table of groups, matched by name.
 
-    A group without a time has none; the total is that of all groups, shown or not.
+    The cell of a group without a time is empty; the total covers all groups, shown or not.
     """
     if not times:
         return page
@@ -34,7 +34,7 @@ def _with_times(block: Block, times: Mapping[str, float]) -> Block:
 
 
 def _time(name: Cell, times: Mapping[str, float], *, has_rows: bool) -> float | None:
-    """What a row stands for: a group, all of `layer.0-11`, and what is below it; None where nothing has a time."""
+    """Return the milliseconds of a row's groups: one, all of `layer.0-11`, or all below it; None if none has a time."""
     if not isinstance(name, str):
         return None
     parts = (_ESCAPED_RANGE.sub(r"(\\d{1,9})", re.escape(part)) for part in name.split("."))
@@ -52,16 +52,16 @@ def _time(name: Cell, times: Mapping[str, float], *, has_rows: bool) -> float | 
 
 _RANGE = re.compile(r"(?<![^.])(\d{1,9})-(\d{1,9})(?![^.])")
 _ESCAPED_RANGE = re.compile(r"^\d{1,9}\\-\d{1,9}$")
-"""The same in a part of a name."""
+"""A range as a whole part of a dotted name, after `re.escape`."""
 
 
 def put_formula_beside(page: Page, who: str, total: int) -> Page:
-    """The page with a sentence on the count in closed form, where it has a count of parameters.
+    """Add a sentence on the count in closed form to a page that has a count of parameters.
 
     Args:
-        page: of a model.
-        who: the class whose formula it is.
-        total: parameters by the formula.
+        page: the page of a model.
+        who: name of the class that the formula is of.
+        total: number of parameters by the formula.
     """
     held = next((figure.number for figure in page.figures if figure.label == "Parameters"), None)
     if held is None:

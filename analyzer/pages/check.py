@@ -1,4 +1,4 @@
-"""The page of `check`: whether models are within their budget, what is not, and how much room is left."""
+"""The page of `check`: whether models are within their budgets, the rules that fail, and the room that is left."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from analyzer.text import (
 
 
 def describe_check(document: CheckDocument) -> Page:
-    """The verdict, what keeps the gate shut, each rule with its room, and the largest parts of what failed."""
+    """Describe a check: the verdict, failures, each rule with its room, and the largest parts behind a failed rule."""
     return Page(
         kind="check",
         question="Is it within its budgets?",
@@ -48,12 +48,12 @@ def describe_check(document: CheckDocument) -> Page:
 
 
 def _is_unevaluated(rule: Verdict) -> bool:
-    """Whether it should have been evaluated and could not be, which is no PASS."""
+    """Whether a rule should have been evaluated and could not be, which is no PASS."""
     return rule.skipped is Skipped.NOT_EVALUATED
 
 
 def _answer(document: CheckDocument) -> str:
-    """PASS, FAIL, or that there is no answer, and why."""
+    """Return PASS, FAIL or NO ANSWER, with the counts behind it."""
     failed, passed, skipped = (
         sum(rule.status is status for rule in document.rules)
         for status in (Became.FAIL, Became.PASS, Became.SKIP)
@@ -86,11 +86,11 @@ def _blocks(document: CheckDocument) -> Iterator[Block]:
 
 
 _TABLES = 3
-"""Rules of which everybody sees more than the verdict."""
+"""Number of failed rules whose largest parts are shown without `-v`."""
 
 
 def _is_told(rule: Verdict) -> bool:
-    """Whether the sentence says the same as the largest parts: there is but one, and it is all of it."""
+    """Whether the message already says as much as the table of parts: its only part is all that was observed."""
     return len(rule.contributors) == 1 and rule.observed in (
         rule.contributors[0].value,
         [rule.contributors[0].name],
@@ -101,7 +101,7 @@ def _is_told(rule: Verdict) -> bool:
 
 
 def _wrong(document: CheckDocument) -> Iterator[Problem]:
-    """Rules that failed, models that cannot be read, rules without an answer; what several share is told once."""
+    """Yield failed rules, unreadable models, rules without an answer; models with the same message share one."""
     asked = Counter(rule.model for rule in document.rules if _is_unevaluated(rule))
     lost = {each.model: each.error for each in document.unreadable}
     failed: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
@@ -133,7 +133,7 @@ def _of(model: str | None) -> str:
 
 
 def _found(findings: Sequence[ModelFinding], document: CheckDocument) -> tuple[Problem, ...]:
-    """Findings of all models, the worst first."""
+    """Return the findings of all models, the worst first."""
     several = len(document.models) > 1
     problems = [
         problem
@@ -147,7 +147,7 @@ def _found(findings: Sequence[ModelFinding], document: CheckDocument) -> tuple[P
 
 
 def _remarks(document: CheckDocument) -> Iterator[str]:
-    """What may be a mistake in the budget, and what was found that no rule judges."""
+    """Tell possible mistakes in the budget, and findings that no rule judges."""
     count = sum(rule.skipped is Skipped.NOT_MATCHED for rule in document.rules)
     if count:
         verb, globs = ("matches", "the glob is") if count == 1 else ("match", "the globs are")
@@ -169,7 +169,7 @@ def _remarks(document: CheckDocument) -> Iterator[str]:
 
 
 def _rules(document: CheckDocument) -> Table:
-    """A row for each verdict; what decided comes first."""
+    """Return a row for each verdict; failed and unevaluated rules come first."""
     several = len(document.models) > 1
     has_baseline = any(rule.baseline is not None for rule in document.rules)
     columns = (
@@ -207,7 +207,7 @@ def _rank(rule: Verdict) -> int:
 
 
 def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
-    """A number in the rule's unit, or how many names."""
+    """Return a number in the rule's unit, or the number of names."""
     if value is None:
         return Said(None, "")
     if not isinstance(value, int):
@@ -216,7 +216,7 @@ def _amount(rule: Verdict, value: int | Sequence[str] | None) -> Cell:
 
 
 def _number(rule: Verdict, value: int) -> str:
-    """Bytes in short, unless the limit and what was observed would read the same."""
+    """Format a number in the rule's unit; bytes in short form, unless limit and observed would then read the same."""
     if rule.unit is Unit.DECIBELS:
         return f"{format_count(value)} dB"
     if rule.unit is not Unit.BYTES:
@@ -246,7 +246,7 @@ def _change(rule: Verdict) -> Cell:
 
 
 def _growth(now: int, before: int, *, is_bytes: bool = False) -> Said:
-    """How much more it is, and in percent of what it was.
+    """Return the growth, also in percent of the earlier number.
 
     >>> _growth(103, 100).text, _growth(5, 0, is_bytes=True).text, _growth(7, 7).text
     ('+3 (+3.00 %)', '+5 B', '0')
@@ -259,7 +259,7 @@ def _growth(now: int, before: int, *, is_bytes: bool = False) -> Said:
 
 
 def _room(rule: Verdict) -> Cell:
-    """How much more, or less, would pass too; of what failed how much is too much; else why there is none."""
+    """Return the room up to the limit; the excess over it if the rule failed; the reason if the rule was skipped."""
     if rule.exceeded_by is not None:
         if not isinstance(rule.observed, int):
             return Said(-rule.exceeded_by, f"{format_count(rule.exceeded_by)} not allowed")
@@ -290,7 +290,7 @@ _SKIPPED = {
 
 
 def _skipped(document: CheckDocument) -> Iterator[str]:
-    """Rules that were asked of no model, and why."""
+    """Tell the rules that judged no model, and why."""
     reasons: dict[str, list[str]] = defaultdict(list)
     for rule in document.rules:
         if rule.status is Became.SKIP and not _is_unevaluated(rule):
@@ -301,7 +301,7 @@ def _skipped(document: CheckDocument) -> Iterator[str]:
 
 
 def _asked(document: CheckDocument) -> Table:
-    """What each rule measures, and where it stands."""
+    """Return the table of what each rule measures, and of the place that defines it."""
     rules = {rule.name: rule for rule in document.rules}.values()
     columns = (
         Column("what is asked", Kind.NAME),
@@ -340,11 +340,11 @@ def _asked(document: CheckDocument) -> Table:
 # the largest parts of what failed
 
 _COUNTED_BY = {Unit.OPERATORS: "nodes", Unit.DOMAINS: "nodes", Unit.DTYPES: "tensors"}
-"""What says how much of a name there is."""
+"""Column title for the counts of names, by the unit of the rule."""
 
 
 def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Table:
-    """The largest parts, or changes; they and what no part is sum to the total where they can."""
+    """Return the table of the largest parts, or changes; with a row for the rest they sum to the total, if they can."""
     has_baseline = any(each.baseline is not None for each in rule.contributors)
     total = _total(rule)
     adds = rule.metric not in UNSUMMED
@@ -374,7 +374,7 @@ def _contributors(rule: Verdict, detail: Detail, document: CheckDocument) -> Tab
 
 
 _SHORT = 20
-"""Rows that a page shows without turning over."""
+"""Most rows that an HTML page shows on one page of a table."""
 
 
 def _part(each: Contributor, *, has_baseline: bool, adds: bool = True) -> tuple[Cell, ...]:
@@ -385,7 +385,7 @@ def _part(each: Contributor, *, has_baseline: bool, adds: bool = True) -> tuple[
 
 
 def _total(rule: Verdict) -> Contributor | None:
-    """What the parts are parts of; None where that is no number, or they are more than it."""
+    """Return the total of the parts; None if it is not a number, or the parts exceed it."""
     if not isinstance(rule.observed, int) or rule.metric in UNSUMMED:
         return None
     total = Contributor(name="total", value=rule.observed, baseline=rule.baseline)
@@ -394,7 +394,7 @@ def _total(rule: Verdict) -> Contributor | None:
 
 
 def _rest(total: Contributor, parts: Sequence[Contributor]) -> Contributor:
-    """What no part is: beside a baseline what is as it was there, which is no change."""
+    """Return the total without the parts; beside a baseline with no change it is called `[unchanged]`."""
     value = total.value - sum(each.value for each in parts)
     if total.baseline is None:
         return Contributor(name="[others]", value=value, baseline=None)

@@ -1,4 +1,4 @@
-"""The page of `compare` on two models: what changed on the way from the old one to the new one."""
+"""The page of `compare` on two models: changes from the old one to the new one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ GROUPS, TENSORS = "groups", "tensors"
 
 
 def describe_comparison(document: CompareDocument) -> Page:
-    """A line that says what happened, groups, and the tensors that differ, the largest change first."""
+    """Describe a comparison: a summary line, groups, and the tensors that differ, the largest change first."""
     sides = Facts((Fact("old", document.a), Fact("new", document.b)), detail=Detail.FIRST)
     return Page(
         kind="compare",
@@ -81,7 +81,7 @@ def _blocks(document: CompareDocument) -> Iterator[Block]:
 
 
 def _answer(document: CompareDocument) -> str:
-    """What happened, in one line."""
+    """Return the summary, in one line."""
     if document.same_file:
         return "the same file"
     if _is_same(document):
@@ -136,13 +136,13 @@ def _parameters(document: CompareDocument) -> str:
 
 
 def _has_turned(document: CompareDocument) -> bool:
-    """Whether a tensor that both hold is learned on one side alone: nothing reads it on the other."""
+    """Whether a tensor of both sides is a parameter on one side only, because nothing reads it on the other."""
     both = ((pair.a, pair.b) for pair in document.tensors if pair.a is not None and pair.b is not None)
     return any((a.role == "parameter") != (b.role == "parameter") for a, b in both)
 
 
 def _have_other_values(document: CompareDocument) -> bool:
-    """Whether tensors were followed, and some that both should have were not found."""
+    """Whether tensors were followed by content, and some were not found on the other side."""
     return document.followed is not None and not document.followed.whole
 
 
@@ -171,11 +171,11 @@ _FEW = 3
 
 
 _TOLD = frozenset({"transposed", "reshaped", "concatenated", "folded-batchnorm", "folded-pointwise"})
-"""Lines that say what became of a tensor that its type does not say."""
+"""Lines of the bridge that tell a change of a tensor which its dtype does not show."""
 
 
 def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[str]:
-    """Which types became which, and what came and went; of what was all followed no names, and nothing of constants."""
+    """Tell changed dtypes and layouts, added and gone tensors; no renames and constants if all were followed."""
     types = Counter(
         (pair.a.dtype, pair.b.dtype)
         for pair in tensors
@@ -209,7 +209,7 @@ def _recoded(tensors: Sequence[TensorPair], *, is_followed: bool) -> Iterator[st
 
 
 def _other_scales(tensors: Sequence[TensorPair]) -> Iterator[str]:
-    """How many scales and zero points have other values."""
+    """Tell how many scales and zero points have other values."""
     count = sum(
         pair.b is not None and pair.b.role == "quantization" and list(pair.changed) == ["values"]
         for pair in tensors
@@ -219,7 +219,7 @@ def _other_scales(tensors: Sequence[TensorPair]) -> Iterator[str]:
 
 
 def _has_scales(document: CompareDocument) -> bool:
-    """Whether scales were compared: of saved reports and of remote files nothing is."""
+    """Whether scales were compared; values in saved reports and remote files never are."""
     sides = ((pair.a, pair.b) for pair in document.tensors)
     return document.file_notes is not UNSET and any(
         a is not None and b is not None and a.role == b.role == "quantization" for a, b in sides
@@ -241,7 +241,7 @@ def _figures(document: CompareDocument) -> Iterator[Figure]:
 
 
 def _absent(document: CompareDocument) -> Iterator[str]:
-    """Which side lacks the data of its tensors, so that bytes and values say little."""
+    """Tell which side lacks data of its tensors, so that its bytes and values say little."""
     for word, sides in (("old", [p.a for p in document.tensors]), ("new", [p.b for p in document.tensors])):
         absent = sum(1 for side in sides if side is not None and side.stored_elements > 0 and not side.bytes)
         if absent:
@@ -249,7 +249,7 @@ def _absent(document: CompareDocument) -> Iterator[str]:
 
 
 def _redeclared(document: CompareDocument) -> Iterator[str]:
-    """Which versions of operator sets changed, and how many declarations else. No name of a file is in the answer."""
+    """Tell changed versions of operator sets, and how many other declarations changed, without names from a file."""
     told = [each for each in document.declared if _OPERATOR_SET.fullmatch(each.what)][:_FEW]
     for each in told:
         what = "opset" if each.what == "opset ai.onnx" else each.what
@@ -260,11 +260,11 @@ def _redeclared(document: CompareDocument) -> Iterator[str]:
 
 
 _OPERATOR_SET = re.compile(r"opset [A-Za-z0-9_.-]{1,40}")
-"""The version of a domain that a model imports, unless the domain is no name that stands alone in a sentence."""
+"""Version of an imported domain whose name is safe to write in a sentence."""
 
 
 def _said_otherwise(title: str, pairs: Sequence[DeclaredPair]) -> Table:
-    """What the files say of themselves otherwise, a row each."""
+    """Return the table of declarations that differ, one row each."""
     rows = tuple(
         Row(tuple(shorten(said or "none", _LONGEST) for said in (each.what, each.a, each.b)))
         for each in pairs
@@ -274,11 +274,11 @@ def _said_otherwise(title: str, pairs: Sequence[DeclaredPair]) -> Table:
 
 
 _LONGEST = 80
-"""Characters of a name, a type or an order that is declared otherwise."""
+"""Most characters of a declaration in the table."""
 
 
 def _remarks(document: CompareDocument) -> Iterator[str]:
-    """How much came, went and changed, and how far the two were compared."""
+    """Tell how many tensors and groups came, went and changed, and how far the two files were compared."""
     if not document.same_file:
         yield "; ".join(
             f"{what}: {_counted(changes)}"
@@ -327,7 +327,7 @@ def _remarks(document: CompareDocument) -> Iterator[str]:
 
 
 def _tell_macs(macs: ComparedMacs) -> Iterator[str]:
-    """At which sizes the work was counted; of both, where they differ."""
+    """Tell the sizes at which the work was counted; for each side if they differ."""
     if macs.a == macs.b:
         yield from tell_macs(macs.a)
         return
@@ -349,7 +349,7 @@ def _share(pair: Pair) -> float | None:
 
 
 def _changed(pair: Pair, status: str) -> Cell:
-    """The change in percent; in words where there is no old one, or none."""
+    """Return the change in percent; in words if there is no old or new one, or no change."""
     if status in ("added", "removed"):
         return Said(_share(pair), status)
     share = _share(pair)
@@ -421,7 +421,7 @@ def _works(pair: GroupPair) -> bool:
 
 
 def _macs(pair: GroupPair, sign: int) -> tuple[Cell, ...]:
-    """The last cells of a row: the work, and what became of it; a change of what is not known is none to tell."""
+    """Return the last cells of a row: MACs and their change, which is unknown if the work of any node is."""
     if pair.macs is UNSET:
         return ()
     lacking = pair.nodes_without_macs
@@ -468,11 +468,11 @@ def _tensors(document: CompareDocument) -> Table:
 
 
 _BRIEF = 5
-"""Tensors that are named first: groups say where the change is."""
+"""Number of tensors that are shown at first: the groups already tell where the change is."""
 
 
 def _notes(pair: TensorPair) -> Iterator[str]:
-    """What differs between the two, or what the one is that is there."""
+    """Tell the differences of a pair, or describe its only side."""
     a, b = pair.a, pair.b
     if a is None or b is None:
         one = a or b
@@ -535,7 +535,7 @@ def _totals(document: CompareDocument) -> Table:
 
 
 def _chart() -> Chart:
-    """The largest changes, to both sides of nothing."""
+    """Draw the largest changes as bars to both sides of 0."""
     measures = [["change of bytes", [["change", 4]]], ["change of parameters", [["change", 2]]]]
     data = {"name": 0, "most": 30, "measures": measures}
     summary = (

@@ -1,4 +1,4 @@
-"""The pages of `compare` of two timings, or of two sweeps: which is faster, by how much, and where."""
+"""The pages of `compare` on two timings or two sweeps: the faster one, by how much, and in which groups."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Times = CompareTimeDocument | ComparedPoint
 
 
 def describe_time_comparison(document: CompareTimeDocument) -> Page:
-    """Which is faster, what was not measured alike, whole runs and groups; every change is new - old."""
+    """Describe a comparison: the faster one, differing conditions, whole runs, groups; every change is new - old."""
     totals = document.totals
     blocks = (
         *_first(document),
@@ -59,7 +59,7 @@ def describe_time_comparison(document: CompareTimeDocument) -> Page:
 
 
 def describe_sweep_comparison(document: CompareSweepDocument) -> Page:
-    """The same at each length that both have; groups at the largest first."""
+    """Describe a comparison of sweeps at each length that both have; groups at the largest length first."""
     points = document.points
     ordered = sorted(points, key=lambda point: -point.value)
     first = ordered[0]
@@ -105,7 +105,7 @@ def _arrow(pair: MsPair) -> str:
 
 
 def _faster(latency: MsPair, where: str = "") -> str:
-    """What became of the mean run without the profiler."""
+    """Return the change of the mean run without the profiler, in words."""
     if not latency.change:
         return f"as fast{where}: {short_ms(latency.b)} ms a run"
     word = "slower" if latency.change > 0 else "faster"
@@ -114,7 +114,7 @@ def _faster(latency: MsPair, where: str = "") -> str:
 
 
 def _doubt(groups: Sequence[TimePair]) -> str:
-    """How many groups differ clearly: where none does, nothing says that the whole does."""
+    """Return how many groups differ clearly, in words: without any, a change of the whole is doubtful."""
     both = [pair for pair in groups if pair.status in ("changed", "unchanged") and (pair.ms.a or pair.ms.b)]
     if not both:
         return ""
@@ -125,7 +125,7 @@ def _doubt(groups: Sequence[TimePair]) -> str:
 
 
 def _first(document: Compared) -> Iterator[Block]:
-    """The two, and what else than the model may be the reason of a difference."""
+    """Yield the two sides, and conditions besides the model that may cause a difference."""
     yield Facts((Fact("old", document.a), Fact("new", document.b)), detail=Detail.FIRST)
     yield Notes(
         tuple(f"not measured alike: {row.what} {row.a} -> {row.b}" for row in document.measured),
@@ -162,7 +162,7 @@ def _whole(runs: Sequence[tuple[str, MsPair]], title: str) -> Table:
 def _groups(
     document: Compared, times: Times, profiled: MsPair, where: str, key: str, *, more: bool = False
 ) -> Iterator[Block]:
-    """The groups side by side, those without a time or a weight left out, and their picture."""
+    """Yield the groups side by side, without those that have neither time nor weights, and their picture."""
     rows = [
         _group(pair)
         for pair in times.groups

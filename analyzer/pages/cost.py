@@ -1,4 +1,4 @@
-"""The page of `cost`: how much work a model is, in the axes of its inputs."""
+"""The page of `cost`: the work of a model, in the axes of its inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from analyzer.text import format_bytes, format_count, format_many, short_count
 
 
 def describe_cost(document: CostDocument) -> Page:
-    """The sums, what is not known, and groups; operators by `-v`."""
+    """Describe a cost: sums, unknown nodes, groups; with `-v` also operators."""
     return Page(
         kind="cost",
         question="How much work is it?",
@@ -65,7 +65,7 @@ def _answer(document: CostDocument) -> str:
 
 
 def _run_answer(document: CostDocument) -> str:
-    """Whether a run was as it is said."""
+    """Return whether a run agrees with the computed cost, in words."""
     run = document.measured
     if run is None:
         return ""
@@ -82,7 +82,7 @@ def _run_answer(document: CostDocument) -> str:
 
 
 def _form_answer(document: CostDocument) -> str:
-    """Whether the closed form of a config says the same."""
+    """Return whether the closed form of a config agrees, in words."""
     against = document.against
     if against is None:
         return ""
@@ -141,7 +141,7 @@ def _blocks(document: CostDocument) -> Iterator[Block]:
 
 
 def _unknown(document: CostDocument) -> Table:
-    """Nodes of one operator and reason are one row."""
+    """Return the table of nodes of unknown work; nodes with the same operator and reason share a row."""
     rows = Counter((row.op_type, row.reason) for row in document.unknown)
     first = {(row.op_type, row.reason): row.node for row in reversed(document.unknown)}
     columns = (
@@ -155,7 +155,7 @@ def _unknown(document: CostDocument) -> Table:
 
 
 def _measured(document: CostDocument) -> Iterator[Block]:
-    """A run beside what is said: work and memory, then each value of another shape."""
+    """Yield a run beside the computed cost: work and memory, then each value whose shape differs."""
     run = document.measured
     if run is None:
         return
@@ -196,7 +196,7 @@ def _measured(document: CostDocument) -> Iterator[Block]:
 
 
 def _against(document: CostDocument) -> Iterator[Block]:
-    """The closed form of a config beside the file, term by term."""
+    """Yield the closed form of a config beside the file, term by term."""
     against = document.against
     if against is None:
         return
@@ -238,7 +238,7 @@ def _signed(count: int, form: Callable[[int], str]) -> str:
 
 
 def _columns(*rows: Row) -> tuple[Column, ...]:
-    """Those of the groups; what is no number as long as sizes are free may be broken between its terms."""
+    """Return the columns of the groups; a formula in free sizes may be broken between its terms."""
     is_free = any(isinstance(cell, Said) and cell.value is None for row in rows for cell in row.cells)
     return (
         Column("MACs", Kind.FORMULA if is_free else Kind.COUNT, room=9),
@@ -281,7 +281,7 @@ def _groups(document: CostDocument) -> Table:
 
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:
-    """Groups that differ in a number of their name alone and work the same, one after the other, are one row."""
+    """Yield rows of consecutive groups whose names differ only in their last number, and whose MACs are the same."""
     held: list[CostGroup] = []
     for group in groups:
         if held and not _follows(held[-1], group):

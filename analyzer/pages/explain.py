@@ -10,7 +10,7 @@ from analyzer.pages.page import Block, Column, Detail, Kind, Link, Page, Passage
 
 
 def describe_explanations(document: ExplainDocument) -> Page:
-    """All that there is to say of one finding; of several a table first."""
+    """Describe one finding in full; several findings begin with a table."""
     findings = document.findings
     if len(findings) == 1:
         (only,) = findings
@@ -55,7 +55,7 @@ def _table(findings: list[Explanation]) -> Table:
 
 
 _FOLDER = "docs/reference"
-"""Where the page of all of them stands, from which links lead to others."""
+"""Folder of the page with all findings, to which links to other pages are relative."""
 
 
 def _passage(explanation: Explanation, title: str, detail: Detail) -> Passage:

@@ -1,4 +1,4 @@
-"""The page of `formula`: whether a file has what the closed form counts, why not, and the form term by term."""
+"""The page of `formula`: the closed form term by term, and whether a file or PyTorch has the same counts."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ from analyzer.text import (
 
 
 def describe_formula(document: FormulaDocument, symbols: Symbols | None = None) -> Page:
-    """The verdict and its reasons, the fields, terms and what they take.
+    """Describe a formula: the verdict and its reasons, fields, terms and their memory.
 
     Args:
-        document: what is told.
-        symbols: expressions in symbols; None for those that the document has, over fields.
+        document: the report.
+        symbols: expressions in symbols; None: the document's own expressions over fields.
     """
     symbols = symbols or symbols_in(document)
     names = ", ".join(dict.fromkeys(name for name in (document.family, document.class_) if name))
@@ -75,7 +75,7 @@ def describe_formula(document: FormulaDocument, symbols: Symbols | None = None) 
 
 
 def _changed(document: FormulaDocument) -> str:
-    """What `--set` comes to."""
+    """Return the change that `--set` makes to the count, in words."""
     if document.what_if is None or document.total is None:
         return ""
     was, more = document.what_if.total, document.what_if.difference
@@ -104,7 +104,7 @@ def _many(number: int, what: str) -> str:
 
 
 def _blocks(document: FormulaDocument, symbols: Symbols) -> Iterator[Block]:
-    """In the order of a paper; what is for everybody first stands above in other formats."""
+    """Yield blocks in the order of a paper; other formats put those of `Detail.FIRST` above the others."""
     yield Notes(tuple(_head(document)), detail=Detail.FIRST)
     yield from _checked(document)
     legend = _legend(document, symbols)
@@ -112,7 +112,7 @@ def _blocks(document: FormulaDocument, symbols: Symbols) -> Iterator[Block]:
     yield _terms(document, symbols)
     yield Notes(tuple(_uses(document)))
     yield from _what_if(document)
-    # of what a file holds, the formula's own bytes say little
+    # beside a file, bytes by the formula say little
     is_asked = symbols.tokens is not None
     detail = Detail.SHOWN if is_asked or document.model is None else Detail.MORE
     if document.cache is None or document.cache.bytes is None:
@@ -158,7 +158,7 @@ def _unmatched(document: FormulaDocument, side: _Side) -> list[tuple[str, int]]:
 
 
 def _checked(document: FormulaDocument) -> Iterator[Block]:
-    """Each term with what the sides have, the verdict, and the reason of every difference."""
+    """Compare each term with the sides: the counts, the verdict, and the reason for each difference."""
     sides = _sides(document)
     if not sides or document.total is None:
         return
@@ -195,12 +195,12 @@ def _checked(document: FormulaDocument) -> Iterator[Block]:
 
 
 def _is_short(document: FormulaDocument) -> bool:
-    """Whether the terms are those of a publication, and not all modules of a program."""
+    """Whether the terms come from a published closed form, and are not all modules of a program."""
     return document.kind == "closed-form"
 
 
 def _counts(*titles: str) -> tuple[Column, ...]:
-    """Columns of counts, of which the last are how much the second side has more."""
+    """Return columns of counts, then one for the difference of the last from the first."""
     return (
         *(Column(title, Kind.COUNT, room=9) for title in titles),
         Column("difference", Kind.SIGNED, room=9),
@@ -208,7 +208,7 @@ def _counts(*titles: str) -> tuple[Column, ...]:
 
 
 def _numbers(formula: int, *sides: int) -> tuple[int, ...]:
-    """The formula, the sides, and what the last of them has more."""
+    """Return the counts of the formula and the sides, then the last side's difference from the formula."""
     return (formula, *sides, sides[-1] - formula)
 
 
@@ -217,19 +217,19 @@ def _rows(
     numbers: Callable[[Any], tuple[int, ...]],
     told: Callable[[Any], bool],
 ) -> Iterator[Row]:
-    """A row for a term, and below it those parts that there is something to tell of."""
+    """Yield a row for a term, then rows for the parts that `told` selects."""
     yield Row((term.term, *numbers(term)))
     if not _is_alone(term):
         yield from (Row((part.part, *numbers(part)), level=1) for part in term.parts if told(part))
 
 
 def _is_alone(term: FormulaTerm | TermChange) -> bool:
-    """Whether a term is its only part, which need not be said twice."""
+    """Whether a term has only itself as a part, which needs no row of its own."""
     return len(term.parts) == 1 and term.parts[0].part == term.term
 
 
 def _named(side: _Side) -> Prose:
-    """The side, and what told which part a file's tensors belong to."""
+    """Return the name of a side, and the evidence that matched a file's tensors to parts."""
     basis = "" if isinstance(side, Census) else f", by {_BASES[side.matched_by]}"
     return (f"{_title(side)}: ", Code(side.name), basis)
 
@@ -243,7 +243,7 @@ _BASES = {
 
 
 def _verdicts(document: FormulaDocument, sides: Sequence[_Side]) -> Iterator[tuple[str, Tone]]:
-    """Whether each side has what the formula says."""
+    """Yield a verdict for each side: whether it has the counts of the formula."""
     same = [side for side in sides if _is_same(document, side) and not side.errors]
     if same:
         has = f"{' and '.join(map(_title, same))} {'have' if len(same) > 1 else 'has'}"
@@ -277,7 +277,7 @@ def _difference(document: FormulaDocument, side: _Side, *, is_settled: bool) -> 
 
 
 def _reasons(document: FormulaDocument) -> Iterator[Prose]:
-    """Why each part differs; parts with one reason in common share a line."""
+    """Tell why each part differs; many parts with the same reason share a line."""
     alike: dict[str, list[Reason]] = defaultdict(list)
     for reason in document.reasons:
         alike[reason.sentence].append(reason)
@@ -289,11 +289,11 @@ def _reasons(document: FormulaDocument) -> Iterator[Prose]:
 
 
 _FEW = 2
-"""Parts that each have a line, though their reason is the same."""
+"""Most parts with the same reason that have a line each."""
 
 
 def _told(reasons: Sequence[Reason]) -> Iterator[Prose]:
-    """A line for each part, or one for all where they are many."""
+    """Yield a line for each part, or one line for all if there are many."""
     if len(reasons) > _FEW:
         terms = dict.fromkeys(reason.part.partition("/")[0] for reason in reasons)
         elements = format_signed(sum(reason.elements for reason in reasons))
@@ -306,18 +306,18 @@ def _told(reasons: Sequence[Reason]) -> Iterator[Prose]:
 
 
 def _where(reason: Reason) -> tuple[Piece, ...]:
-    """The group of a ledger that a part is, where its name does not say it."""
+    """Return the group of the ledger that a part stands for, unless the part's name is the same."""
     return () if reason.group in ("", reason.part.partition("/")[2]) else (" (", Code(reason.group), ")")
 
 
 def _short(key: str) -> str:
-    """A part's key; of a term that is its only part, its name."""
+    """Return the key of a part, or the name of a term that is its own only part."""
     term, _, part = key.partition("/")
     return term if term == part else key
 
 
 def _left(document: FormulaDocument) -> Iterator[Prose]:
-    """What belongs to no term, the largest first; a few of what is most of a side, which says so by itself."""
+    """List tensors that belong to no term, the largest first; only a few if they are most of a side."""
     side = document.model or document.census
     if side is None:
         return
@@ -335,7 +335,7 @@ def _left(document: FormulaDocument) -> Iterator[Prose]:
 
 
 def _legend(document: FormulaDocument, symbols: Symbols) -> Table:
-    """What the symbols are: those that the expressions have, and what somebody has decided."""
+    """Return the table of symbols: of fields in the expressions, and of fields that the user set."""
     used = _used(document)
     before = _before(document)
     shown = [
@@ -370,12 +370,12 @@ def _fields(
 
 
 def _before(document: FormulaDocument) -> dict[str, object]:
-    """The fields that `--set` has changed, with what the config has."""
+    """Return the fields that `--set` has changed, with their values in the config."""
     return {} if document.what_if is None else {row.field: row.before for row in document.what_if.set}
 
 
 def _used(document: FormulaDocument) -> set[str]:
-    """The fields that expressions have, and those that these are computed from."""
+    """Return the fields in the expressions, and the fields that these are computed from."""
     expressions = [
         document.expression,
         document.active_expression,
@@ -397,7 +397,7 @@ def _value(field: FormulaField, before: dict[str, object]) -> str:
 
 
 def _format_value(value: object) -> str:
-    """A field's value as a person writes it.
+    """Return the value of a field as people write it.
 
     >>> [_format_value(each) for each in (30_522, True, [16, 8], None, "gelu")]
     ['30,522', 'true', '16 x 8', 'none', 'gelu']
@@ -410,13 +410,13 @@ def _format_value(value: object) -> str:
 
 
 def _origin(field: FormulaField, symbols: Symbols) -> Cell:
-    """Where the value is from, where that is not the config; and what it usually is."""
+    """Return the source of a value that is not from the config, and its usual expression."""
     told: list[tuple[Piece, ...]] = []
     if field.field in symbols.usual:
         told.append(("= ", symbols.usual[field.field]))
     match field.from_:
         case FieldOrigin.COMPUTED if told:
-            pass  # from what it usually is
+            pass  # the usual expression already says it
         case FieldOrigin.DEFAULT:
             told.append(("default",))
         case FieldOrigin.CLASS:
@@ -435,7 +435,7 @@ def _origin(field: FormulaField, symbols: Symbols) -> Cell:
 
 
 def _counted(document: FormulaDocument) -> Iterator[tuple[FormulaTerm, list[FormulaPart]]]:
-    """The terms and parts of the formula, without what only another side has."""
+    """Yield the terms and parts of the formula, without parts that only another side has."""
     for term in document.terms:
         parts = [part for part in term.parts if part.source is not None]
         if parts:
@@ -443,7 +443,7 @@ def _counted(document: FormulaDocument) -> Iterator[tuple[FormulaTerm, list[Form
 
 
 def _terms(document: FormulaDocument, symbols: Symbols) -> Table:
-    """Every term with its parts, their expressions and what these come to."""
+    """Return the table of terms with their parts, expressions and values."""
     has_values = document.total is not None
     has_active = has_values and document.active != document.total
     width = has_values + has_active
@@ -468,7 +468,7 @@ def _terms(document: FormulaDocument, symbols: Symbols) -> Table:
 
 
 _TERMS, _FEW_TERMS = 12, 5
-"""Rows within which the parts of terms are shown first; fewer where the same terms stand beside PyTorch or a file."""
+"""Rows of the table of terms without `-v`; fewer if another table has the terms beside PyTorch or a file."""
 
 
 def _cell(prose: Prose) -> Cell:
@@ -476,7 +476,7 @@ def _cell(prose: Prose) -> Cell:
 
 
 def _uses(document: FormulaDocument) -> Iterator[str]:
-    """What is applied several times, and counts once."""
+    """Tell which terms are applied several times, and count once."""
     for term, parts in _counted(document):
         if term.uses is not None and term.uses > 1:
             value = sum(part.value or 0 for part in parts)
@@ -490,7 +490,7 @@ def _uses(document: FormulaDocument) -> Iterator[str]:
 
 
 def _what_if(document: FormulaDocument) -> Iterator[Block]:
-    """What `--set` changes, term by term."""
+    """Yield the changes by `--set`, term by term."""
     if document.what_if is None or document.total is None:
         return
     terms = document.what_if.terms
@@ -513,7 +513,7 @@ def _weights(document: FormulaDocument) -> Iterator[str]:
 
 
 def _memory(document: FormulaDocument, detail: Detail) -> Iterator[Block]:
-    """Each term at each precision."""
+    """Yield the table of each term's bytes at each precision."""
     if document.memory is None:
         return
     precisions = document.memory.precisions
@@ -532,7 +532,7 @@ def _memory(document: FormulaDocument, detail: Detail) -> Iterator[Block]:
 
 
 def _cache(document: FormulaDocument, symbols: Symbols) -> Iterator[Prose]:
-    """What the cache of one sequence takes; nothing where there is none."""
+    """Tell the size of one sequence's key-value cache; nothing without a cache, unless the user asked for it."""
     cache = document.cache
     if cache is None:
         if symbols.tokens is not None:
@@ -561,7 +561,7 @@ def _cache(document: FormulaDocument, symbols: Symbols) -> Iterator[Prose]:
 
 
 def _whole(cache: Cache, tokens: int, nbytes: int) -> str:
-    """The cache of one sequence."""
+    """Return the size of one sequence's cache, in words."""
     told = f"{format_bytes(nbytes)} for {format_many(tokens, 'token')}"
     if cache.source_tokens:
         told += f" and {format_many(cache.source_tokens, 'position')}"
@@ -573,7 +573,7 @@ def _whole(cache: Cache, tokens: int, nbytes: int) -> str:
 
 
 def _more(document: FormulaDocument, symbols: Symbols, legend: Table) -> Iterator[Block]:
-    """All fields, the formula in Python, and where each part's expression is from."""
+    """Yield all fields, the source of each part's expression, and the formula in Python."""
     if len(document.fields) > len(legend.rows):
         yield _fields(document, symbols, document.fields, Detail.MORE)
     parts: Iterable[FormulaPart] = (part for _, parts in _counted(document) for part in parts)

@@ -1,4 +1,4 @@
-"""The page of `time` on a generation loop: the first token, each further one, all of them, and which group takes it."""
+"""The page of `time` on a generation loop: time of the first token, each further one and all, also by group."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from analyzer.timing.rows import make_rows
 
 
 def describe_generation(document: GenerationDocument) -> Page:
-    """How long a first token takes, a further one, and all; the files, the groups; by `-v` each file by itself."""
+    """Describe a loop: time of the first token, a further one and all; files, groups; with `-v` each file alone."""
     return Page(
         kind="generation",
         question="How long generation takes",
@@ -62,7 +62,7 @@ def _each_token(document: GenerationDocument) -> str:
 
 
 def _span(*told: str) -> str:
-    """What differs from the first point to the last.
+    """Return the first and the last text as a range; one text if they are equal.
 
     >>> _span("1.20", "1.20"), _span("1.20", "1.31"), _span("128")
     ('1.20', '1.20 to 1.31', '128')
@@ -71,7 +71,7 @@ def _span(*told: str) -> str:
 
 
 def _sizes(document: GenerationDocument) -> str:
-    """The sizes of the loop, in words."""
+    """Return the sizes of the loop, in words."""
     loop = document.loop
     source = () if loop.source is None else (f"source {format_count(loop.source)}",)
     return natural_list([f"batch {format_count(loop.batch)}", *source, f"prompt {format_count(loop.prompt)}"])
@@ -104,7 +104,7 @@ def _blocks(document: GenerationDocument) -> Iterator[Block]:
 
 
 def _doubts(document: GenerationDocument) -> Iterator[str]:
-    """What makes the times less sure than they were to be, file by file; what all files share once."""
+    """List doubts about the times, with the files that each concerns."""
     told: dict[str, list[str]] = {}
     for component in document.components:
         for point in component.points:
@@ -128,7 +128,7 @@ def _doubts(document: GenerationDocument) -> Iterator[str]:
 
 
 def _assumptions(document: GenerationDocument) -> Iterator[str]:
-    """What the sums rest on."""
+    """Tell the assumptions behind the sums."""
     yield (
         "each file is measured alone, with random inputs of the sizes that it has in the loop; the sums leave out the "
         "choice of tokens, and the cache's way from run to run"
@@ -139,14 +139,14 @@ def _assumptions(document: GenerationDocument) -> Iterator[str]:
 
 
 _FASTER = 0.9
-"""What a token with a longer cache may take of one with a shorter before that is worth a warning."""
+"""Ratio of a token's time with the longer cache to one with the shorter, below which it is a warning."""
 
 
 # the files
 
 
 def _components(document: GenerationDocument) -> Table:
-    """What each file takes, and how often a loop runs it; the rows sum to the whole."""
+    """Return the table of files with time and number of runs in the loop; the rows sum to the whole."""
     rows = tuple(
         Row(
             (
@@ -185,7 +185,7 @@ def _mean(component: GenerationComponent) -> float:
 
 
 def _tokens(component: GenerationComponent, document: GenerationDocument) -> Cell:
-    """How many tokens it is fed of each sequence; nothing where it takes something else."""
+    """Return how many tokens of each sequence a file is fed; empty if it takes no tokens."""
     axes = _axes(component.points[0])
     found = [size_of(axes, role) for role in _TOKENS[component.step]]
     sizes = [size for size in found if size is not None]
@@ -213,7 +213,7 @@ def _caches(component: GenerationComponent) -> Cell:
 
 
 def _name(component: GenerationComponent, document: GenerationDocument, point: GenerationPoint) -> str:
-    """What a measurement is called: its file; where that is measured several times also the step, and the cache."""
+    """Return the name of a measurement: its file; with several measurements of it also the step, and the cache."""
     name = printable(shorten(component.component, _LONGEST))
     if sum(each.component == component.component for each in document.components) > 1:
         name = f"{name} for {component.step}"
@@ -229,7 +229,7 @@ _LONGEST = 40
 
 
 def _groups(document: GenerationDocument) -> Table:
-    """What each group takes of each step, and of all tokens."""
+    """Return the table of each group's time in each step, and for all tokens."""
     measured = [(each, point.timing) for each in document.components for point in each.points]
     timings = [rebuild_timing(timing) for _, timing in measured]
     scales = [timing.points[0].scale for timing in timings]
@@ -280,7 +280,7 @@ def _groups(document: GenerationDocument) -> Table:
 
 
 def _columns(document: GenerationDocument) -> Iterator[tuple[str, list[int]]]:
-    """The steps, each as often as it was measured: what its column is called, and which measurements it sums."""
+    """Yield a column for each step, or two for two cache lengths: its title, and the measurements that it sums."""
     places: dict[Step, list[list[int]]] = {}
     at = 0
     for component in document.components:
@@ -297,7 +297,7 @@ def _columns(document: GenerationDocument) -> Iterator[tuple[str, list[int]]]:
 
 
 def _joined(timings: Sequence[Timing]) -> Timing:
-    """All measurements as points of one timing, whose groups are those of all files by their names."""
+    """Join all measurements as points of one timing, whose groups are those of all files by name."""
     groups: dict[tuple[str, ...], Group] = {}
     for timing in timings:
         for group in timing.grouping.groups:
@@ -316,7 +316,7 @@ def _joined(timings: Sequence[Timing]) -> Timing:
 
 
 def _title(component: GenerationComponent, document: GenerationDocument, point: GenerationPoint) -> str:
-    """What a measurement is called in titles, which have no room for names of others: its step, and which of it."""
+    """Return the name of a measurement in titles, which have no room for file names: its step, number and cache."""
     alike = [each for each in document.components if each.step is component.step]
     number = f" {alike.index(component) + 1}" if len(alike) > 1 else ""
     cache = f" (cache {format_count(point.cache or 0)})" if len(component.points) > 1 else ""
@@ -324,7 +324,7 @@ def _title(component: GenerationComponent, document: GenerationDocument, point: 
 
 
 def _alone(name: str, document: TimeDocument) -> Iterator[Block]:
-    """What `time` says of one file, for who asks for more."""
+    """Yield the blocks of `time` on one file, for `-v`."""
     page = describe_timing(document)
     said = (figure.said for figure in page.figures if figure.said)
     yield Notes(((Code(document.model.path), f": {page.answer}"), *said), name, Detail.MORE)

@@ -1,4 +1,4 @@
-"""The page of `inspect`: what is in one model."""
+"""The page of `inspect` on one model."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TENSORS = "tensors"
 
 
 def describe_inspection(document: InspectDocument) -> Page:
-    """Headline, what is wrong, groups; by `-v` roles, bytes and tensors."""
+    """Describe a model: headline, problems, groups; with `-v` also roles, bytes and tensors."""
     totals = document.totals
     errors = [finding for finding in document.findings if finding.severity == "error"]
     blocks: list[Block] = [_ends(document.model), list_findings(_join_absent(document), is_short=True)]
@@ -93,7 +93,7 @@ def _about(document: InspectDocument) -> str:
 
 
 def _opsets(model: Model, used: Set[str]) -> str:
-    """The version of ONNX's own operators, and of other sets that a node is of."""
+    """Return the version of ONNX's own operator set, and of the other sets that nodes use."""
     own, others = "ai.onnx", sorted(model.opsets.keys() & used - {"ai.onnx"})
     said = [str(model.opsets[own])] if own in model.opsets else []
     return ", ".join([*said, *(f"{domain} {model.opsets[domain]}" for domain in others)]) or "none"
@@ -132,7 +132,7 @@ def _figures(document: InspectDocument) -> Iterator[Figure]:
 
 
 def _hidden(document: InspectDocument) -> str:
-    """How many more parameters PyTorch had than are counted; "" where the file hides none."""
+    """Return how many more parameters PyTorch had than are counted; "" if the file hides none."""
     totals = document.totals
     computed = [t for t in document.tensors if t.hides is not None and t.hides.why == "computed"]
     hides = [tensor.hides for tensor in document.tensors if tensor.hides is not None]
@@ -151,7 +151,7 @@ def _hidden(document: InspectDocument) -> str:
 
 
 def _say_change(least: int, most: int) -> str:
-    """How many more, or fewer, in words."""
+    """Return how many more, or fewer, in words."""
     if least == most:
         return f"{format_count(abs(least))} {'more' if least > 0 else 'fewer'}"
     if least >= 0:
@@ -181,7 +181,7 @@ def _operators(document: InspectDocument) -> str:
 
 
 def _precision(document: InspectDocument) -> str:
-    """What learned elements are stored in, the most first, and how codes are decoded."""
+    """Return the types of learned elements with their shares, the largest first; codes in blocks by their bits."""
     held: dict[str, int] = defaultdict(int)
     for tensor in document.tensors:
         if tensor.parameters:
@@ -199,7 +199,7 @@ _CODES = ("UINT8", "INT8", "UINT4", "INT4", "UINT2", "INT2")
 
 
 def _move(held: dict[str, int], label: str, count: int) -> None:
-    """Count elements as codes of blocks, and no longer as what the codes are stored in."""
+    """Count elements as codes in blocks, and no longer by the dtype that stores the codes."""
     for dtype in (*_CODES, *[each for each in held if each not in _CODES]):
         taken = min(held.get(dtype, 0), count)
         if taken:
@@ -219,7 +219,7 @@ _AT_RUN_TIME = ("ConvInteger", "DynamicQuantize", "MatMulInteger")
 
 
 def _schemes(document: InspectDocument) -> str:
-    """How codes are decoded that are in no blocks."""
+    """Return how the codes outside blocks are decoded."""
     said = {scheme.scheme: _SCHEMES.get(scheme.scheme, "") for scheme in document.quantization}
     if "dynamic" in said:
         computing = [each for each in document.operators if each.op_type.startswith(_AT_RUN_TIME)]
@@ -234,7 +234,7 @@ def _schemes(document: InspectDocument) -> str:
 
 
 def _ends(model: Model) -> Facts:
-    """Inputs and outputs; those of one dtype and shape stand together."""
+    """List inputs and outputs, those of one dtype and shape together."""
     ends = {"in": _values(model.inputs), "out": _values(model.outputs)}
     facts = [Fact(label, "; ".join(pieces), pieces) for label, pieces in ends.items() if pieces]
     return Facts(tuple(facts), detail=Detail.FIRST)
@@ -244,7 +244,7 @@ _MOST, _MANY = 6, 12
 
 
 def _values(values: Sequence[Value]) -> tuple[str, ...]:
-    """Names with their dtype and shape; those of one dtype and shape together."""
+    """Return names with dtype and shape; names of one dtype and shape stand together."""
     alike: dict[str, list[str]] = {}
     for value in values:
         alike.setdefault(say_value(value), []).append(value.name)
@@ -259,7 +259,7 @@ def _values(values: Sequence[Value]) -> tuple[str, ...]:
 
 
 def _fold_numbers(names: Sequence[str]) -> list[str]:
-    """Names that count from one to the next as one name.
+    """Fold names with consecutive numbers into one name.
 
     >>> (
     ...     _fold_numbers(["past_0", "past_1", "past_2", "ids"]),
@@ -286,12 +286,12 @@ _NUMBERED = re.compile(r"(.*?[._/])(\d{1,6})(\D*)")
 
 
 _MADE_UP = re.compile(r".+_dim_\d+|.+_dynamic_axes_\d+|unk__\d+|[su]\d+|dim_?\d*|-\d+|\?")
-"""Axes that nobody named: TorchScript's and TensorFlow's counters, symbols of PyTorch's own, a negative size."""
+"""Names of axes that tell nothing: TorchScript's and TensorFlow's counters, PyTorch's own symbols, negative sizes."""
 _AXIS = 28
 
 
 def say_value(value: Value) -> str:
-    """The dtype and the shape of an input or an output; `?` for a size that has no name, and none that tells."""
+    """Return the dtype and the shape of an input or output; `?` for a size without a meaningful name."""
     dtype = "" if value.dtype == "UNDEFINED" else f"{value.dtype} "
     if value.shape is None:
         return f"{dtype}of any rank"
@@ -299,7 +299,7 @@ def say_value(value: Value) -> str:
 
 
 def say_dims(dims: Sequence[int | str | None]) -> str:
-    """A shape with `?` for a size that has no name, and none that tells.
+    """Return a shape; `?` for a size without a meaningful name.
 
     >>> say_dims(("batch", 3, None)), say_dims(("unk__7", "s18"))
     ('batch x 3 x ?', '? x ?')
@@ -313,7 +313,7 @@ def _say_dim(dim: int | str | None) -> str:
 
 
 def _join_absent(document: InspectDocument) -> list[Finding]:
-    """The findings, those on external files that are not there as one."""
+    """Return the findings, with those on missing external files joined into one."""
     absent = [finding for finding in document.findings if finding.id == "external-missing"]
     names = [match[1] for finding in absent if (match := _ABSENT.match(finding.message))]
     if not absent or len(names) < len(absent):
@@ -348,7 +348,7 @@ def _wasted(document: InspectDocument) -> str:
         if finding.bytes and finding.id in _WASTES
     ]
     if len(known) == 1 and known[0][1] == totals.wasted_bytes and _tells_bytes(document):
-        return ""  # the finding says it
+        return ""  # the finding already says it
     if not known and totals.wasted_bytes < _NEGLIGIBLE * totals.file_bytes:
         return ""
     share = short_share(totals.wasted_bytes / totals.file_bytes)
@@ -367,7 +367,7 @@ _WASTES = {
 
 
 def _tells_bytes(document: InspectDocument) -> bool:
-    """Whether what is wasted is little: then what the finding says of it is enough."""
+    """Whether so little is wasted that the finding alone is enough."""
     totals = document.totals
     return totals.wasted_bytes < _LITTLE * totals.file_bytes
 
@@ -376,7 +376,7 @@ _LITTLE, _NEGLIGIBLE = 0.1, 0.01
 
 
 def _remarks(document: InspectDocument) -> Iterator[str]:
-    """What there is to say of groups and counts."""
+    """List remarks on groups and counts."""
     totals = document.totals
     yield from tell_macs(document.macs)
     yield from tell_rule(document.match, document.groups_from)
@@ -391,7 +391,7 @@ def _remarks(document: InspectDocument) -> Iterator[str]:
         totals.parameters,
     ):
         first, *others = totals.parameters_unsettled
-        # Of the others what, and not in which tensors: findings say that.
+        # The other reasons go without their tensors: findings name those.
         reasons = "; ".join([first, *dict.fromkeys(each.partition(": ")[0] for each in others)][:3])
         more = f"; {format_many(len(others) - 2, 'other reason')}" if len(others) > 2 else ""
         yield f"PyTorch's count is not one number: {reasons}{more}"
@@ -413,7 +413,7 @@ def _has_scopes(document: InspectDocument) -> bool:
 
 
 def _blocks(document: InspectDocument) -> Iterator[str]:
-    """Which modules the blocks are."""
+    """Tell which modules the blocks are."""
     if document.blocks is None:
         return
     if not document.blocks:
@@ -473,7 +473,7 @@ def _components(document: InspectDocument) -> Table:
 
 
 def _more(document: InspectDocument) -> Iterator[Block]:
-    """What `-v` adds: where the bytes are, roles, types, evidence, every tensor."""
+    """Yield what `-v` adds: accounts of bytes, roles, types, evidence, every tensor."""
     totals, model = document.totals, document.model
     if document.by != "bytes":
         yield _accounts(document)
@@ -578,7 +578,7 @@ def _tensors(document: InspectDocument) -> Table:
 
 
 def _tensor(tensor: Tensor) -> Row:
-    """A tensor under the name that PyTorch knows it by, where the file tells."""
+    """Return the row of a tensor, under its PyTorch name if the file tells it."""
     own = f"{tensor.graph_path}/{tensor.name}" if tensor.graph_path else tensor.name
     known = ", ".join(tensor.sources)
     size: Said | int = tensor.bytes
@@ -608,7 +608,7 @@ _AT = {column.title: number for number, column in enumerate(_TENSORS)}
 
 
 def _chart(document: InspectDocument) -> Chart:
-    """Tensors within their scopes, or in whatever else they may be grouped by."""
+    """Make a treemap of tensors within their scopes, or grouped by another column."""
     arrangements: list[tuple[str, int, str]] = [
         ("scope", _AT["scope"], "."),
         ("block", _AT["block"], ""),

@@ -1,4 +1,4 @@
-"""What describes each kind of document."""
+"""Document -> its Page, by the function that describes documents of its kind."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PAGES: Mapping[str, str] = {
     "TimeDocument": "time:describe_timing",
     "VerifyDocument": "verify:describe_verification",
 }
-"""`module:function` of each, by the name of the document's class; one that nobody asks for is not loaded."""
+"""`module:function` that makes the page, by the name of the document's class; modules are loaded on demand."""
 
 
 def describe(document: Head) -> Page:
-    """What a document says.
+    """Return the page of a document.
 
     Raises:
-        KeyError: there is no page of its kind.
+        KeyError: no page describes its kind.
     """
     module, _, function = PAGES[type(document).__name__].partition(":")
     make: Callable[[Head], Page] = getattr(importlib.import_module(f"analyzer.pages.{module}"), function)

@@ -1,4 +1,4 @@
-"""The pages of `survey` and `sql`: what a run has done, what a question is answered with, and a whole lake."""
+"""The pages of `survey` and `sql`: the summary of a run, the answer to a question, and a whole lake."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from analyzer.text import format_bytes, format_count, format_many
 
 
 def describe_lake(document: LakeDocument) -> Page:
-    """How many models there are, what was read, how large the tables are."""
+    """Describe a survey: number of models, models read, size of the tables."""
     counts = [f"{format_count(document.read)} read", f"{format_count(document.kept)} unchanged"]
     if document.unreadable:
         counts.append(f"{format_count(document.unreadable)} unreadable")
@@ -49,12 +49,12 @@ def describe_lake(document: LakeDocument) -> Page:
 
 
 def describe_answer(answer: Answer, title: str, most: int = 0) -> Page:
-    """Rows of any columns, and what they answer.
+    """Describe an answer: rows of any columns.
 
     Args:
-        answer: what was found.
+        answer: the rows.
         title: the question.
-        most: so many rows; 0 takes all.
+        most: number of rows to show; 0 shows all.
     """
     table = replace(_table(replace(answer, says=""), most), title="")
     return Page(
@@ -69,15 +69,15 @@ def describe_answer(answer: Answer, title: str, most: int = 0) -> Page:
 def describe_tables(
     title: str, totals: Answer, models: Answer, families: Answer, others: Sequence[Answer], most: int
 ) -> Page:
-    """A lake: its models, families as a picture, findings by kind.
+    """Describe a lake: its models, families as a picture, findings by kind.
 
     Args:
-        title: what the lake is called.
+        title: name of the lake.
         totals: one row: models, unreadable, parameters, file_bytes, copied_bytes.
-        models: a row each.
-        families: as `find_families` answers.
-        others: what else stands there as tables, each under what it says.
-        most: rows of a table.
+        models: one row for each model.
+        families: an answer of `find_families`.
+        others: further tables, each titled by its own text.
+        most: number of rows of a table; 0 shows all.
     """
     (row,) = totals.records
     return Page(
@@ -103,7 +103,7 @@ def _figures(row: dict[str, Any]) -> Iterator[Figure]:
 
 
 def _families(families: Answer, most: int) -> Iterator[Block]:
-    """Rectangles of their models, and the same as a table; what is said where there are none."""
+    """Draw families as rectangles of their models, with a table; a sentence if there are no families."""
     if not families.rows:
         yield Notes((families.says,), "Families")
         return
@@ -158,7 +158,7 @@ def _cell(value: object, kind: Kind) -> Cell:
 
 
 def show_value(value: Any) -> str:
-    """A value as people read it.
+    """Return a value as people write it.
 
     >>> show_value([1, {"a": 2.5}]), show_value(True), show_value(None)
     ('1, a 2.5', 'yes', '')

@@ -1,4 +1,4 @@
-"""What the page of `cost` says of memory: what a run takes, what holds the peak, and what fits."""
+"""Memory on the page of `cost`: memory of a run, live tensors at the peak, and the largest sizes that fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzer.text import format_bytes, format_count
 
 
 def memory_answer(document: CostDocument) -> str:
-    """Return whether a run fits, and by which line; nothing where it was not asked."""
+    """Return whether a run fits, and the line that decides; empty if nobody asked."""
     room = document.room
     if room is None:
         return ""
@@ -29,7 +29,7 @@ def memory_answer(document: CostDocument) -> str:
 
 
 def memory_blocks(document: CostDocument) -> Iterator[Block]:
-    """Yield the lines, the peak and the largest sizes; nothing where memory was not asked for."""
+    """Yield the lines, the peak and the largest sizes; nothing if nobody asked for memory."""
     if not document.memory:
         return
     yield from _lines(document)
@@ -64,7 +64,7 @@ def _lines(document: CostDocument) -> Iterator[Block]:
     why = [
         line for line in document.memory if line.note and line.line == "activations" and line.value is None
     ]
-    if why:  # the answer is that nobody knows
+    if why:  # unknown activations are the answer, so the reason is always shown
         yield Notes(tuple(f"{line.line}: {line.note}" for line in why))
     notes = tuple(f"{line.line}: {line.note}" for line in document.memory if line.note and line not in why)
     if notes:
@@ -76,7 +76,7 @@ def _sizes(at: Mapping[str, int]) -> str:
 
 
 def _axis(name: str) -> str:
-    """The name of an axis, told from a number as expressions tell it.
+    """Return the name of an axis, as expressions write it: a name that looks like a number gets a prefix.
 
     >>> _axis("batch"), _axis("9")
     ('batch', 'axis_9')
@@ -85,7 +85,7 @@ def _axis(name: str) -> str:
 
 
 def _said(expression: str | None, value: int | None) -> str:
-    """An expression that is more than its number."""
+    """Return the expression, unless it is only the number."""
     if expression is None or expression == str(value):
         return ""
     return say_expression(expression)
@@ -112,18 +112,18 @@ def _peak(document: CostDocument) -> Iterator[Block]:
 
 
 def _without(saves: int | None) -> str:
-    """How much lower the peak of the run would be without a tensor."""
+    """Return how much lower the peak of the run would be without a tensor, in words."""
     if saves is None:
         return ""
     return f"-{format_bytes(saves)}" if saves else "the same"
 
 
 _BINS = 1_500
-"""Bars of a picture; of more nodes each bar has several, and the most that there is in them."""
+"""Most bars of a picture; with more nodes, each bar is the largest of several."""
 
 
 def _picture(document: CostDocument) -> Chart:
-    """Live bytes along the nodes, by subgraph."""
+    """Draw the live bytes along the nodes, coloured by subgraph."""
     steps = document.live
     names = list(dict.fromkeys(step.group or "" for step in steps))
     width = -(-len(steps) // _BINS) or 1

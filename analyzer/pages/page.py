@@ -1,4 +1,4 @@
-"""The nouns of a page: an answer, figures, facts, findings and tables of typed cells, for each format to write."""
+"""Parts of a page: an answer, figures, facts, findings and tables of typed cells, which each format writes."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from analyzer.text import (
 
 
 class Tone(Enum):
-    """How an answer is meant: a colour and a mark."""
+    """Tone of an answer, which formats show as a colour and a mark."""
 
     GOOD = "good"
     BAD = "bad"
     PLAIN = "plain"
     WARN = "warn"
-    """A doubt that goes with the answer."""
+    """A doubt about the answer."""
 
 
 class Detail(Enum):
-    """Who sees a block in text and Markdown; a page in HTML shows all of them."""
+    """When text and Markdown show a block; an HTML page shows every block."""
 
     FIRST = "first"
-    """Everybody, above the tables."""
+    """Always, above the tables."""
     SHOWN = "shown"
-    """Everybody."""
+    """Always."""
     MORE = "more"
-    """Who asks with `-v`; Markdown folds it."""
+    """In text with `-v` only; in Markdown folded, unless `-v` is given."""
 
 
 class Kind(Enum):
-    """What a cell holds: how it is written, and whether cells add up."""
+    """Kind of content in a cell: it decides how the cell is written, and whether cells add up."""
 
     TEXT = "text"
     NAME = "name"
@@ -55,27 +55,27 @@ class Kind(Enum):
     FORMULA = "formula"
     """An expression, which may be broken before a summand."""
     COUNT = "count"
-    """A number that adds up: rows that are left out are summed."""
+    """A number that adds up: one row sums the rows that are left out."""
     BYTES = "bytes"
     MS = "ms"
     NOISE = "noise"
-    """How far off a time is, in ms; it does not add up."""
+    """Error of a time, in ms; it does not add up."""
     SHARE = "share"
     """A fraction of 1, written in percent with one decimal."""
     RATIO = "ratio"
-    """The same of what may be above 1 or below 0; it does not add up."""
+    """A fraction like a share that may be above 1 or below 0; it does not add up."""
     ERROR = "error"
-    """A difference of values, three digits."""
+    """A difference of values, written with three digits."""
     DECIBEL = "decibel"
     AMOUNT = "amount"
-    """A number in the unit of its row, said by who knows it; it does not add up."""
+    """A number in the unit of its row, often with a text of its own; it does not add up."""
     SIGNED = "signed"
     SIGNED_BYTES = "signed bytes"
     SIGNED_MS = "signed ms"
 
     @property
     def is_number(self) -> bool:
-        """Whether cells stand at the right, and are sorted by value."""
+        """Whether cells are right-aligned, and sorted by value."""
         return self not in (Kind.TEXT, Kind.NAME, Kind.PROSE, Kind.FORMULA)
 
     @property
@@ -85,7 +85,7 @@ class Kind(Enum):
 
 
 class Said(Frozen):
-    """A number that is written otherwise than its kind is, such as `12 x 7,087,872`."""
+    """A number with its own text in place of the format of its kind, such as `12 x 7,087,872`."""
 
     value: float | None
     text: str
@@ -96,7 +96,7 @@ class Math(Frozen):
 
     text: str
     latex: str
-    """The same for LaTeX's mathematics, without dollars around it."""
+    """The expression in LaTeX's math mode, without enclosing dollars."""
 
 
 class Code(Frozen):
@@ -106,23 +106,23 @@ class Code(Frozen):
 
 
 class Link(Frozen):
-    """A place of ours where more is said."""
+    """A link to a place in our documentation that says more."""
 
     text: str
-    """What it is called where nobody can follow it."""
+    """Text of the link in formats without links."""
     target: str
     """`#` and a title of the same page, or a path between pages of the documentation."""
     name: str = ""
-    """What it is called where one can; else `text`."""
+    """Text of the link in formats with links; empty: `text`."""
 
 
 Piece: TypeAlias = "str | Math | Code | Link"
 
 Prose: TypeAlias = "str | tuple[Piece, ...]"
-"""A sentence; text may be anybody's."""
+"""A sentence; its text may come from a file, and is untrusted."""
 
 Cell: TypeAlias = "int | float | str | Said | Math | tuple[Piece, ...] | None"
-"""Text may be anybody's: each format escapes it. None is what is not known, or makes no sense."""
+"""Content of a cell. Text is untrusted, and each format escapes it. None: unknown, or not applicable."""
 
 
 class Column(NamedTuple):
@@ -131,11 +131,11 @@ class Column(NamedTuple):
     title: str
     kind: Kind = Kind.TEXT
     room: int = 0
-    """The lowest columns go first where a terminal is narrow; 9 stays."""
+    """Priority on a narrow terminal: columns with the lowest number are dropped first; 9 is never dropped."""
     is_hidden: bool = False
-    """Only charts read it."""
+    """Whether only charts read it."""
     is_bar: bool = False
-    """Its share is drawn as a bar where there is room."""
+    """Whether its share is drawn as a bar if there is room."""
 
 
 class Row(Frozen):
@@ -143,14 +143,14 @@ class Row(Frozen):
 
     cells: tuple[Cell, ...]
     level: int = 0
-    """How far the first cell is set in."""
+    """Indentation of the first cell, in levels."""
     tone: Tone = Tone.PLAIN
     stays: bool = False
-    """It is shown wherever the table is cut, below the others."""
+    """Whether a cut table keeps it, below the other rows."""
 
 
 class LateRows(Sequence[Row]):
-    """Rows that are made when somebody looks at them: of the tables that only `-v` shows there may be a million."""
+    """Rows that are made on first access: a table that only `-v` shows may have a million of them."""
 
     def __init__(self, count: int, make: Callable[[], Iterable[Row]]) -> None:
         self._count = count
@@ -182,24 +182,24 @@ class Table(Frozen):
     title: str = ""
     total: tuple[Cell, ...] = ()
     notes: tuple[str, ...] = ()
-    """Sentences below it."""
+    """Sentences below the table."""
     detail: Detail = Detail.SHOWN
     is_whole: bool = False
-    """It is short, and never cut."""
+    """Whether it is short, and never cut."""
     is_long: bool = False
-    """It may have any number of rows: a page lets one sort, search and turn pages."""
+    """Whether it may have any number of rows; an HTML page lets the reader sort, search and turn pages."""
     order: int | None = None
-    """The column by which rows are chosen where some are cut; they then stand in its order."""
+    """Index of the column that ranks the rows of a cut table: its first rows stay, in that order."""
     key: str = ""
-    """What a chart calls it by."""
+    """Name by which charts refer to the table."""
     others: str = "other"
-    """What a row that stands for cut ones counts."""
+    """Noun in the row that sums the cut rows, such as `other group`."""
     ample: int = 1
-    """So many times the rows of other tables are shown where some are cut."""
+    """Factor on the number of rows that a cut table shows."""
     brief: int = 0
-    """So many rows do where nobody asked for more; 0: as many as those of other tables."""
+    """Fewest rows that a brief table shows without `-v`; 0: the table is not brief."""
     is_split: bool = False
-    """Columns that have no room go on in a further table, and none is left out."""
+    """Whether columns without room continue in a further table, so that none is dropped."""
 
     def __post_init__(self) -> None:
         whole = len(self.columns)
@@ -215,11 +215,11 @@ class Fact(NamedTuple):
     label: str
     value: str
     pieces: tuple[str, ...] = ()
-    """The parts of a value that is a list, within which text breaks no line where it need not."""
+    """Parts of a value that is a list; text avoids line breaks within a part."""
 
 
 class Facts(Frozen):
-    """Names and values; in text a line each."""
+    """Names and values; text gives each a line."""
 
     facts: tuple[Fact, ...]
     title: str = ""
@@ -233,7 +233,7 @@ class Notes(Frozen):
     title: str = ""
     detail: Detail = Detail.SHOWN
     tone: Tone = Tone.PLAIN
-    """Good and bad ones are verdicts, which stand with the answer."""
+    """Good and bad notes are verdicts, which stand with the answer."""
 
     @property
     def is_verdict(self) -> bool:
@@ -241,7 +241,7 @@ class Notes(Frozen):
 
 
 class Problem(NamedTuple):
-    """A finding, as the document has it."""
+    """A finding, as it stands in the document."""
 
     id: str
     severity: str
@@ -250,17 +250,17 @@ class Problem(NamedTuple):
     nbytes: int | None = None
     model: str = ""
     short: str = ""
-    """The same in a few words, for a line of a terminal; empty where the message is short, or its beginning says it."""
+    """The message in a few words, for one line of a terminal; empty if its beginning is enough."""
 
 
 class Findings(Frozen):
-    """What was found, worst first."""
+    """Problems, the worst first."""
 
     problems: tuple[Problem, ...]
     title: str = ""
     detail: Detail = Detail.FIRST
     is_short: bool = False
-    """Whether each is one line of a terminal: the first screen of a model, where `-v` says all of it."""
+    """Whether each takes one line of a terminal, as on the first screen of a model; `-v` shows the whole messages."""
     has_whole_errors: bool = False
     """Whether errors are the answer, and take as many lines as their names need."""
 
@@ -269,19 +269,20 @@ class Chart(Frozen):
     """A picture of the rows of a long table, for formats that can draw."""
 
     table: str
-    """The key of that table; empty where the data are all there is."""
+    """The key of that table; empty: the chart draws `data` alone."""
     title: str
     kind: str
     """`tree`, `waterfall`, `bars`, `lines`, `steps` or `errors`."""
     data: Mapping[str, object] = field(default_factory=dict)
     summary: str = ""
-    """What it shows, for who cannot see it."""
+    """Description for readers who cannot see the picture."""
 
 
 class Passage(Frozen):
-    """What we have to say of something, at length: no text of anybody else.
+    """A long explanation in our own words, without text from any file.
 
-    In a text a blank line parts paragraphs, one that begins with four spaces is code, and so is what `...` marks.
+    In a text, blank lines separate paragraphs; a paragraph that begins with four spaces is code, and so are words in
+    `...`.
     """
 
     title: str
@@ -297,55 +298,55 @@ Block: TypeAlias = "Facts | Notes | Findings | Table | Chart | Passage"
 
 
 class Figure(NamedTuple):
-    """A number that one looks for first."""
+    """A headline number."""
 
     label: str
     value: str
     note: str = ""
     said: str = ""
-    """The same in a sentence of figures, `109,482,240 parameters`; empty: only tiles show it."""
+    """The figure in a sentence of figures, `109,482,240 parameters`; empty: only tiles show it."""
     number: int | None = None
-    """What a number of another document may be held against."""
+    """The plain number, which a number of another document may be compared with."""
 
 
 class Page(Frozen):
-    """What a report says."""
+    """Content of a report, in no particular format."""
 
     kind: str
     """The name of its document's schema."""
     question: str
-    """What it answers, as a title."""
+    """The question that it answers, as a title."""
     subject: str
-    """The model, or the models; may be anybody's."""
+    """The model, or the models; untrusted text."""
     about: str = ""
-    """What made the model, in a few words."""
+    """Context in a few words, such as the producer of the model or the execution provider."""
     answer: str = ""
     tone: Tone = Tone.PLAIN
     figures: tuple[Figure, ...] = ()
     blocks: tuple[Block, ...] = ()
     title: str = ""
-    """What a window says of it, where there is no subject; may be anybody's."""
+    """Title of an HTML page in place of `subject`; empty: `subject`. Untrusted text."""
 
 
 def list_verdicts(page: Page) -> list[Notes]:
-    """Its good and bad sentences, the bad ones first."""
+    """Return the good and bad notes of a page, the bad ones first."""
     found = [block for block in page.blocks if isinstance(block, Notes) and block.is_verdict]
     return sorted(found, key=lambda block: block.tone is not Tone.BAD)
 
 
 def number_of(cell: Cell) -> float | None:
-    """The number in a cell; None where it holds none."""
+    """Return the number in a cell; None if it holds none."""
     value = cell.value if isinstance(cell, Said) else cell
     return value if isinstance(value, int | float) else None
 
 
 def pieces_of(prose: Prose) -> tuple[Piece, ...]:
-    """What a sentence is made of."""
+    """Return the pieces of a sentence."""
     return (prose,) if isinstance(prose, str) else prose
 
 
 def say_prose(prose: Prose) -> str:
-    """What a sentence reads, not escaped.
+    """Return the text of a sentence, not escaped.
 
     >>> say_prose(("cache: ", Math("2*D", "2 D"), " elements"))
     'cache: 2*D elements'
@@ -375,7 +376,7 @@ _WRITERS = {
 
 
 def say(cell: Cell, kind: Kind) -> str:
-    """What a cell reads, not escaped; "-" for a number that is not known.
+    """Return the text of a cell, not escaped; "-" for an unknown number.
 
     >>> say(1234, Kind.COUNT), say(None, Kind.BYTES), say(0.2177, Kind.SHARE), say(None, Kind.TEXT)
     ('1,234', '-', '21.8 %', '')
@@ -390,7 +391,7 @@ def say(cell: Cell, kind: Kind) -> str:
 
 
 def name_rows(table: Table) -> list[Cell]:
-    """The first cell of each row; a name below another goes without what that one says already.
+    """Return the first cell of each row; a name below another loses the prefix that the upper name gives.
 
     >>> rows = (Row(("encoder",)), Row(("encoder.norm",), level=1), Row(("head",)))
     >>> name_rows(Table((Column("scope", Kind.NAME),), rows))
@@ -420,14 +421,14 @@ def name_rows(table: Table) -> list[Cell]:
 
 
 _GAPS = (".", " / ", " ")
-"""What stands between a group and what is in it: a module's child, another key, `(own)`."""
+"""Separators between a group's name and the rest of a member's: a child module, another key, `(own)`."""
 
 
 def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
-    """The table with so many rows, and one that sums those that are left; 0 shows all.
+    """Cut a table to a number of rows, plus a row that sums the others; 0 keeps all.
 
-    Where the table has an order, the first of it are kept and stand in it; else the first as they are. Of a brief table
-    there are a quarter of the rows, and no fewer than it says, unless all that is told is `verbose`.
+    A table with an `order` keeps the first rows in that order; any other keeps its first rows as they stand. A brief
+    table keeps a quarter of the rows, but at least `brief`, unless `verbose`.
     """
     if table.brief and rows and not verbose:
         rows = min(rows, max(rows // _BRIEF, table.brief))
@@ -450,11 +451,11 @@ def cut_table(table: Table, rows: int, *, verbose: bool = False) -> Table:
 
 
 _BRIEF = 4
-"""Rows of other tables for one of a brief table."""
+"""Rows of any other table for each row of a brief table."""
 
 
 def _close(table: Table, rows: int) -> Table:
-    """A tree without its lowest levels: what stands under a row is in its sums already."""
+    """Remove the lowest levels of a tree: the sums of a row include the rows under it."""
     deepest = 0
     while sum(row.level <= deepest + 1 for row in table.rows) <= rows:
         deepest += 1
@@ -466,7 +467,7 @@ def _close(table: Table, rows: int) -> Table:
 
 
 def shown_columns(table: Table) -> list[tuple[int, Column]]:
-    """The columns that are for people, with their positions; without texts of which no row has one."""
+    """Return the visible columns with their positions, without text columns that are empty in every row."""
     return [
         (at, column)
         for at, column in enumerate(table.columns)
@@ -481,7 +482,7 @@ def _says_something(table: Table, at: int) -> bool:
 
 
 _STAYS = 9
-"""Room of columns that are there whatever they hold."""
+"""`Column.room` of columns that stay even if they are empty."""
 
 
 def _sum_others(table: Table, left: Sequence[Row]) -> Row:

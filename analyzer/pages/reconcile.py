@@ -1,4 +1,4 @@
-"""The pages of `reconcile` and `export`: whether the file holds the PyTorch model, and how each parameter got there."""
+"""The pages of `reconcile` and `export`: whether the file holds the PyTorch model, and the line of each parameter."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARAMETERS = "parameters"
 
 
 def describe_export(document: ExportDocument) -> Page:
-    """The files that were written, and their reconciliation."""
+    """Describe an export: the files that were written, and their reconciliation."""
     inner = document.reconcile
     files = Notes(tuple(f"wrote {path}" for path in document.files), detail=Detail.FIRST)
     return Page(
@@ -58,7 +58,7 @@ def describe_export(document: ExportDocument) -> Page:
 
 
 def describe_reconciliation(document: ReconcileDocument) -> Page:
-    """The verdict, how far it was looked at, the bridge, groups in PyTorch's terms."""
+    """Describe a reconciliation: the verdict, the extent of the comparison, the bridge, groups in PyTorch's terms."""
     return Page(
         kind="reconcile",
         question="Does it hold the PyTorch model?",
@@ -72,7 +72,7 @@ def describe_reconciliation(document: ReconcileDocument) -> Page:
 
 
 def _subject(document: ReconcileDocument) -> str:
-    """The file, and what stands for PyTorch's side."""
+    """Return the path of the file, and a name of PyTorch's side."""
     names = say_source(document.against)
     return f"{document.model.path}{f' against {names}' if names else ''}"
 
@@ -94,7 +94,7 @@ def _answer(document: ReconcileDocument) -> str:
 
 
 def _held(document: ReconcileDocument) -> str:
-    """Where the parameters are, as far as all of them are in the file."""
+    """Return where the parameters are: in the file, or on which lines outside it."""
     left = [row.line for row in document.bridge if row.line in ("unused", "outside") and row.tensors]
     return (
         f"in the file or {' or '.join(left)}, and nothing else is"
@@ -145,7 +145,7 @@ def _blocks(document: ReconcileDocument) -> Iterator[Block]:
 
 
 def _extent(document: ReconcileDocument) -> Iterator[str]:
-    """How far contents and wiring were compared, and what that does not prove."""
+    """Tell how far contents and wiring were compared, and the limits of that proof."""
     compared = document.compared
     absent = sum(
         each.elements for each in document.parameters if each.compared == "none" and not each.entries
@@ -196,7 +196,7 @@ def _wiring(document: ReconcileDocument) -> str:
 
 
 def _waterfall(document: ReconcileDocument) -> Iterator[Block]:
-    """Stacked steps from PyTorch's parameters to the file's; nothing where no line changes a count."""
+    """Draw stacked steps from PyTorch's parameters to the file's; nothing if no line changes a count."""
     measures = []
     ends = (
         ("parameters", "parameter_delta", document.onnx.parameters),
@@ -247,7 +247,7 @@ def _line(row: BridgeLine) -> Row:
 
 
 def _trained(document: ReconcileDocument) -> Iterator[str]:
-    """How many parameters are frozen, where some are."""
+    """Tell how many parameters are frozen, if any are."""
     frozen = document.pytorch.parameters - document.pytorch.trainable
     if frozen:
         groups = [
@@ -261,7 +261,7 @@ def _trained(document: ReconcileDocument) -> Iterator[str]:
 
 
 def _evaluated(document: ReconcileDocument) -> Table:
-    """Each stored tensor that PyTorch's program computes of no input, with what it computes."""
+    """Return the table of stored tensors that PyTorch's program computes from no input, with their expressions."""
     rows = tuple(
         Row((_path(each.graph_path, each.name), each.expression or ""))
         for each in document.tensors
@@ -279,7 +279,7 @@ def _path(graph: str, name: str) -> str:
 
 
 def _nearest(document: ReconcileDocument) -> Table:
-    """What each unexplained tensor is most like."""
+    """Return the table of unexplained tensors, each with its nearest parameter."""
     rows = tuple(
         Row(
             (
@@ -363,7 +363,7 @@ def _tensors(document: ReconcileDocument) -> Table:
 
 
 def _chart() -> Chart:
-    """PyTorch's parameters within their modules."""
+    """Make a treemap of PyTorch's parameters within their modules."""
     at = {column.title: number for number, column in enumerate(_PARAMETERS)}
     data = {
         "name": 0,

@@ -1,4 +1,4 @@
-"""The page of `recover`: how much of the state dict the file gives back, and what is lost and why."""
+"""The page of `recover`: the part of the state dict that the file gives back, and the lost tensors with reasons."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from analyzer.text import format_bytes, format_count, format_many, format_shape,
 
 
 def describe_recovery(document: RecoverDocument) -> Page:
-    """How many tensors there are, what is not exact or not there, and by which line each was found."""
+    """Describe a recovery: number of tensors, tensors that are inexact or lost, and the line of each."""
     names = say_source(document.against)
     return Page(
         kind="recover",
@@ -47,7 +47,7 @@ def describe_recovery(document: RecoverDocument) -> Page:
 
 
 def _is_whole(document: RecoverDocument) -> bool:
-    """Whether nothing is missing, on either side."""
+    """Whether no tensor is lost, and none lacks a PyTorch name."""
     return not document.lost and not document.unnamed
 
 
@@ -87,7 +87,7 @@ def _blocks(document: RecoverDocument) -> Iterator[Block]:
 
 
 def _written(document: RecoverDocument) -> Iterator[Block]:
-    """Where the state dict is, or why there is none, and how far values were compared."""
+    """Tell where the state dict is, or why there is none, and how far values were compared."""
     if document.output is not None:
         told, tone = f"written to {document.output}", Tone.PLAIN
     elif document.lossless and document.lossy:
@@ -108,7 +108,7 @@ def _path(tensor: Unnamed) -> str:
 
 
 def _problems(document: RecoverDocument) -> Iterator[Problem]:
-    """What there is to say of tensors, and of which: what is lost first."""
+    """Yield problems with the tensors that they concern, lost tensors first."""
     tensors = (*document.parameters, *document.buffers)
     yield from _by_reason("error", "not recovered: ", ((each.reason, each.name) for each in document.lost))
     unnamed = ((each.reason, _path(each)) for each in document.unnamed)
@@ -133,7 +133,7 @@ def _by_reason(severity: str, head: str, told: Iterable[tuple[str, str]]) -> Ite
 
 
 def _lines(document: RecoverDocument) -> Table:
-    """What was recovered, by the line of the bridge that it took."""
+    """Return the table of recovered tensors, by their line of the bridge."""
     by_line: dict[str, list[StateTensor]] = defaultdict(list)
     for tensor in (*document.parameters, *document.buffers):
         by_line[tensor.line].append(tensor)
@@ -153,7 +153,7 @@ def _lines(document: RecoverDocument) -> Table:
 def _sums(tensors: Sequence[StateTensor]) -> tuple[Cell, ...]:
     elements = [_numel(tensor.shape) for tensor in tensors]
     lossy = sum(tensor.lossy for tensor in tensors)
-    if any(tensor.dtype not in DType.__members__ for tensor in tensors):  # a report that was edited
+    if any(tensor.dtype not in DType.__members__ for tensor in tensors):  # someone edited the report
         return len(tensors), sum(elements), None, lossy
     sizes = [DType[tensor.dtype].nbytes(count) for tensor, count in zip(tensors, elements, strict=True)]
     return len(tensors), sum(elements), sum(sizes), lossy
@@ -177,7 +177,7 @@ def _reasons(title: str, rows: Iterable[tuple[str, Lost | Lossy | Unnamed]]) -> 
 
 
 _SHORT = 20
-"""Rows that a page shows without turning over."""
+"""Most rows that an HTML page shows on one page of a table."""
 
 
 def _state(title: str, tensors: Sequence[StateTensor]) -> Table:

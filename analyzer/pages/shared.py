@@ -1,4 +1,4 @@
-"""What the pages of several reports have in common: findings, groups, precision."""
+"""Parts that the pages of several reports share: findings, groups, precision."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from analyzer.pages.page import (
 )
 from analyzer.text import format_bytes, format_count, format_doing, format_many, short_count, short_share
 
-if TYPE_CHECKING:  # the documents of others
+if TYPE_CHECKING:  # most pages need no other documents
     from analyzer.documents.check import ModelFinding
     from analyzer.documents.survey import SurveyFinding
 
 _RANKS = {"error": 0, "warning": 1, "note": 2}
 
 GROUPS = "groups"
-"""What charts call the table of groups by."""
+"""Key by which charts refer to the table of groups."""
 
 
 def list_findings(
     findings: Iterable[Finding | ModelFinding], model: str = "", *, is_short: bool = False
 ) -> Findings:
-    """Findings, the worst first; what several of them are about is listed once."""
+    """List findings, the worst first; subjects that several findings share are listed once."""
     problems = []
     first: dict[tuple[str, ...], str] = {}
     for each in sorted(findings, key=lambda finding: _RANKS.get(str(finding.severity), 3)):
@@ -56,7 +56,7 @@ def list_findings(
 
 
 def _say_short(finding: Finding | ModelFinding) -> str:
-    """A finding in a few words: how many, and what is the matter; why, and what to do, `explain` says."""
+    """Return a finding in a few words: a count and the problem; `explain` gives the cause and the remedy."""
     words = _SHORT.get(finding.id)
     count = _COUNT.match(finding.message)
     if words is None or count is None:
@@ -76,11 +76,11 @@ _SHORT = {
     "untied-weights": "{count} tied in PyTorch, not here: {bytes}",
     "unused-initializer": "{count} that no output depends on",
 }
-"""By the id of a finding: what a line of a terminal says of it."""
+"""Text for one line of a terminal, by the id of a finding."""
 
 
 def count_severities(findings: Iterable[Finding | ModelFinding | SurveyFinding]) -> str:
-    """How many of each severity there are, the worst first; "" where there are none."""
+    """Count findings of each severity, the worst first; "" if there are none."""
     counts: dict[str, int] = defaultdict(int)
     for finding in findings:
         counts[str(finding.severity)] += 1
@@ -88,7 +88,7 @@ def count_severities(findings: Iterable[Finding | ModelFinding | SurveyFinding])
 
 
 def natural_list(names: Sequence[str], most: int = 3) -> str:
-    """Names with commas, no more than so many.
+    """Join names with commas, at most `most` of them.
 
     >>> natural_list(["a", "b"]), natural_list(["a", "b", "c", "d"])
     ('a, b', 'a, b, c, ...')
@@ -97,7 +97,7 @@ def natural_list(names: Sequence[str], most: int = 3) -> str:
 
 
 def say_source(source: Mapping[str, str]) -> str:
-    """PyTorch's side: the class, where it is from, and which weights it has.
+    """Describe PyTorch's side: the class, its source, and the kind of its weights.
 
     >>> say_source({"class": "BertModel", "source": "gpt2", "weights": "random"})
     'BertModel, gpt2, random weights'
@@ -110,7 +110,7 @@ def say_source(source: Mapping[str, str]) -> str:
 
 
 def say_expression(text: str) -> str:
-    """A polynomial as people write it, with separators in its numbers.
+    """Return a polynomial as people write it, with separators in its numbers.
 
     >>> say_expression("7077888*b*s + 1536*b*s**2")
     '7,077,888 b s + 1,536 b s^2'
@@ -120,7 +120,7 @@ def say_expression(text: str) -> str:
 
 
 def bytes_said(exact: int, short: str) -> str:
-    """Bytes, short and exact.
+    """Return a number of bytes, short and exact.
 
     >>> bytes_said(2048, "2.00 KiB"), bytes_said(5, "5 B")
     ('2.00 KiB (2,048 bytes)', '5 B')
@@ -129,7 +129,7 @@ def bytes_said(exact: int, short: str) -> str:
 
 
 def title_groups(by: str, depth: int | None, tree: Sequence[TreeRow] = ()) -> str:
-    """What groups are made by; blocks at depth 1 have no depth to tell, nor have scopes of which layers stand apart.
+    """Return the keys of groups, and their depth, except for blocks at depth 1 and for scopes with deeper rows.
 
     >>> title_groups("scope,dtype", 2), title_groups("block", 1)
     ('scope, dtype, depth 2', 'block')
@@ -147,7 +147,7 @@ def table_groups(
     title: str,
     parameters: int,
 ) -> Table:
-    """The groups under each other, what repeats folded; their sum is the model's."""
+    """Return the table of groups, with repeated ones folded; its rows sum to the model."""
     if by == "bytes":
         return _accounts(tree)
     is_own = by == "group"
@@ -183,11 +183,11 @@ def table_groups(
 
 
 _OF_NODES = frozenset({"scope", "block", "stage", "op"})
-"""Keys whose groups have a place in the order of the computation."""
+"""Keys whose groups consist of nodes, and so have a place in the order of the computation."""
 
 
 def _in_order(rows: Sequence[TreeRow], level: int = 0) -> list[TreeRow]:
-    """Rows in the order of the computation, each with what stands below it; stems first, heads and brackets last."""
+    """Sort rows, each with its children, by order of computation; stem first, then head, bracketed names last."""
     families: list[list[TreeRow]] = []
     for row in rows:
         if row.level == level or not families:
@@ -204,7 +204,7 @@ def _place(row: TreeRow) -> tuple[bool, int, float]:
 
 
 def _split_empty(rows: Sequence[TreeRow], *, is_own: bool) -> tuple[list[TreeRow], list[TreeRow]]:
-    """Rows, and those that stand alone at the outermost level and hold no parameter, where there are several."""
+    """Split off rows of the outermost level that have no children and no parameters, if there are several."""
     after = [*(row.level for row in rows[1:]), 0]
     alone = [row for row, next_level in zip(rows, after, strict=False) if not row.level and not next_level]
     empty = [row for row in alone if not is_own and not row.total_parameters]
@@ -225,12 +225,12 @@ def _group(row: TreeRow, parameters: int) -> Row:
 
 
 def _macs(of: TreeRow | Group, sign: int = 1) -> tuple[Cell, ...]:
-    """The last cell of a row, where the table has one for it."""
+    """Return the last cell of a row, if the table has a column of MACs."""
     return () if of.macs is UNSET else (say_macs(sign * of.macs, of.nodes_without_macs),)
 
 
 def _sum_macs(rows: Sequence[TreeRow | Group], twice: Group | None = None) -> tuple[Cell, ...]:
-    """The last cell of a sum, where the table has one for it."""
+    """Return the last cell of a sum, if the table has a column of MACs."""
     known = [row for row in rows if row.macs is not UNSET]
     if not known:
         return ()
@@ -239,14 +239,14 @@ def _sum_macs(rows: Sequence[TreeRow | Group], twice: Group | None = None) -> tu
 
 
 def say_macs(macs: int, unknown: int | UnsetType) -> Cell:
-    """Multiply-accumulates; in words where the work of a node is not known."""
+    """Return a count of multiply-accumulates; in words if the work of a node is unknown."""
     if not unknown:
         return macs
     return Said(macs, f"{format_count(macs)} or more" if macs else "unknown")
 
 
 def tell_macs(macs: CountedMacs | UnsetType) -> Iterator[str]:
-    """At which sizes multiply-accumulates were counted, and of how many nodes they could not be."""
+    """Tell the sizes at which multiply-accumulates were counted, and the number of nodes without a count."""
     if macs is UNSET:
         return
     at = ", ".join(f"{axis}={size}" for axis, size in macs.at.items())
@@ -302,7 +302,7 @@ def _accounts(tree: Sequence[TreeRow]) -> Table:
 
 
 def chart_groups(table: Table, measures: Sequence[str] = ("parameters", "bytes", "stored elements")) -> Chart:
-    """Rows of a table as they are, without levels."""
+    """Make a treemap of a table's rows as they stand, without levels."""
     titles = [column.title for column in table.columns]
     known = [[title, titles.index(title)] for title in measures if title in titles]
     data = {"name": 0, "arrangements": [["row", [], ""]], "measures": known, "colours": []}
@@ -314,7 +314,7 @@ _FEW = 3
 
 
 def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
-    """What is used more than once, and what it would take if it were not."""
+    """Tell which groups are used more than once, and their parameters if each use had its own."""
     reused = [group for group in groups if group.unshared_parameters > group.parameters > 0]
     reused.sort(key=lambda group: group.parameters - group.unshared_parameters)
     alike: dict[int, list[Group]] = defaultdict(list)
@@ -334,7 +334,7 @@ def tell_reuse(groups: Sequence[Group]) -> Iterator[str]:
 
 
 def _without_prefix(names: Sequence[str]) -> list[str]:
-    """Names, of which the second and further ones lose the modules that the first names already.
+    """Return names, all but the first without the prefix of modules that they share with the first.
 
     >>> _without_prefix(["model.mlp.fc1", "model.mlp.fc2"]), _without_prefix(["a", "b.c"])
     (['model.mlp.fc1', 'fc2'], ['a', 'b.c'])
@@ -345,7 +345,7 @@ def _without_prefix(names: Sequence[str]) -> list[str]:
 
 
 def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:
-    """Where the user's groups come from, and which of them have an entry; nothing where there are none."""
+    """Tell where the user's groups come from, and which of them count an entry; nothing without such groups."""
     if match is None:
         return
     rule = {"all": "all that match", "first": "the first that matches"}[match]
@@ -354,7 +354,7 @@ def tell_rule(match: str | None, *origins: str | None) -> Iterator[str]:
 
 
 def shares_said(parts: Sequence[tuple[str, int]], whole: int, most: int = 4) -> str:
-    """Parts with their shares, the largest first.
+    """Return parts with their shares, the largest first.
 
     >>> shares_said([("FLOAT", 1), ("INT8", 3)], 4)
     'INT8 75.0 %, FLOAT 25.0 %'
@@ -365,7 +365,7 @@ def shares_said(parts: Sequence[tuple[str, int]], whole: int, most: int = 4) -> 
 
 
 def count_said(count: int) -> str:
-    """A count in short, where that says more; else nothing.
+    """Return a count in short form if it is 1000 or more; else "".
 
     >>> count_said(109_482_240), count_said(12)
     ('109.48 M', '')

@@ -29,7 +29,7 @@ from analyzer.text import format_bytes, format_count, format_many
 
 
 def describe_survey(document: SurveyDocument) -> Page:
-    """How many models there are and what they sum to, each with its size and findings, and what was found where."""
+    """Describe a survey: number and sums of models, each with its size and findings, then findings by kind."""
     bad = any(isinstance(row, Unreadable) or _errors(row) for row in document.models)
     return Page(
         kind="survey",
@@ -43,7 +43,7 @@ def describe_survey(document: SurveyDocument) -> Page:
 
 
 def _folder(document: SurveyDocument) -> str:
-    """What all names begin with, which the table then leaves out; "" where they have no folder in common."""
+    """Return the common folder of all models, which the table leaves out; "" if they share none."""
     folders = [row.path.split("/")[:-1] for row in document.models]
     together = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
     return "/".join(names[0] for names in together)
@@ -94,7 +94,7 @@ def _blocks(document: SurveyDocument) -> Iterator[Block]:
 
 
 _HIDDEN = "in PyTorch"
-"""The column of what files hide, which stands there where one does."""
+"""Title of the column for PyTorch's count, which is shown if any file hides parameters."""
 
 _COLUMNS = (
     Column("model", Kind.NAME),
@@ -110,7 +110,7 @@ _COLUMNS = (
 
 
 def _models(document: SurveyDocument) -> Table:
-    """Models that cannot be read and those with errors first, then the largest."""
+    """Return the table of models: unreadable ones and ones with errors first, then the largest."""
     folder = _folder(document)
     totals = document.totals
     readable = [row for row in document.models if isinstance(row, Surveyed)]
@@ -171,7 +171,7 @@ def _model(row: Surveyed | Unreadable, folder: str) -> Row:
 
 
 def _hidden(models: Sequence[Totals]) -> str:
-    """How many parameters PyTorch had, where that is not what is counted; "" where the files hide none."""
+    """Return how many parameters PyTorch had, if the counts differ; "" if the files hide none."""
     counted = sum(each.parameters for each in models)
     least = sum(each.parameters_at_least for each in models)
     most = [each.parameters_at_most for each in models]
@@ -182,7 +182,7 @@ def _hidden(models: Sequence[Totals]) -> str:
 
 
 def _precision(row: Surveyed) -> str:
-    """The element type of most of what is stored, and its share of that."""
+    """Return the dtype of most stored elements, and its share."""
     held = [(each.dtype, each.stored_elements) for each in row.dtypes]
     return shares_said(held, sum(count for _, count in held), 1).removesuffix(", ...")
 
@@ -191,7 +191,7 @@ _WORST_FIRST = ("error", "warning", "note")
 
 
 def _problems(document: SurveyDocument) -> Iterator[Problem]:
-    """What cannot be read, by reason; then each kind of finding with the models that have it, the worst first."""
+    """Yield unreadable models by reason, then each kind of finding with its models, the worst first."""
     folder = _folder(document)
     lost: dict[str, list[str]] = defaultdict(list)
     found: dict[tuple[int, str], list[tuple[str, SurveyFinding]]] = defaultdict(list)
@@ -219,7 +219,7 @@ def _many(names: Sequence[str]) -> str:
 
 
 def _told(document: SurveyDocument) -> Table:
-    """What each model's findings say of it."""
+    """Return the table of each model's findings."""
     folder = _folder(document)
     rows = tuple(
         Row((_name(row.path, folder), str(finding.severity), finding.id, finding.message, finding.bytes))

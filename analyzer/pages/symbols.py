@@ -1,4 +1,4 @@
-"""A formula's expressions as they are read: in the family's symbols, arranged, as text and as LaTeX."""
+"""A formula -> its expressions for readers: in the family's symbols, arranged, as text and as LaTeX."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from analyzer.records import Frozen, field
 
 
 class Symbols(Frozen):
-    """What a page of a formula says of it beside numbers. A document has expressions over fields alone."""
+    """Expressions on the page of a formula. A document has expressions over fields alone."""
 
     total: Prose
     terms: Mapping[str, Prose]
     parts: Mapping[str, Prose]
-    """By `term/part`."""
+    """Expressions by `term/part`."""
     token_cache: Prose = ""
     source_cache: Prose = ""
-    """Empty where there is none."""
+    """Empty if there is no such cache."""
     letters: Mapping[str, Math] = field(default_factory=dict)
-    """By the names of fields."""
+    """Symbols by the names of fields."""
     usual: Mapping[str, Math] = field(default_factory=dict)
-    """What fields nearly always are, of those that are so here."""
+    """Usual values of fields that have them in this config, as expressions in other fields."""
     meanings: Mapping[str, str] = field(default_factory=dict)
-    """What computed fields are, in words."""
+    """Meanings of computed fields, in words."""
     tokens: int | None = None
-    """The length of the sequence that was asked for."""
+    """Length of the sequence that the user asked for, in tokens."""
 
 
 def symbols_of(report: FormulaReport) -> Symbols:
-    """The expressions of a report, with fields that have their usual value put in terms of the others."""
+    """Return the expressions of a report, with each field of usual value written in terms of other fields."""
     from analyzer.formulas.algebra import Algebra, Arranged, to_latex  # sympy
 
     def math(layout: Arranged | None) -> Prose:
@@ -68,12 +68,12 @@ def symbols_of(report: FormulaReport) -> Symbols:
 
 
 def _arithmetic(text: str) -> Prose:
-    """The numbers of a derived part."""
+    """Return the expression of a derived part: as math if it has only numbers, else as text."""
     return (Math(text, text.replace("*", r" \cdot ")),) if re.fullmatch(r"[\d*+() ]+", text) else text
 
 
 def symbols_in(document: FormulaDocument) -> Symbols:
-    """The expressions of a document, as they are written there, with symbols for fields that have one."""
+    """Return the expressions of a document as they stand there, with symbols for fields that have one."""
     letters = {each.field: each.symbol for each in document.fields if each.symbol is not None}
     names = "|".join(sorted(map(re.escape, letters), key=len, reverse=True))
     form = re.compile(rf"(?<![\w.])({names})(?!\w)") if names else None

@@ -1,4 +1,4 @@
-"""The pages of `time`: how long a run takes, at one length or at several, and what of that each group does."""
+"""The pages of `time`: time of a run, at one length or at several, and the time of each group in it."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ from analyzer.timing.rows import (
 from analyzer.timing.running.measure import judge_profiled
 
 EACH = "each"
-"""What charts call the table of groups one by one by."""
+"""Key by which charts refer to the table of single groups."""
 
 Timed = TimeDocument | SweepDocument
 Measured = TimeDocument | Point
 
 
 def describe_timing(document: TimeDocument) -> Page:
-    """The median, how sure it is, what may be wrong with it, and groups; by `-v` kernels, inputs, settings."""
+    """Describe a timing: median, its precision, doubts, groups; with `-v` also kernels, inputs, settings."""
     timing = rebuild_timing(document)
     rows = _rows(timing)
     return Page(
@@ -77,7 +77,7 @@ def describe_timing(document: TimeDocument) -> Page:
 
 
 def _rows(timing: Timing) -> tuple[TimeRow, ...]:
-    """The rows of all groups that take time or hold something."""
+    """Return the rows of all groups that take time, or hold parameters or bytes."""
     whole = total_group(timing)
     return tuple(
         row
@@ -102,7 +102,11 @@ def _answer(document: TimeDocument, rows: Sequence[TimeRow]) -> str:
 
 
 def _whole(document: TimeDocument) -> float:
-    """What shares are of: the profiled run; by a device's own clock, which profiling does not slow, the plain one."""
+    """Return the mean ms that shares refer to.
+
+    It is the mean of the profiled run, or of the plain run if the device's own clock timed the kernels, because
+    profiling does not slow those.
+    """
     return (document.latency_ms if _is_device(document) else document.profiled_latency_ms).mean
 
 
@@ -111,7 +115,7 @@ def _stretch(document: TimeDocument) -> float:
 
 
 def _is_device(document: Timed) -> bool:
-    """Whether a device's own clock timed the kernels."""
+    """Whether the device's own clock timed the kernels."""
     return document.environment.kernel_clock == "device"
 
 
@@ -119,14 +123,14 @@ _NAME = 40
 
 
 def _sizes(measured: Measured) -> str:
-    """How long the axes are that the file leaves open, by what they are for."""
+    """Return the sizes of the axes that the file leaves open, by their roles."""
     sizes = dict.fromkeys((axis.role, axis.size) for axis in measured.axes if axis.decided_by != "file")
     told = [f"{role.replace('_', ' ')} {format_count(size)}" for role, size in sizes]
     return f" at {natural_list(told)}" if told else ""
 
 
 def name_provider(name: str) -> str:
-    """The name of a provider as it is written: `CPU`, `CUDA`, `openvino`."""
+    """Return the name of a provider as people write it: `CPU`, `CUDA`, `openvino`."""
     return name.upper() if len(name) <= _INITIALS else name
 
 
@@ -157,7 +161,7 @@ def _precision(document: TimeDocument) -> str:
 
 
 def _sure(document: Timed, latency: Latency) -> str:
-    """How sure a median is, and whether that is what was aimed at."""
+    """Return the precision of a median, and whether it reached the target."""
     settings = document.settings
     sure = f"±{format_percent(latency.precision)}"
     if settings.runs is not None:
@@ -184,14 +188,14 @@ _BARS_SUMMARY = "Bars of the milliseconds of each group; the table of groups has
 
 
 def list_doubts(document: TimeDocument, timing: Timing | None = None) -> Iterator[str]:
-    """What may be wrong with a measurement: unsure medians, other load, what ran elsewhere, onnxruntime's own words."""
+    """List doubts about a measurement: imprecise medians, other load, fallback providers, onnxruntime's messages."""
     yield from _doubts(document, timing or rebuild_timing(document))
     yield from _elsewhere(document, document)
     yield from document.environment.messages
 
 
 def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
-    """What makes the times less sure than they were to be."""
+    """List reasons why the times are less precise than the settings asked for."""
     latency = document.latency_ms
     if not latency.settled and document.settings.runs is None:
         yield f"the median is less sure than asked for: {_unsettled(document)}"
@@ -212,10 +216,10 @@ def _doubts(document: TimeDocument, timing: Timing) -> Iterator[str]:
 
 
 _DISTURBED = 2
-"""How many times the median the mean may be; a few runs that something else held up count in it alone."""
+"""Multiple of the median above which the mean is a warning: a few disturbed runs change only the mean."""
 
 _FAR = 0.25
-"""How far off a median of as many runs as were asked for may be before that is worth a warning."""
+"""Relative error of a median above which it is a warning, if the user set the number of runs."""
 
 
 def _slower(document: Timed) -> str:
@@ -243,7 +247,7 @@ def _unsettled(document: Timed) -> str:
 
 
 def _elsewhere(document: Timed, *measured: Measured) -> Iterator[str]:
-    """What did not run where it was asked to, and the copies between devices: at lengths that are alike in it."""
+    """Tell which kernels ran on another provider or copied between devices, at lengths where these are the same."""
     yield from _counted(
         [each.fallback for each in measured], f"ran on another provider than {document.provider}"
     )
@@ -272,7 +276,7 @@ def _range_of(ms: Sequence[float]) -> str:
 
 
 def _elsewhere_at(document: SweepDocument) -> Iterator[str]:
-    """The same, of a sweep: once for all lengths at which the same operators ran there as often."""
+    """Tell the fallback kernels and copies of a sweep, once for all lengths with the same operators and counts."""
     alike: dict[frozenset[tuple[str, str, int]], list[Point]] = {}
     for point in document.points:
         rows = (*point.fallback, *point.copies)
@@ -289,7 +293,7 @@ def _elsewhere_at(document: SweepDocument) -> Iterator[str]:
 
 
 _FEW = 5
-"""Operators that are listed."""
+"""Number of operators that are listed."""
 
 
 def _profiling(document: TimeDocument) -> Iterator[str]:
@@ -309,7 +313,7 @@ def _profiling(document: TimeDocument) -> Iterator[str]:
 
 
 def _axes(measured: Measured) -> Iterator[str]:
-    """The sizes that the file leaves open, and what decided each."""
+    """Tell the sizes that the file leaves open, and the source of each."""
     alike: dict[tuple[int, str], dict[str, None]] = {}
     for axis in measured.axes:
         if axis.decided_by != "file":
@@ -324,7 +328,7 @@ def _axes(measured: Measured) -> Iterator[str]:
 
 
 def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> Table:
-    """Of each group its time beside what it holds; rows of level 0 sum to the profiled run."""
+    """Return the table of groups with time, parameters and bytes; rows of level 0 sum to the profiled run."""
     profiled, plain, total = document.profiled_latency_ms.mean, document.latency_ms.mean, total_group(timing)
     kernels = profiled - document.overhead_ms
     is_device, whole = _is_device(document), _whole(document)
@@ -391,7 +395,7 @@ def _groups(document: TimeDocument, timing: Timing, rows: Sequence[TimeRow]) -> 
 
 
 def outside(measured: Measured) -> tuple[tuple[str, float], ...]:
-    """The times that no group has."""
+    """Return the times that belong to no group."""
     return (("[unattributed]", measured.unattributed_ms), (_OVERHEAD, measured.overhead_ms))
 
 
@@ -399,7 +403,7 @@ _OVERHEAD = "[overhead]"
 
 
 def _spread(rows: Sequence[TimeRow]) -> Iterator[str]:
-    """How far groups are apart that one row stands for: of the slowest such rows."""
+    """Tell the range of times among groups that share a row, for the slowest such rows."""
     folded = sorted((row for row in rows if len(row.each) > 1), key=lambda row: -row.ms[-1])
     for row in folded[:_SPREADS]:
         low, high = short_ms(min(row.each)), short_ms(max(row.each))
@@ -410,7 +414,7 @@ _SPREADS = 2
 
 
 def _each(document: TimeDocument) -> Table:
-    """The groups one by one, as they were measured."""
+    """Return the table of single groups, as they were measured."""
     whole = _whole(document)
     rows = tuple(
         Row(
@@ -439,7 +443,7 @@ def _each(document: TimeDocument) -> Table:
 
 
 def _memory(document: Timed, measured: Measured, timing: Timing) -> Iterator[str]:
-    """The most that was in use."""
+    """Tell the peak memory."""
     found = (
         ("onnxruntime's arena", measured.held_bytes),
         ("the whole process", document.environment.peak_rss_bytes),
@@ -450,7 +454,7 @@ def _memory(document: Timed, measured: Measured, timing: Timing) -> Iterator[str
 
 
 def _kernels(measured: Measured) -> Table:
-    """The slowest kernels, and by which evidence they belong where they are booked."""
+    """Return the table of the slowest kernels, with the evidence for their groups."""
     ordered = sorted(measured.kernels, key=lambda kernel: (-kernel.ms, kernel.name))
     rows = tuple(
         Row(
@@ -512,7 +516,7 @@ def _run(name: Cell, latency: Latency) -> Row:
     )
 
 
-# how it was measured
+# the measurement
 
 
 def _type(feed: InputFeed) -> str:
@@ -520,7 +524,7 @@ def _type(feed: InputFeed) -> str:
 
 
 def _measured(document: Timed, measured: Measured) -> Iterator[Block]:
-    """What was fed, and where it ran."""
+    """Yield the inputs, and the settings and environment of the runs."""
     rows = tuple(
         Row((feed.name, _type(feed), format_shape(tuple(feed.shape)), _fill(feed.fill, feed.low, feed.high)))
         for feed in measured.inputs
@@ -539,7 +543,7 @@ def _measured(document: Timed, measured: Measured) -> Iterator[Block]:
 
 
 def _fill(fill: str, low: float, high: float) -> str:
-    """What an input is filled with: a value of `Fill`, and its range.
+    """Describe the content of an input: a value of `Fill`, and its range.
 
     >>> _fill("integers", 0, 30521), _fill("positions", 0, 15), _fill("constant", 1, 1)
     ('random 0 to 30,521', '0, 1, ...', 'all 1')
@@ -591,7 +595,7 @@ def _facts(document: Timed) -> Iterator[Fact]:
 
 
 _PARTS = 1_000_000
-"""Of a whole, so that shares are counts."""
+"""Parts of a whole, which turn shares into counts."""
 
 _CLOCKS = {
     "host": "the host's, around calls that wait for the device",
@@ -603,7 +607,7 @@ _CLOCKS = {
 
 
 def describe_sweep(document: SweepDocument) -> Page:
-    """The medians, how times grow, what may be wrong with them, and each group at each length."""
+    """Describe a sweep: medians, growth, doubts, and each group at each length."""
     timing = rebuild_timing(document)
     rows = tuple(row for row in make_rows(timing, 0)[0] if any(row.ms))
     return Page(
@@ -618,7 +622,7 @@ def describe_sweep(document: SweepDocument) -> Page:
 
 
 def _axis(document: SweepDocument) -> str:
-    """The name of the axis that is swept, short."""
+    """Return the name of the swept axis, shortened."""
     return shorten(document.axis, _AXIS)
 
 
@@ -634,7 +638,7 @@ def _swept(document: SweepDocument, timing: Timing) -> str:
 
 
 def _order(growth: Growth | None, timing: Timing, times: Sequence[float]) -> str:
-    """How something grows; `unclear` where the fit does not say."""
+    """Return the order of growth; `unclear` if the fit does not explain the times."""
     if growth is None or not explains(growth, lengths(timing), times):
         return "unclear"
     return growth.order.value
@@ -676,7 +680,7 @@ _LINES_SUMMARY = "A line for each group: milliseconds over the length; the table
 
 
 def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
-    """The lengths whose times are not as sure as they were to be."""
+    """List the lengths whose times are less precise than the settings asked for."""
     points = document.points
     judged = [
         (judge_profiled(each.latency, each.profiled), point)
@@ -697,7 +701,7 @@ def _lengths_in_doubt(document: SweepDocument, timing: Timing) -> Iterator[str]:
 
 
 def _lengths(document: SweepDocument) -> Table:
-    """Whole runs at each length."""
+    """Return the table of whole runs at each length."""
     rows = tuple(
         Row(
             (
@@ -712,7 +716,7 @@ def _lengths(document: SweepDocument) -> Table:
 
 
 def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -> Block:
-    """How each group grows with the length."""
+    """Return the table of each group's growth with the length."""
     if len(set(lengths(timing))) < FEWEST:
         return Notes((f"growth: unclear, as none is fitted to less than {FEWEST} lengths",))
     longest = format_count(max(lengths(timing)))
@@ -740,7 +744,7 @@ def _growths(document: SweepDocument, timing: Timing, rows: Sequence[TimeRow]) -
 
 
 def name_row(row: TimeRow) -> str:
-    """The name of a group's row, or of fused kernels'."""
+    """Return the name of a group's row, or of a row of fused kernels."""
     return row.title if row.is_fused else row.group.name or "[root]"
 
 
@@ -757,7 +761,7 @@ def _growth(
 
 
 def say_growth(growth: Growth) -> str:
-    """The terms of a fit that are not 0.
+    """Return the terms of a fit that are not 0.
 
     >>> say_growth(Growth(Order.QUADRATIC, 0.21, 0.0, 2.1e-5, 0.4, 0.99, 6))
     '0.21 + 2.1e-05 n²'
@@ -767,7 +771,7 @@ def say_growth(growth: Growth) -> str:
 
 
 def _times(document: SweepDocument, rows: Sequence[TimeRow]) -> Table:
-    """Each group at each length."""
+    """Return the table of each group's time at each length."""
     points = document.points
     made = [Row((name_row(row), *row.ms), row.level) for row in rows]
     if document.by == "group":
@@ -795,7 +799,7 @@ def _at_lengths(document: SweepDocument) -> Iterator[Column]:
 
 
 def _each_at(document: SweepDocument) -> Table:
-    """The groups one by one, as they were measured."""
+    """Return the table of single groups at each length, as they were measured."""
     times: dict[str, list[float]] = {}
     for at, point in enumerate(document.points):
         for part in point.groups:
@@ -814,7 +818,7 @@ def _each_at(document: SweepDocument) -> Table:
 
 
 def _fed(document: SweepDocument) -> str:
-    """What was fed, at the first length and at the last."""
+    """Return the shapes of the inputs at the first length and at the last."""
     first, last = document.points[0], document.points[-1]
     shapes = (
         f"{feed.name} {format_shape(tuple(feed.shape))}"

@@ -1,4 +1,4 @@
-"""The page of `verify`: whether two files compute the same, and where they part."""
+"""The page of `verify`: whether two sides compute the same, and the first place where they differ."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from analyzer.text import format_error, format_many, format_signed_bytes
 
 
 def describe_verification(document: VerifyDocument) -> Page:
-    """The verdict, outputs, and inner values where the two differ."""
+    """Describe a verification: the verdict, outputs, and inner values that differ."""
     return Page(
         kind="verify",
         question="Does it compute the same?",
@@ -44,7 +44,7 @@ def describe_verification(document: VerifyDocument) -> Page:
 
 
 def _sides(document: VerifyDocument) -> Iterator[Fact]:
-    """What is held against what."""
+    """Yield the two sides that are compared."""
     if document.executions is None:
         yield Fact("against", document.against)
         return
@@ -86,7 +86,7 @@ def _answer(document: VerifyDocument) -> str:
 
 
 _DROWNED = 30.2
-"""Decibels at which 32 times the noise, which is taken for the same, is as large as the value."""
+"""Noise in dB, signal to error, at which 32 times the noise, the tolerance, is as large as the value."""
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
@@ -130,7 +130,7 @@ def _blocks(document: VerifyDocument) -> Iterator[Block]:
 
 
 def _curve(document: VerifyDocument) -> Iterator[Block]:
-    """How far off each module's value is, in the order of the run, with a mark at the first that differs."""
+    """Draw the error of each module's value, in the order of the run, with a mark at the first that differs."""
     points: list[list[object]] = [
         [
             each.module or each.value,
@@ -146,7 +146,7 @@ def _curve(document: VerifyDocument) -> Iterator[Block]:
         where = document.first.module or document.first.node
         bad = [at for at, point in enumerate(points) if point[-1] == "differs"]
         first = next((at for at in bad if points[at][0] == where), None)
-        if first is None:  # a part of a module, or none: it stands where the values end that are right
+        if first is None:  # inside a module, or in none: its mark goes where the correct values end
             first = bad[0] if bad else len(points)
             points.insert(first, [where, document.first.node, None, None, "differs"])
     if len(points) < _FEWEST:
@@ -159,13 +159,13 @@ def _curve(document: VerifyDocument) -> Iterator[Block]:
 
 
 _FEWEST = 2
-"""Modules that make a curve."""
+"""Fewest modules that make a curve."""
 _BRIEF = 5
-"""Values and nodes that are named first: the answer says where the two part."""
+"""Number of values and nodes that are shown at first: the answer already tells the first difference."""
 
 
 def _costs(costs: VerifyCosts) -> Iterator[Block]:
-    """Modules by what rounding each alone does to the outputs, and what the dearest would give in float."""
+    """Yield modules by the output error when only they are rounded, and the gain if the worst stay in float."""
     columns = (
         Column("module rounded alone", Kind.NAME),
         Column("signal/error", Kind.DECIBEL, room=9),
@@ -240,7 +240,7 @@ def _told(document: VerifyDocument) -> Iterator[str]:
 
 
 def _is_file(against: str) -> bool:
-    """Whether the other side is a file: PyTorch's is called by its class first."""
+    """Whether the other side is a file; the name of a PyTorch side begins with its class."""
     return against.endswith(".onnx")
 
 
