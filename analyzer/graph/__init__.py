@@ -1,14 +1,14 @@
-"""Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs; Ledger -> what each of them is.
+"""Model -> networkx.MultiDiGraph of nodes, stored tensors, graph inputs and outputs; Ledger -> its attributes.
 
 Vertices are tuples: `("node", path, position)`, `("tensor", path, name)`, `("input", path, name)`,
-`("output", path, name)`. A tensor that a node carries (a Constant's `value`) has a vertex of its own with an edge to
-the vertex of its reader, not of its carrier, so that the readers of every entry are its successors.
+`("output", path, name)`. A tensor that a node carries (a Constant's `value`) has its own vertex, with an edge to its
+reader and not to its carrier, so that the successors of each entry are its readers.
 
 Vertex attributes: `kind`; for nodes `node` (the `analyzer.model.Node`) and `order` (its place in the file), for tensors
 `tensor` (the `StoredTensor`); in a nested graph `parent`, the vertex of the node that holds it.
 Edge attributes: `value` (the name that flows) and `slot` (the input position; -1 for a carried attribute tensor,
--2 for a value that a nested graph takes from outside or hands back).
-Of a ledger there is also what each of them is; docs/graph.md lists it all.
+-2 for an edge to an input or output of a graph, or from an output of a nested graph to the node that holds it).
+A ledger adds more attributes; docs/graph.md lists all of them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _UNNESTED: Mapping[str, Any] = {}
 
 
 def build_graph(of: Ledger | Model) -> nx.MultiDiGraph[Vertex]:
-    """Draw a whole model as one graph, with what a ledger says of it where it is given one.
+    """Build one graph of a whole model; a ledger adds its attributes.
 
-    A nested graph's vertices stand beside its parent's, joined by what crosses. A name that nothing defines has no
-    edge: the file is invalid there. Each call draws anew.
+    Vertices of a nested graph stand beside those of its parent, and edges join them. A name that nothing defines has
+    no edge: the file is invalid there. Each call builds a new graph.
     """
     if isinstance(of, Model):
         return _draw(of, connect(of))
@@ -52,7 +52,7 @@ def _draw(model: Model, wiring: Wiring) -> nx.MultiDiGraph[Vertex]:
 
 
 def _describe(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph[Vertex]:
-    """Add what the ledger says of its model's graph: to the vertices, and totals to the graph."""
+    """Add the ledger's attributes to the vertices, and its totals to the graph."""
     blocks = ledger.blocks or find_blocks(ledger)
     functions = called_bodies(ledger.model)
     entries = {entry.tensor.key: entry for entry in ledger.entries}
@@ -84,7 +84,7 @@ def _describe(graph: nx.MultiDiGraph[Vertex], ledger: Ledger) -> nx.MultiDiGraph
 
 
 def tensor_vertex(key: Key) -> Vertex:
-    """The vertex of the stored tensor with this key."""
+    """Return the vertex of the stored tensor with this key."""
     return ("tensor", key[0], key[1])
 
 
@@ -130,7 +130,7 @@ def _add_edges(graph: nx.MultiDiGraph[Vertex], part: Graph, wiring: Wiring) -> N
 
 
 def _join_parent(graph: nx.MultiDiGraph[Vertex], part: Graph) -> None:
-    """Edges between a nested graph and the node that holds it, so that paths lead in and out."""
+    """Add edges between a nested graph and the node that holds it, so that paths lead in and out."""
     if part.parent is None:
         return
     parent: Vertex = ("node", *part.parent)

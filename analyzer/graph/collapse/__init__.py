@@ -1,12 +1,12 @@
-"""Ledger + which group each entry and node is in -> networkx.MultiDiGraph of groups, and what flows between them.
+"""Ledger + the group of each entry and node -> networkx.MultiDiGraph of groups, and of the values between them.
 
-Vertices are tuples: `("group", label)`; `("input", path, name)` and `("output", path, name)` of graphs that nothing
-holds; `("groups", name)`, `("inputs", path, name)` and `("outputs", path, name)` where several are folded into one.
+Vertices are tuples: `("group", label)`; `("input", path, name)` and `("output", path, name)` of the model;
+`("groups", name)`, `("inputs", path, name)` and `("outputs", path, name)` for several folded into one.
 There is at most one edge of each kind from one vertex to another, and the kind is its key:
 
 - `flow`: the target reads activations that nodes of the source compute;
-- `read`: the target reads stored tensors that the source owns, as where a weight is tied or shared;
-- `copy`: the target stores learned tensors again that the source owns.
+- `read`: the target reads stored tensors that the source owns, for example a tied or shared weight;
+- `copy`: the target stores copies of learned tensors that the source owns.
 
 docs/graph.md lists the attributes.
 """
@@ -43,9 +43,9 @@ __all__ = ["COPY", "FLOW", "READ", "Vertex", "collapse_graph", "label_own"]
 
 
 def label_own(ledger: Ledger, patterns: Mapping[str, Searcher]) -> Labels:
-    """Put every entry and node into the first of the groups that match it, else into `[ungrouped]`.
+    """Put every entry and node into the first group that matches it, else into `[ungrouped]`.
 
-    A graph shows everything once, so groups that overlap are cut at the first. A node is searched by its scope.
+    A graph shows each of them once, so only the first of overlapping groups counts. A node matches by its scope.
     """
     scopes = {
         scope: _first([scope], patterns) if scope is not None else (UNGROUPED,)
@@ -67,16 +67,16 @@ def _first(texts: list[str], patterns: Mapping[str, Searcher]) -> Label:
 def collapse_graph(
     ledger: Ledger, labels: Labels, *, fold: bool = False, learned: bool = False
 ) -> nx.MultiDiGraph[Vertex]:
-    """One vertex for each group, and for each input and output of the model.
+    """Build a graph with one vertex for each group, and for each input and output of the model.
 
     Args:
         ledger: the account of one model.
-        labels: which group each entry and node is in (`analyzer.account.group.keys.label_members`).
-        fold: make one vertex of numbered neighbours that hold the same, such as the layers of an encoder.
-        learned: leave out groups that hold nothing learned, and join what flows through them.
+        labels: the group of each entry and node (`analyzer.account.group.keys.label_members`).
+        fold: make one vertex of numbered neighbours with the same content, such as the layers of an encoder.
+        learned: leave out groups without learned tensors, and join the groups on both sides of them.
 
     Raises:
-        UsageError: the key of the groups says nothing of nodes; or `learned`, and there are too many groups.
+        UsageError: the key of the groups has no groups for nodes; or `learned`, and there are too many groups.
     """
     if labels.nodes is None:
         raise UsageError(
@@ -86,7 +86,7 @@ def collapse_graph(
     groups = every = _total(ledger, labels, labels.nodes)
     crossings = Crossings(ledger, labels, labels.nodes)
     holding = [group.label for group in every if group.learned_nbytes or group.parameters]
-    if learned and holding:  # of a model without weights everything is drawn
+    if learned and holding:  # a model without weights keeps all groups
         edges, kept = join_learned(crossings, holding)
         groups = [group for group in every if ("group", group.label) in kept]
     else:
@@ -103,7 +103,7 @@ def collapse_graph(
 
 
 def _empty_graph(ledger: Ledger, labels: Labels, *, folded: bool, left_out: int) -> nx.MultiDiGraph[Vertex]:
-    """What is known of the whole, and no vertex yet."""
+    """Return a graph with the attributes of the whole, and no vertex yet."""
     return nx.MultiDiGraph(
         model=ledger.model.path,
         components=tuple(part.name for part in ledger.model.components),
@@ -129,7 +129,7 @@ def _total(ledger: Ledger, labels: Labels, by_node: Mapping[Place, Label]) -> li
 
 
 _Homes = dict[Vertex, tuple[Vertex, Layers]]
-"""The vertex that each group, input and output is in, and its own numbers there."""
+"""Vertex that holds each group, input and output, and its layer numbers in a fold."""
 
 
 def _homes(folded: Iterable[Folded]) -> _Homes:
@@ -141,7 +141,7 @@ def _homes(folded: Iterable[Folded]) -> _Homes:
 
 
 def _fold_ends(model: Model, edges: Edges, homes: _Homes) -> _Homes:
-    """Inputs that count from one to the next and feed the same, and outputs that come from the same."""
+    """Fold numbered inputs that feed the same vertices, and numbered outputs that come from the same."""
     joined: dict[Vertex, set[tuple[Vertex, str]]] = defaultdict(set)
     for source, target, kind in edges:
         joined[source].add((homes.get(target, (target,))[0], kind))
@@ -171,7 +171,7 @@ def _add_vertices(
 def _add_drawn(
     graph: nx.MultiDiGraph[Vertex], ledger: Ledger, labels: Labels, by_node: Mapping[Place, Label]
 ) -> None:
-    """What a picture says of each group: the operators that compute there, and what its learned tensors do."""
+    """Add data for a picture to each group: operators that compute, and parameters by the role in their layer."""
     operators: dict[str, Counter[str]] = defaultdict(Counter)
     roles: dict[str, Counter[str]] = defaultdict(Counter)
     for node in ledger.model.nodes():
@@ -190,7 +190,7 @@ def _add_drawn(
 
 
 _SILENT = frozenset({Kind.MAKES, Kind.MEASURES, Kind.MOVES, Kind.DECODES, Kind.QUANTIZES, Kind.LOOKS_UP})
-"""Kinds of operators that compute nothing with a weight, or only prepare what others do."""
+"""Kinds of operators that compute nothing with a weight, or only prepare data for others."""
 
 
 def _most(counted: Counter[str]) -> list[tuple[str, int]]:
@@ -230,7 +230,7 @@ def _attributes(fold: Folded, whole: int) -> dict[str, Any]:
 
 
 def _add_edges(graph: nx.MultiDiGraph[Vertex], edges: Edges, homes: _Homes) -> None:
-    """One edge for all that folds onto it. An edge `recurs` if it only leads from one member of a fold to another."""
+    """Merge edges between the same vertices. An edge `recurs` if it only joins different layers of one fold."""
     merged: Edges = {}
     round_about: dict[Edge, bool] = {}
     for (source, target, kind), made_of in edges.items():

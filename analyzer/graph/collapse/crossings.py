@@ -1,4 +1,4 @@
-"""The group of each entry and node -> what crosses between groups, or between those that hold something learned."""
+"""The group of each entry and node -> edges between all groups, or only between groups with learned tensors."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ FLOW, READ, COPY = "flow", "read", "copy"
 Vertex = tuple[Any, ...]
 
 Edge = tuple[Vertex, Vertex, str]
-"""From, to, and the kind."""
+"""Source, target and kind."""
 
 Edges = dict[Edge, dict[Key, Entry | None]]
-"""What each edge is made of: activations, or stored tensors with their entries."""
+"""Values of each edge: activations, or stored tensors with their entries."""
 
 Reading = tuple[Vertex, Key, Provider]
-"""The vertex that reads a value, the value, and what provides it."""
+"""The vertex that reads a value, the key of the value, and its provider."""
 
 
 class Crossings(Mutable):
-    """A model whose entries and nodes are in groups."""
+    """A model with its entries and nodes in groups, and the values that cross between groups."""
 
     ledger: Ledger
     labels: Labels
     by_node: Mapping[Place, Label]
     entries: dict[Key, Entry] = field(default_factory=dict)
     owners: dict[Key, Vertex] = field(default_factory=dict)
-    """The group of each stored tensor."""
+    """Group of each stored tensor."""
     holders: dict[GraphPath, list[Place]] = field(default_factory=dict)
-    """The nodes that hold each nested graph, or call each function."""
+    """Nodes that hold each nested graph, or call each function."""
 
     def __post_init__(self) -> None:
         paired = list(zip(self.ledger.entries, self.labels.entries, strict=True))
@@ -48,7 +48,7 @@ class Crossings(Mutable):
         self.holders = _holders(self.ledger.model)
 
     def all_edges(self) -> Edges:
-        """Everything that crosses."""
+        """Return all edges between groups, inputs and outputs."""
         edges: Edges = {}
         for target, key, provider in self.readings():
             match provider:
@@ -63,7 +63,7 @@ class Crossings(Mutable):
         return edges
 
     def readings(self) -> Iterator[Reading]:
-        """Every value that a node reads, or a graph hands out to what holds it or to the caller."""
+        """Yield every value that a node reads, or that a graph returns to the node that holds it or to the caller."""
         wiring = self.ledger.wiring
         for part in self.ledger.model.graphs:
             for target, name in self._reads(part):
@@ -90,17 +90,17 @@ class Crossings(Mutable):
                 yield ("output", part.path, name), name
 
     def group(self, place: Place) -> Vertex:
-        """The group of a node."""
+        """Return the group of a node."""
         return ("group", self.by_node[place])
 
     def sources(self, given: GraphInput) -> list[Vertex]:
-        """What feeds an input of a graph: the groups of the nodes that hold it, or nothing but itself."""
+        """Return the vertices that feed a graph input: groups of the nodes that hold the graph, or the input itself."""
         if given.path in self.holders:
             return [self.group(holder) for holder in self.holders[given.path]]
         return [("input", given.path, given.name)]
 
     def add_copies(self, edges: Edges) -> None:
-        """An edge for each learned tensor that repeats one of another group."""
+        """Add an edge for each learned tensor that repeats one of another group."""
         for key, entry in self.entries.items():
             if entry.copy_of is not None and entry.role is Role.PARAMETER:
                 add(edges, self.owners[entry.copy_of], self.owners[key], COPY, key, entry)
@@ -109,13 +109,13 @@ class Crossings(Mutable):
 def add(
     edges: Edges, source: Vertex, target: Vertex, kind: str, key: Key, entry: Entry | None = None
 ) -> None:
-    """Note what crosses; what stays inside crosses nothing."""
+    """Add a value to an edge, unless source and target are the same vertex."""
     if source != target:
         edges.setdefault((source, target, kind), {})[key] = entry
 
 
 def open_graphs(model: Model) -> list[Graph]:
-    """The main graph, and others that no node holds or calls: their inputs and outputs are the model's."""
+    """Return the graphs that are neither nested nor function bodies: their inputs and outputs are the model's."""
     bodies = {function.path for function in model.functions}
     return [part for part in model.graphs if part.parent is None and part.path not in bodies]
 
@@ -129,38 +129,38 @@ def _holders(model: Model) -> dict[GraphPath, list[Place]]:
 
 
 Owner = int
-"""A bit. What several owners have is one number, so that joining thousands of them is one operation."""
+"""Bit mask of owners, one bit each, so that thousands of owners are joined in one operation."""
 
 
 class Content(NamedTuple):
-    """What a value is made of. It is nobody's, and no tensor's, where it is made of shapes and constants alone."""
+    """Origin of a value: owners of its data, or learned tensors; neither for values from shapes and constants alone."""
 
     data: Owner
     weights: frozenset[Key]
-    """The learned tensors that it is made of, where it holds no data: they are moved, cast or decoded, not applied."""
+    """Learned tensors that it consists of, if it has no data: only moved, cast or decoded, not applied to data."""
 
 
 NOTHING = Content(0, frozenset())
 
 _ROUNDS = 16
-"""Each carries contents through one more level of nested graphs and functions; far fewer are ever needed."""
+"""Most rounds; each carries contents through one more level of nested graphs and functions, and few are needed."""
 
 _MANY = 64
-"""Learned tensors that a value may be made of and still be called weights."""
+"""Most learned tensors that are kept for a value; the rest is dropped."""
 
 
 class Streams(Mutable):
-    """The contents of every value. Data begin at the inputs of a model, and where somebody's node computes."""
+    """Contents of every value. Data begin at the inputs of a model, and at nodes that have an owner."""
 
     ledger: Ledger
     nodes: Mapping[Place, Owner]
-    """Of the nodes that somebody has; what they compute from data or weights is their owner's data."""
+    """Owners of nodes; a node's result from data or weights is its owner's data."""
     inputs: Mapping[Key, Owner]
-    """Of the graphs that nothing holds."""
+    """Owners of the inputs of the model."""
     holders: Mapping[GraphPath, list[Place]]
-    """The nodes that hold, or call, each of the other graphs."""
+    """Nodes that hold each nested graph, or call each function."""
     appliers: dict[Place, frozenset[Key]] = field(default_factory=dict)
-    """The nodes of nobody that compute with data and learned tensors, and with which."""
+    """Nodes without an owner that compute with data and learned tensors, and these tensors."""
     _weights: dict[Key, Content] = field(default_factory=dict)
     _read: dict[Place, Content] = field(default_factory=dict)
     _made: dict[Place, Content] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class Streams(Mutable):
                 break
 
     def of(self, provider: Provider | None) -> Content:
-        """The content of a value, by what provides it."""
+        """Return the content of a value, by its provider."""
         match provider:
             case Node():
                 return self._made.get(provider.place, NOTHING)
@@ -195,7 +195,7 @@ class Streams(Mutable):
         return NOTHING
 
     def _carry(self, bodies: Mapping[Place, list[Key]], carried: Mapping[Place, list[Content]]) -> bool:
-        """Take contents through every node once, in file order. Returns whether any node got more than it had."""
+        """Carry contents through every node once, in file order; return whether the content of any node changed."""
         has_changed = False
         find = self.ledger.wiring.look_up
         for node in self.ledger.model.nodes():
@@ -234,20 +234,20 @@ def _join(contents: Iterable[Content]) -> Content:
 
 
 _MOST = 2_000
-"""Groups that can be joined: each may lead to every other."""
+"""Most groups that can be joined: edges may lead from each to every other."""
 
 _ROUNDS_OF_JOINING = 16
-"""Each follows what leads to what once through the model, in the order of its file; more than two are seldom needed."""
+"""Most rounds; each follows the edges once, in the order of the file, and two are nearly always enough."""
 
 _Passing = dict[Vertex, dict[Key, Owner]]
-"""Of each vertex, the values that it reads from what is left out, and whose data they hold."""
+"""For each vertex, the values that it reads from groups that are left out, and the owners of their data."""
 
 
 def join_learned(crossings: Crossings, labels: Collection[Label]) -> tuple[Edges, Collection[Vertex]]:
-    """The edges between groups that hold something learned, with those groups, where all others are left out.
+    """Return the edges between groups with learned tensors, and these groups; all other groups are left out.
 
-    Only data flow; what is computed from shapes and constants alone is none. What passes through the others makes an
-    edge only where no other path leads there: a residual stream is not an edge from each layer to all later ones.
+    Only data flow; values from shapes and constants alone make no edge. Data that pass through other groups make an
+    edge only if no other path leads there: a residual stream is not an edge from each layer to all later ones.
 
     Raises:
         UsageError: there are too many groups.
@@ -279,10 +279,10 @@ def join_learned(crossings: Crossings, labels: Collection[Label]) -> tuple[Edges
 
 
 def _adopt(crossings: Crossings, learned: Collection[Vertex]) -> tuple[Crossings, Collection[Vertex]]:
-    """Nodes elsewhere that compute with the learned tensors of these groups.
+    """Keep nodes outside these groups that compute with their learned tensors.
 
-    One without a group of its own, as a quantizer leaves behind, is that of its weights. The group of any other is kept
-    too, as that of an embedding which is tied to the head.
+    A node without a group of its own, such as one that a quantizer made, joins the group of its weights. The group of
+    any other node is kept too, such as that of an embedding tied to the head.
     """
     homes = dict(crossings.by_node)
     kept = set(learned)
@@ -329,9 +329,9 @@ def _add_passing(edges: Edges, sources: Sequence[Vertex], passing: _Passing) -> 
 
 
 def _find_detours(sources: Sequence[Vertex], leading: Mapping[Vertex, Owner]) -> dict[Vertex, Owner]:
-    """Of what leads to each vertex, what also leads there by way of something else that does.
+    """Return, for each vertex, the sources that also reach it through another of its sources.
 
-    In a circle everything leads to everything, so nothing there is the way of anything else that is in it.
+    In a cycle everything leads to everything, so members of one cycle are no detours for each other.
     """
     above = _find_all_above(sources, leading)
     around = [
@@ -348,7 +348,7 @@ def _find_detours(sources: Sequence[Vertex], leading: Mapping[Vertex, Owner]) ->
 
 
 def _find_all_above(sources: Sequence[Vertex], leading: Mapping[Vertex, Owner]) -> list[Owner]:
-    """For each source, everything that leads to it, near or far."""
+    """Return all sources that lead to each source, directly or through others."""
     above = [0] * len(sources)
     places = {vertex: number for number, vertex in enumerate(sources)}
     order = [(places[vertex], owners) for vertex, owners in leading.items() if vertex in places]
@@ -364,7 +364,7 @@ def _find_all_above(sources: Sequence[Vertex], leading: Mapping[Vertex, Owner]) 
 
 
 def _numbers(owners: Owner) -> Iterator[int]:
-    """The numbers of the bits that are set."""
+    """Yield the positions of the bits that are set."""
     while owners:
         lowest = owners & -owners
         yield lowest.bit_length() - 1

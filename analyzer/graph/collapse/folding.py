@@ -1,4 +1,4 @@
-"""Groups, inputs and outputs -> numbered neighbours that are the same as one: `encoder.layer.0-11`."""
+"""Groups, inputs and outputs -> the same, with numbered neighbours of equal content as one: `encoder.layer.0-11`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from analyzer.account.ledger import Group
 from analyzer.records import Frozen
 
 _NUMBER = re.compile(r"(?<![^.])(\d{1,9})(?![^. ])")
-"""A whole part of a dotted name. Longer ones are no layer's number."""
+"""A number that is a whole part of a dotted name; longer numbers are not layer numbers."""
 
 _Pieces = tuple[str, ...]
-"""A name, split at its numbers: text and number in turn, text first and last."""
+"""A name, split at its numbers: text and number in turn, with text first and last."""
 
 Layers = Mapping[_Pieces, int]
 
 
 class Folded(Frozen):
-    """Groups that are drawn as one."""
+    """Groups that share one vertex."""
 
     name: str
-    """With `0-11` in place of the numbers that they differ in."""
+    """Their name, with `0-11` in place of the numbers that differ."""
     groups: tuple[Group, ...]
     layers: tuple[Layers, ...] = ()
-    """Of each group, where it has a number that was folded: what the folded name begins with there, and the number."""
+    """For each group, its own number at each folded place, by the beginning of the folded name up to there."""
 
 
 def fold_groups(groups: Iterable[Group]) -> list[Folded]:
-    """Fold from the outermost number to the innermost; layers fold whole, with all groups below them, or not at all.
+    """Fold groups from the outermost number to the innermost; a layer folds with all groups below it, or not at all.
 
-    Two layers hold the same if their learned groups have the same names below the number, and the same parameters,
-    bytes and uses.
+    Two layers have the same content if their learned groups have the same names below the number, and the same
+    parameters, bytes and uses.
     """
     members = {tuple(_NUMBER.split(group.name)): [group] for group in groups}
     place = 1
@@ -46,12 +46,12 @@ def fold_groups(groups: Iterable[Group]) -> list[Folded]:
 
 
 def recurs(mine: Layers, theirs: Layers) -> bool:
-    """Whether two groups are in different layers of one fold, so that what goes from one to the other goes round."""
+    """Whether two groups are in different layers of one fold, so that an edge between them loops through the fold."""
     return any(mine[begin] != theirs[begin] for begin in mine.keys() & theirs.keys())
 
 
 def _fold_at(members: dict[_Pieces, list[Group]], place: int) -> dict[_Pieces, list[Group]]:
-    """Put the range of its run in place of each layer's number, where a run is more than one layer."""
+    """Replace each layer's number by the range of its run, if the run has more than one layer."""
     families: dict[_Pieces, dict[int, list[_Pieces]]] = defaultdict(lambda: defaultdict(list))
     for pieces in members:
         if len(pieces) > place:
@@ -77,7 +77,7 @@ _Content = tuple[object, ...]
 
 
 def _content(rows: Sequence[tuple[_Pieces, list[Group]]]) -> _Content:
-    """What a layer holds, to compare it with its neighbours."""
+    """Return the content of a layer, for comparison with its neighbours."""
     learned = [
         (
             below,
@@ -93,7 +93,7 @@ def _content(rows: Sequence[tuple[_Pieces, list[Group]]]) -> _Content:
 
 
 def _runs(contents: dict[int, _Content]) -> list[list[int]]:
-    """The numbers, consecutive ones with the same content together."""
+    """Return the numbers as runs: consecutive numbers with the same content."""
     runs: list[list[int]] = []
     for number in sorted(contents):
         last = runs[-1][-1] if runs else None
@@ -116,7 +116,7 @@ _COUNTER = re.compile(r"(?<![^\W_])(\d{1,9})(?![^\W_])")
 
 
 def fold_names(names: Mapping[str, Hashable]) -> dict[str, str]:
-    """A name for each: that of its run, where names count from one to the next and what is told of them is the same.
+    """Map each name to the name of its run: names with consecutive numbers and the same data fold into one.
 
     >>> fold_names({"ids": 0, "past.0.key": 1, "past.1.key": 1, "past.2.key": 2})
     {'ids': 'ids', 'past.0.key': 'past.0-1.key', 'past.1.key': 'past.0-1.key', 'past.2.key': 'past.2.key'}
