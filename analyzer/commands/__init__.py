@@ -1,1 +1,1 @@
-"""Commands that have a file of their own, and what commands have in common."""
+"""The commands, a file for each, and the parts that they share."""

@@ -1,4 +1,4 @@
-"""A report -> the workflow commands by which GitHub Actions shows its problems beside a pull request."""
+"""Report -> workflow commands, by which GitHub Actions annotates a pull request with the report's problems."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-if TYPE_CHECKING:  # what nobody needs outside of GitHub Actions
+if TYPE_CHECKING:  # only GitHub Actions needs these
     from analyzer.formats.problems import Problem
     from analyzer.reports import Report
 
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
-"""What GitHub calls each severity."""
+"""GitHub's name of each severity."""
 _MOST = 10
-"""Annotations of each level that GitHub shows of one step."""
+"""Most annotations of each level that GitHub shows for one step."""
 _LONGEST_MESSAGE = 4_000
 
 
 def annotate(report: Report, ignore: Collection[str] = ()) -> None:
-    """Print the report's problems as workflow commands on stderr, where this is a job of GitHub Actions.
+    """Print the report's problems as workflow commands on stderr, if this is a job of GitHub Actions.
 
     Args:
-        report: what a command answers.
-        ignore: ids of findings that nobody wants to be told.
+        report: the answer of a command.
+        ignore: ids of findings to leave out.
     """
     if _is_job():
         for line in list_annotations(report, ignore):
@@ -33,7 +33,7 @@ def annotate(report: Report, ignore: Collection[str] = ()) -> None:
 
 
 def annotate_error(message: str) -> None:
-    """The same of what kept a command from answering; a mistake in a config is shown at its line."""
+    """Print an error as a workflow command, if this is a job of GitHub Actions; a mistake in a config has its line."""
     if _is_job():
         place = re.match(r"(.+\.toml):(\d+): ", message)
         path, line = (place[1], int(place[2])) if place else (None, None)
@@ -45,9 +45,9 @@ def _is_job() -> bool:
 
 
 def list_annotations(report: Report, ignore: Collection[str] = ()) -> tuple[str, ...]:
-    """A workflow command for each problem, but for ignored findings.
+    """Return a workflow command for each problem, except ignored findings.
 
-    Of more than ten of one level the last says how many more there are.
+    If a level has more than ten, its tenth tells how many more there are.
     """
     from analyzer.formats.json import to_document
     from analyzer.formats.problems import list_problems
@@ -77,7 +77,7 @@ def _title(problem: Problem) -> str:
 
 
 def _write(command: str, message: str, title: str, path: str | None = None, line: int | None = None) -> str:
-    r"""One workflow command. Everything that a file names is escaped: first for the log, then for the runner.
+    r"""Return one workflow command. All text from a file is escaped: first for the log, then for the runner.
 
     >>> _write("error", "50 % more\n::error::x", "a, b: c", "m,1.onnx")
     '::error file=m%2C1.onnx,title=a%2C b%3A c::50 %25 more\\n\\x3a:error::x'

@@ -25,7 +25,7 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy
 from analyzer.records import Frozen, replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
     from analyzer.budget.config import Config
     from analyzer.budget.record import BudgetReport, Rule, Verdict
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 class _Limited(Frozen):
-    """The budget that stands on the command line."""
+    """Options that make rules: the budget on the command line."""
 
     max_parameters: str | None
     max_bytes: str | None
@@ -54,7 +54,7 @@ class _Limited(Frozen):
     no_unused: bool
 
     def rules(self) -> tuple[Rule, ...]:
-        """A rule for each flag that was given."""
+        """Return a rule for each flag that the user gave."""
         from analyzer.budget.flags import make_rules
 
         names = [each.name for each in dataclasses.fields(self)]
@@ -63,7 +63,7 @@ class _Limited(Frozen):
 
 
 class _Settled(Frozen):
-    """Where the project's budget stands, and what it is held against."""
+    """Options for the project's config, and for the baseline of its rules."""
 
     baseline: str | None
     baseline_any: bool
@@ -71,7 +71,7 @@ class _Settled(Frozen):
     no_config: bool
 
     def read(self) -> Config:
-        """The project's config.
+        """Return the project's config.
 
         Raises:
             UsageError: the options contradict each other.
@@ -238,10 +238,10 @@ def check(
 
 
 def _refuse_units(models: Iterable[str]) -> None:
-    """`--max-bytes 2 MB` names a model MB.
+    """Refuse a model that is only the unit of a limit: `--max-bytes 2 MB` names a model MB.
 
     Raises:
-        UsageError: one of the models that are not there is the unit of a limit.
+        UsageError: a missing model has the name of a unit.
     """
     for name in models:
         if name.casefold() in _UNITS and not Path(name).exists():
@@ -252,10 +252,10 @@ _UNITS = {*"bkmgt", *(f"{each}{unit}" for each in "kmgt" for unit in ("b", "ib")
 
 
 def _room(texts: Iterable[str], level: str | None) -> tuple[MemoryLimit, ...]:
-    """What each `--max-memory` says; of what `--help` does not need, only where it is given.
+    """Parse each `--max-memory`; the parser is imported only if there are any.
 
     Raises:
-        UsageError: one is malformed, or a level of optimizations is given without any.
+        UsageError: a limit is malformed, or there is an optimization level without a limit.
     """
     if not texts:
         if level is not None:
@@ -267,7 +267,7 @@ def _room(texts: Iterable[str], level: str | None) -> tuple[MemoryLimit, ...]:
 
 
 def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
-    """What each `--max-macs` says."""
+    """Parse each `--max-macs`."""
     if not texts:
         return ()
     from analyzer.cost.judged import parse_work_limit
@@ -276,7 +276,7 @@ def _work(texts: Iterable[str]) -> tuple[WorkLimit, ...]:
 
 
 def _drift(text: str | None) -> DriftLimit | None:
-    """What `--max-drift` says."""
+    """Parse `--max-drift`."""
     if text is None:
         return None
     from analyzer.verify.judged import parse_drift_limit
@@ -287,7 +287,7 @@ def _drift(text: str | None) -> DriftLimit | None:
 def _judge_drift(
     limit: DriftLimit, ledgers: Iterable[str], lost: Iterable[str], run: Run
 ) -> Iterator[Verdict]:
-    """A verdict of each model, which runs beside the PyTorch side in its folder, or beside another file."""
+    """Yield a verdict for each model, which runs beside the PyTorch side in its folder, or beside another file."""
     from analyzer.commands.options import Sourced
     from analyzer.commands.pytorch import find_beside
     from analyzer.commands.verify import Weights, verify_source
@@ -335,13 +335,13 @@ def _judge_drift(
 _BESIDE = "40dB against fp32.onnx"
 _SEEDS = (0, 1, 2)
 _MOST_SECONDS = 600.0
-"""Of the runs of one model, as of `verify`."""
+"""Most seconds for the runs of one model, as in `verify`."""
 
 
 def _judge_runs(
     limits: Iterable[MemoryLimit | WorkLimit], ledgers: dict[str, Ledger], lost: dict[str, str]
 ) -> Iterator[Verdict]:
-    """A verdict of each limit on each model, those that cannot be read as well."""
+    """Yield a verdict for each limit on each model, also for models that cannot be read."""
     for limit in limits:
         from analyzer.budget.evaluate import skip
         from analyzer.budget.record import Skipped, Unit
@@ -368,10 +368,10 @@ def _check_lake(
     content: ContentMode | None,
     run: Run,
 ) -> None:
-    """Check all models of a lake, relative rules against an earlier one.
+    """Check all models of a lake, with relative rules against an earlier lake.
 
     Raises:
-        UsageError: it is not alone, or the baseline is no lake.
+        UsageError: there are more models than the lake, or the baseline is no lake.
     """
     from analyzer.fleet.checking import check_lake
     from analyzer.fleet.lake import open_lake
@@ -398,7 +398,7 @@ def _check_lake(
 
 
 def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | None) -> list[str]:
-    """Everything that a rule is held against."""
+    """Return all baselines that the rules compare with."""
     from analyzer.budget.evaluate import is_about, name_baseline
     from analyzer.budget.record import Over
 
@@ -409,12 +409,12 @@ def _baselines(rules: Iterable[Rule], models: Iterable[str], baseline: str | Non
 
 
 def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | None) -> None:
-    """Refuse a baseline that is named and is not there, though no rule asks for it now: it will be thought to guard.
+    """Refuse a missing baseline even if no rule needs it now: the user would believe that it guards the model.
 
-    What a rule asks for is said in its verdict.
+    A missing baseline that a rule needs is reported in its verdict.
 
     Raises:
-        UsageError: as said.
+        UsageError: such a baseline is missing.
     """
     from analyzer.budget.evaluate import name_baseline
     from analyzer.budget.record import Over
@@ -429,10 +429,10 @@ def _check_named(rules: Iterable[Rule], models: Sequence[str], baseline: str | N
 
 
 def _check_baselines(rules: Sequence[Rule], baseline: str | None, settled: _Settled) -> None:
-    """Refuse a flag that speaks of growth where nothing says over what; of a config's rules, it has been said.
+    """Refuse a rule on growth without a baseline; the config's own rules were checked on loading.
 
     Raises:
-        UsageError: as said, or `--baseline` is given and nothing speaks of growth: who gives it thinks that it counts.
+        UsageError: a rule lacks its baseline, or no rule limits growth over `--baseline`, which would have no effect.
     """
     from analyzer.budget.record import Over
 
@@ -464,7 +464,7 @@ def _ask(
 
     reader.read_all(
         _baselines(rules, ledgers, baseline), {}
-    )  # now, so that the clock below runs for regexes alone
+    )  # read now, so that the clock below measures regexes only
     with search_clock(config.origin, len(ledgers) + 1) if config.groups else nullcontext():
         report = check_models(
             rules,
@@ -483,7 +483,7 @@ def _ask(
 
 
 def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
-    """Emit the report and leave with its exit code.
+    """Emit the report, and leave with its exit code.
 
     Raises:
         Exit: unless every model is within its budget.
@@ -498,14 +498,14 @@ def _leave(report: BudgetReport, judged: Judged, run: Run) -> None:
 
 
 class _Reader:
-    """What reads models and saved reports, each once."""
+    """Reader of models and saved reports, which reads each once."""
 
     def __init__(self, run: Run, bounded: Bounded, content: ContentMode | None) -> None:
         self._run, self._bounded, self._content = run, bounded, content
         self._known: dict[str, Ledger | OnnxLedgerError] = {}
 
     def read(self, name: str) -> Ledger:
-        """The ledger of a model, or of a saved report.
+        """Return the ledger of a model, or of a saved report.
 
         Raises:
             OnnxLedgerError: it cannot be read.
@@ -518,7 +518,7 @@ class _Reader:
         return found
 
     def read_all(self, names: Iterable[str], lost: dict[str, str]) -> dict[str, Ledger]:
-        """The ledgers of all models; of one that cannot be read, `lost` says why."""
+        """Return the ledgers of all models; add the errors of unreadable ones to `lost`."""
         ledgers = {}
         for name in names:
             try:
@@ -546,7 +546,7 @@ class _Reader:
 
 
 def _find_models(models: Sequence[str], bounded: Bounded) -> tuple[list[str], dict[str, str]]:
-    """The models that are meant, each once, and why there is none in a folder."""
+    """Return the models that the arguments name, each once, and the errors of folders or names without models."""
     from analyzer.account.artifact import is_artifact
     from analyzer.survey import find_models
 

@@ -13,7 +13,7 @@ from analyzer.commands.run import Run, answering, check_artifact, group_ledger, 
 from analyzer.errors import UsageError
 from analyzer.process import load_numpy
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Grouping, Ledger
     from analyzer.model.content import ContentMode
 
@@ -92,7 +92,7 @@ def compare(
 
 
 def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Grouping]:
-    """Both by the same keys at the same depth, or in the user's groups."""
+    """Group both sides by the same keys at the same depth, or in the user's groups."""
     from analyzer.comparison import group_alike
 
     if grouped.has_own:
@@ -101,10 +101,10 @@ def _group(ours: Ledger, theirs: Ledger, grouped: Grouped) -> tuple[Grouping, Gr
 
 
 def _compare_timings(a: str, b: str, grouped: Grouped, run: Run) -> None:
-    """Set two saved timings side by side, by the groups that they were timed in.
+    """Compare two saved timings, by the groups that they were timed in.
 
     Raises:
-        UsageError: one of them is something else, or cannot be compared with the other.
+        UsageError: one of them is no timing, or the two cannot be compared.
     """
     from analyzer.documents.saved.timing import is_saved_timing, load_timing
     from analyzer.timing.side_by_side import compare_timings

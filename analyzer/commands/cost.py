@@ -1,4 +1,4 @@
-"""`onnxledger cost`: how much work a model is, per subgraph, as formulas in the axes of its inputs."""
+"""`onnxledger cost`: the work of a model, for each subgraph, as formulas in the axes of its inputs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from analyzer.errors import UsageError
 from analyzer.process import load_numpy
 from analyzer.records import Frozen, replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.cost.memory.answer import Asked
     from analyzer.timing.inputs.sizes import Shapes
 
 
 class _Roomy(Frozen):
-    """What is asked of the memory of a run."""
+    """Options for the memory of a run."""
 
     memory: str | None
     device: str | None
@@ -37,10 +37,10 @@ class _Roomy(Frozen):
     measured: bool
 
     def asked(self, shapes: Shapes) -> Asked | None:
-        """What is asked, in the library's terms; None where nothing is.
+        """Return the question about memory, as the library takes it; None if there is none.
 
         Raises:
-            UsageError: the options contradict each other, or say no size and no device.
+            UsageError: the options contradict each other, the size is malformed, or the device is unknown.
         """
         if self.memory is None and self.device is None:
             if self.optimization is not None:

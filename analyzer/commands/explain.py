@@ -1,4 +1,4 @@
-"""`onnxledger explain`: what a finding means, what it costs, and how to mend it."""
+"""`onnxledger explain`: the meaning of a finding, its cost, and its remedy."""
 
 from __future__ import annotations
 
@@ -69,4 +69,4 @@ def explain(ids: tuple[str, ...], style: str) -> None:
 
 
 _WHOLE = 10**9
-"""Characters that nobody bounds: this is no comment."""
+"""Most characters, practically unbounded: the page is no comment on GitHub."""

@@ -21,7 +21,7 @@ from analyzer.commands.run import (
 from analyzer.commands.terminal import EXIT_FINDING, EXIT_NO_ANSWER
 from analyzer.errors import UsageError
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need this
     from analyzer.verify.record import VerifyReport
 
 _FOLDER = click.Path(path_type=Path)
@@ -29,7 +29,7 @@ _FOLDER = click.Path(path_type=Path)
 VERIFY_FILE = "verify.json"
 _SEEDS = (0, 1, 2)
 _MOST_SECONDS = 600.0
-"""Of the runs of `--verify`, as of `verify`."""
+"""Most seconds for the runs of `--verify`, as in `verify`."""
 
 
 @command(
@@ -106,11 +106,11 @@ def export(
     bert-base-uncased) or package.module:factory.
     """
     exporter = import_exporter("export")
-    grouped.check()  # before minutes are spent
+    grouped.check()  # now, because the export takes minutes
     if verifies and options["generation"]:
         raise UsageError("--verify: runs one file, and --generation makes several; verify each by its own")
     files = exporter.export_source(source, directory, say=run.tell, **dataclasses.asdict(sourced), **options)
-    (directory / VERIFY_FILE).unlink(missing_ok=True)  # of what stood here before
+    (directory / VERIFY_FILE).unlink(missing_ok=True)  # from an earlier export
     from analyzer.checkpoints import Original
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.reconciliation.verdict import keep_wiring
@@ -130,7 +130,7 @@ def export(
 
 
 def _verify(model: Path, directory: Path, sourced: Sourced, run: Run) -> VerifyReport:
-    """Run the file beside PyTorch; the report is DIR/verify.json, and stands below the other where text is read."""
+    """Run the file beside PyTorch; write the report to DIR/verify.json, and print it after the other as text."""
     from analyzer.commands.verify import Weights, verify_source
     from analyzer.formats import RenderOptions, render_report
     from analyzer.process.child import Limits

@@ -1,4 +1,4 @@
-"""`onnxledger formula`: the closed form of a model's count, and which term a file or a census differs in."""
+"""`onnxledger formula`: the closed form of a model's count, and the terms in which a file or a census differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 from analyzer.errors import UsageError
 from analyzer.records import Frozen, replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
     from analyzer.formulas.family import Family
     from analyzer.formulas.language import Value
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # what `--help` does not need
 
 
 class _Asked(Frozen):
-    """What is asked of the formula."""
+    """Options for the content of the report."""
 
     against: str | None
     census: bool
@@ -43,10 +43,10 @@ class _Asked(Frozen):
     tokens: int | None
 
     def check(self) -> None:
-        """Find options that contradict each other before any work.
+        """Refuse options that contradict each other, before any work.
 
         Raises:
-            UsageError: as said.
+            UsageError: some do.
         """
         if self.symbolic and (self.against is not None or self.census or self.changes):
             raise UsageError(
@@ -74,7 +74,7 @@ _asking = bundle(
     click.option(
         "--block",
         type=click.IntRange(1, 1 << 20),
-        default=32,  # record.BLOCK, which is not loaded for `--help`
+        default=32,  # as record.BLOCK, which `--help` does not import
         metavar="N",
         help="Let N elements share a scale in 8 and 4 bits.  [32]",
     ),
@@ -139,7 +139,7 @@ def formula(
 
 
 def _files_beside(against: str | None) -> list[Path]:
-    """What is read of the model that is counted beside, PyTorch's side of it too."""
+    """Return the paths that are read for `--against`, including PyTorch's side of the model."""
     if against is None:
         return []
     beside = find_beside(against)
@@ -147,16 +147,16 @@ def _files_beside(against: str | None) -> list[Path]:
 
 
 class _Counted(Frozen):
-    """A formula, and what is known beside it without being asked for."""
+    """A formula, and other counts beside it."""
 
     formula: Formula
     before: Formula | None = None
-    """Without the changes of `--set`, where there are some."""
+    """The formula without the changes of `--set`; None without changes."""
     census: Manifest | None = None
 
 
 def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run) -> _Counted:
-    """The closed form of SOURCE where there is one, else one that is derived."""
+    """Return the closed form of SOURCE if its family has one, else a derived formula."""
     from analyzer.formulas.counting import choose_family, count_config, parse_changes
 
     config = _read_config(files, run)
@@ -168,14 +168,14 @@ def _count_source(files: SourceFiles, asked: _Asked, sourced: Sourced, run: Run)
     changed = count_config(config, sourced.model_class, changes, files.name) if changes else None
     census = _names_in(files, sourced, run)
     if asked.census:
-        # By the name that the class has now: a config may have that of an earlier version.
+        # The class by its present name: a config may have the name of an earlier version.
         named = replace(sourced, model_class=before.class_name)
         census = _census(files, _change(config, family, changes), named, run)
     return _Counted(changed or before, before if changed else None, census)
 
 
 def _change(config: Mapping[str, Any], family: Family, changes: Mapping[str, Value]) -> dict[str, Any]:
-    """The config as transformers is to read it: a field that was set stands there once, by its own name."""
+    """Return the config for transformers, with each field of `--set` once, under its own name."""
     set_names = {
         each for name in changes for each in (*family.fields[name].aliases, family.fields[name].length_of)
     }
@@ -185,7 +185,7 @@ def _change(config: Mapping[str, Any], family: Family, changes: Mapping[str, Val
 
 
 def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
-    """The config that SOURCE means; None where it has none."""
+    """Return the config of SOURCE; None if it has none."""
     from analyzer.formulas.origin import family_config
 
     if files.is_known:
@@ -203,10 +203,10 @@ def _read_config(files: SourceFiles, run: Run) -> Mapping[str, Any] | None:
 
 
 def read_source_config(source: str, run: Run) -> tuple[Mapping[str, Any], str]:
-    """The config that SOURCE means, and what it is called.
+    """Return the config of SOURCE, and its name.
 
     Raises:
-        UsageError: it has none.
+        UsageError: SOURCE has no config.
     """
     from analyzer.formulas.origin import find_files
 
@@ -221,20 +221,20 @@ def read_source_config(source: str, run: Run) -> tuple[Mapping[str, Any], str]:
 
 
 def _names_in(files: SourceFiles, sourced: Sourced, run: Run) -> Manifest | None:
-    """PyTorch's side where SOURCE brings it: a manifest, or the header of a safetensors file."""
+    """Return PyTorch's side if SOURCE has it: a manifest, or the header of a safetensors file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
 
     path = files.parameters
     kind = checkpoint_kind(path) if path is not None else None
     if path is None or (kind is not None and kind.is_pickle):
-        return None  # torch alone reads that, and is not asked unless it has to be
+        return None  # only torch can read a pickle, and torch is used only if nothing else helps
     if kind is None:
         return read_original(str(path), sourced, run, random_weights=False, seed=0).manifest
     return open_checkpoint(path).manifest
 
 
 def _census(files: SourceFiles, config: Mapping[str, Any] | None, sourced: Sourced, run: Run) -> Manifest:
-    """The class that SOURCE means, as the meta device has it."""
+    """Count the class of SOURCE on the meta device."""
     exporter = import_exporter("a census on the meta device")
     trust = sourced.trust_remote_code
     manifest: Manifest
@@ -254,7 +254,7 @@ def _derive(
     sourced: Sourced,
     run: Run,
 ) -> _Counted:
-    """Terms that are found in the names of SOURCE's parameters, or in a census of its class."""
+    """Derive terms from the names of SOURCE's parameters, or from a census of its class."""
     from analyzer.formulas.counting import parse_config_changes
     from analyzer.formulas.derived import derive_formula
 
@@ -267,7 +267,7 @@ def _derive(
     if not config:
         raise UsageError(f"--set: {files.name} has no config whose fields could be set")
     names = import_exporter("a census on the meta device").field_names(config)
-    known = [name for name in names if name not in ("model_type", "architectures")]  # --class chooses those
+    known = [name for name in names if name not in ("model_type", "architectures")]  # --class sets these
     changes = parse_config_changes(known, asked.changes)
     changed = derive_formula(_census(files, {**config, **changes}, sourced, run), files.name)
     return _Counted(changed, formula)
@@ -276,7 +276,7 @@ def _derive(
 def _read_against(
     against: str | None, sourced: Sourced, bounded: Bounded, run: Run
 ) -> tuple[Manifest | None, Ledger | Reconciliation | None]:
-    """What is counted beside: PyTorch's side alone, or a model with it where a manifest stands beside the file."""
+    """Read `--against`: PyTorch's side alone, or a model, with PyTorch's side if a manifest stands beside the file."""
     from analyzer.checkpoints.checkpoint import checkpoint_kind, open_checkpoint
     from analyzer.documents import is_saved_report
     from analyzer.documents.saved import is_report, load_report

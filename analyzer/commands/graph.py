@@ -1,4 +1,4 @@
-"""`onnxledger graph`: a model as a graph, whole or collapsed, in the formats that draw or read graphs."""
+"""`onnxledger graph`: a model as a graph, whole or collapsed, as a picture or for other graph tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from analyzer.formats.graph import FORMATS, PICTURES, SUFFIXES
 from analyzer.process import load_numpy, uncollected
 from analyzer.records import Frozen
 
-if TYPE_CHECKING:  # networkx and numpy, which `--help` does not need
+if TYPE_CHECKING:  # these need networkx and numpy, and `--help` does not
     from analyzer.account.group.keys import Labels
     from analyzer.account.ledger import Ledger
     from analyzer.formats.graph.picture import Mark
@@ -37,7 +37,7 @@ _METRICS = ("parameters", "stored-elements", "bytes")
 
 
 class _Wanted(Frozen):
-    """What the graph shall show. None leaves it to the format: a picture is folded and shows what is learned."""
+    """Options for the content of the graph; None: pictures are folded and omit groups without parameters."""
 
     collapse: bool
     fold: bool | None
@@ -49,10 +49,10 @@ class _Wanted(Frozen):
         return self.collapse or style in PICTURES
 
     def check(self, styles: Sequence[str]) -> None:
-        """Find what contradicts itself before any work.
+        """Refuse contradictory options before any work.
 
         Raises:
-            UsageError: an option says how to collapse, and nothing is collapsed; or it says nothing of nodes.
+            UsageError: an option for collapsed graphs is given without one, or groups would share a tensor.
         """
         grouped = self.grouped
         grouped.check()
@@ -170,10 +170,10 @@ def graph(
 
 
 def _style_of(path: Path, style: str | None) -> str:
-    """The format of a file.
+    """Return the format of a file.
 
     Raises:
-        UsageError: its suffix says none, or another than `--format`.
+        UsageError: its suffix stands for no format, or for another than `--format`.
     """
     by_suffix = SUFFIXES.get(path.suffix)
     if by_suffix is None and style is None:
@@ -192,10 +192,10 @@ def _style_of(path: Path, style: str | None) -> str:
 
 
 def _read_mark(path: Path) -> Mark:
-    """Where a saved report says that two files part.
+    """Return the first difference in a saved report of `verify`, as a mark in a picture.
 
     Raises:
-        UsageError: it is no report of `verify`, or names no place.
+        UsageError: it is no report of `verify`, or has no first difference.
     """
     from analyzer.documents.saved import read_report
     from analyzer.formats.graph.picture import Mark

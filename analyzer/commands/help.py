@@ -1,4 +1,4 @@
-"""What `--help` and a shell's completion say: commands by question, options in sections, examples, what comes next."""
+"""Text of `--help` and completion in a shell: commands by question, options in sections, examples, next commands."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 
 from analyzer.errors import UsageError
 
-if TYPE_CHECKING:  # what only a shell needs that completes
+if TYPE_CHECKING:  # only completion in a shell needs this
     from click.shell_completion import CompletionItem
 
 _RANGE = re.compile(r"\s*\[[^\[\]]*x[<>][^\[\]]*\]$")
-"""What click says of the numbers that an option takes; its error says it too."""
+"""Range that click appends to the help of a numeric option; removed, because click's error tells it too."""
 
 OWN = "Options"
-"""The section of a command's own options, which stand first."""
+"""Section of a command's own options, which comes first."""
 
 _SECTIONS = (OWN, "PyTorch's side", "Groups", "Findings", "Reading", "Report")
-"""The sections of shared options, in the order in which they stand below a command's own."""
+"""Sections of options in the order of `--help`: a command's own, then the shared ones."""
 
 _QUESTIONS = {
     "Look": {
@@ -51,10 +51,10 @@ _QUESTIONS = {
         "sql": "Ask the tables that survey has written.",
     },
 }
-"""The commands by what somebody wants, with the line that each has in the list of all."""
+"""Commands by purpose, each with its line in the list of all commands."""
 
 NAMES = tuple(name for named in _QUESTIONS.values() for name in named)
-"""The commands in that order."""
+"""Names of the commands in the order of the list."""
 
 _NEXT = {
     "inspect": (
@@ -101,20 +101,20 @@ _NEXT = {
     ),
     "sql": (("inspect MODEL", "all about one model of the lake"),),
 }
-"""What somebody may ask after each command, and the command that answers it."""
+"""Next commands after each command, with the question that each answers."""
 
 _EXIT_CODES = "0 the question is answered; 1 the answer is bad news; 2 there is no answer"
 
 
 class AuditCommand(click.Command):
-    """A command whose help has its options in sections, and examples at the end, and the next commands."""
+    """A command whose help has options in sections, then examples and next commands."""
 
     def __init__(self, *args: Any, examples: Iterable[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse an empty name before click takes it for the working folder: it came from a variable that is not set.
+        """Refuse an empty name, which often comes from an unset variable: click would take it for the working folder.
 
         Raises:
             UsageError: an argument, or an option that names a file or a source, is empty.
@@ -138,7 +138,7 @@ class AuditCommand(click.Command):
         return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections."""
+        """Write the options in their sections."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in _SECTIONS}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -146,7 +146,7 @@ class AuditCommand(click.Command):
                 names, text = record
                 title = section_of(parameter)
                 if "--help" in parameter.opts and sections["Report"]:
-                    title = "Report"  # the last of all, where the command has such a section
+                    title = "Report"  # the last section, if the command has it
                 sections.setdefault(title, []).append((names, _RANGE.sub("", text)))
         for title, records in sections.items():
             if records:
@@ -154,7 +154,7 @@ class AuditCommand(click.Command):
                     formatter.write_dl(records)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, and what to ask next."""
+        """Write the examples and the next commands."""
         if self.examples:
             with formatter.section("Examples"):
                 for example in self.examples:
@@ -171,7 +171,7 @@ def _write_commands(formatter: click.HelpFormatter, title: str, lines: Iterable[
 
 
 _SOURCES = ("--against", "--baseline")
-"""Options that name what need not be a file here."""
+"""Options whose value need not be a local file, so that their type is no path."""
 
 
 def _names_something(parameter: click.Parameter) -> bool:
@@ -180,30 +180,30 @@ def _names_something(parameter: click.Parameter) -> bool:
 
 
 class AuditGroup(click.Group):
-    """Commands under the questions that they answer."""
+    """Group of all commands, listed by purpose."""
 
     command_class = AuditCommand
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Tell whoever names a model, and no command, which command reads it."""
+        """Suggest `inspect` to a user who names a model and no command."""
         if args and args[0].lower().endswith(".onnx"):
             ctx.fail(f"No such command {args[0]!r}. Did you mean inspect {args[0]}?")
         return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names in the order of the questions."""
+        """Return the names of the commands in the order of the list."""
         return list(NAMES)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each question, each command on one whole line; none is loaded for it."""
+        """Write a section for each purpose, with one whole line for each command; this imports no command."""
         for title, named in _QUESTIONS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:9}", short) for name, short in named.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write where to begin, and what the exit codes say."""
+        """Write the commands to begin with, and the meaning of the exit codes."""
         _write_commands(
             formatter,
             "Begin with",
@@ -214,7 +214,7 @@ class AuditGroup(click.Group):
 
 
 def command(name: str, *, examples: Iterable[str]) -> Callable[[Callable[..., Any]], AuditCommand]:
-    """A decorator that makes a command of a function.
+    """Return a decorator that makes a command from a function.
 
     Args:
         name: one of `NAMES`.
@@ -225,17 +225,17 @@ def command(name: str, *, examples: Iterable[str]) -> Callable[[Callable[..., An
 
 
 def section_of(parameter: click.Parameter) -> str:
-    """The section of an option."""
+    """Return the section of an option."""
     return getattr(parameter, "section", OWN)
 
 
 def put_in_section(function: Any, title: str, count: int) -> None:
-    """Let the options that a decorator has just added to a function stand in a section, unless they do in another.
+    """Put the options that were last added to a function into a section, unless they are in another already.
 
     Args:
-        function: what click's decorators have noted their options at.
+        function: the function with the parameters that click's decorators added.
         title: the section.
-        count: how many were added last.
+        count: number of options that were added last.
     """
     for parameter in function.__click_params__[-count:]:
         if not hasattr(parameter, "section"):
@@ -246,9 +246,9 @@ Completion: TypeAlias = "Callable[[click.Context, click.Parameter, str], list[Co
 
 
 def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) -> Completion:
-    """What a shell completes: names that are asked for when somebody presses the key, and files where these do too.
+    """Return a shell completion of names, which are computed on demand, and of files if these are valid too.
 
-    Of `a,b` the last part is completed.
+    In `a,b` it completes the last part.
     """
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -262,7 +262,7 @@ def complete_from(names: Callable[[], Iterable[str]], *, files: bool = False) ->
 
 
 def complete_files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What a shell completes of an argument that may also be a URL: files."""
+    """Complete an argument that may be a file or a URL: as a file."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]

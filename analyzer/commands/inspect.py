@@ -1,4 +1,4 @@
-"""`onnxledger inspect`: what is in a model, or in each of many."""
+"""`onnxledger inspect`: the contents of a model, or of each of many."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.process import load_numpy, uncollected
 from analyzer.records import replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from collections.abc import Sequence
 
     from analyzer.account.ledger import Finding, Ledger
@@ -77,7 +77,9 @@ def inspect(
     if len(models) > 1 or not is_one:
         _inspect_many(models, content, bounded, judged, replace(run, report="SurveyReport"))
         return
-    with uncollected():  # what the call made is gone when it returns, and is no more to be looked through
+    with (
+        uncollected()
+    ):  # reference counts free the call's objects on return, so the collector need not scan them
         _inspect_one(models[0], grouped, judged, bounded, run, content=content, digest=digest, shapes=shapes)
 
 
@@ -115,7 +117,7 @@ def _finish(
     seen: bool,
     answered: bool = True,
 ) -> None:
-    """As `Run.finish`; where contents were not seen --strict has no answer, unless there is a finding all the same."""
+    """Call `Run.finish`; if contents were not read, --strict has no answer unless there is a finding anyway."""
     is_found = any(finding.id not in judged.ignore for finding in findings)
     is_unseen = judged.strict and not seen and not is_found
     try:
@@ -127,14 +129,14 @@ def _finish(
 
 
 _FEW_NODES = 20_000
-"""Nodes of a model of which `-v` counts the work without being asked."""
+"""Most nodes of a model whose MACs `-v` counts without `--shape`."""
 
 
 def _counted(ledger: Ledger, shapes: tuple[str, ...], run: Run) -> Ledger:
-    """The ledger with what a run computes, where that is asked for; with `-v` also else, if it can be counted.
+    """Return the ledger with the MACs of a run if `--shape` is given; with `-v` always, if they can be counted.
 
     Raises:
-        OnnxLedgerError: it is asked for, and cannot be.
+        OnnxLedgerError: `--shape` is given, and they cannot be counted.
     """
     if shapes:
         return with_macs(ledger, shapes)
@@ -166,10 +168,10 @@ def _inspect_many(
 
 
 def _refuse_what_needs_one_model() -> None:
-    """Options that a row has no room for must not be passed over in silence.
+    """Refuse options that a report on many models would ignore without a word.
 
     Raises:
-        UsageError: one of them was given.
+        UsageError: such an option was given.
     """
     context = click.get_current_context()
     for option in context.command.params:

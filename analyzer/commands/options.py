@@ -1,4 +1,4 @@
-"""The options that several commands share: one spelling, one help text and one record for each set."""
+"""Options that several commands share, with one spelling, one help text and one record for each set."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.errors import UsageError
 from analyzer.formats import USUAL, Special, find_printed, find_suffixes
 from analyzer.records import Frozen
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.group.patterns import OwnGroups
     from analyzer.account.ledger import Ledger, Match, Trainability
     from analyzer.budget.config import Config
@@ -25,7 +25,7 @@ _Option = Callable[[_F], _F]
 
 
 class Output(Frozen):
-    """How a report is shown."""
+    """Options for how a report is printed."""
 
     style: str
     rows: int
@@ -34,18 +34,18 @@ class Output(Frozen):
 
 
 class Written(Frozen, dict=True):
-    """Where a report is written besides, and what stands beside it there."""
+    """Files that a report is also written to, and saved reports on the same page."""
 
     outputs: tuple[Path, ...] = ()
     beside: tuple[Path, ...] = ()
-    """Saved reports that an HTML page is to show too."""
+    """Saved reports that an HTML page also shows."""
 
     @functools.cached_property
     def documents(self) -> tuple[dict[str, Any], ...]:
-        """What those reports say.
+        """Documents of the saved reports.
 
         Raises:
-            UsageError: one cannot be read, or is no report.
+            UsageError: a file cannot be read, or is no report.
         """
         if not self.beside:
             return ()
@@ -55,10 +55,10 @@ class Written(Frozen, dict=True):
 
 
 class Grouped(Frozen, dict=True):
-    """How entries are grouped: by keys, or in the user's own groups."""
+    """Options for groups of entries: by keys, or the user's own groups."""
 
     by: str | None
-    """Keys; None where they were not given."""
+    """Keys; None if the user gave none."""
     depth: int | None
     groups: tuple[str, ...]
     match: Match | None
@@ -67,11 +67,11 @@ class Grouped(Frozen, dict=True):
     no_config: bool
 
     def check(self) -> None:
-        """Find a malformed option or config before any work.
+        """Check options and config before any work.
 
         Raises:
             UsageError: an option is wrong, or contradicts another.
-            ConfigError: the config is.
+            ConfigError: the config is wrong.
         """
         from analyzer.account.group.keys import ACCOUNTS, parse_keys
         from analyzer.account.group.patterns import parse_patterns
@@ -99,19 +99,19 @@ class Grouped(Frozen, dict=True):
 
     @functools.cached_property
     def settings(self) -> Config:
-        """What the project's config says."""
+        """The project's config."""
         from analyzer.budget.config import Config, load_config
 
         return Config() if self.no_config else load_config(self.config)
 
     @property
     def has_own(self) -> bool:
-        """Whether the groups are the user's own: given here, or settled in the config and no key given here."""
+        """Whether the groups are the user's own: from options, or from the config if no option gives a key or depth."""
         is_settled = bool(self.settings.groups) and self.by is None and self.depth is None
         return bool(self.groups) or self.preset is not None or is_settled
 
     def own_groups(self, ledger: Ledger, known: Trainability | None = None) -> OwnGroups | None:
-        """The user's own groups of a model; None where it is grouped by keys.
+        """Return the user's own groups of a model; None if keys group it.
 
         Raises:
             UsageError: no preset fits the model.
@@ -130,7 +130,7 @@ class Grouped(Frozen, dict=True):
 
 
 class Judged(Frozen):
-    """What makes a finding count, and whether the report bears its time."""
+    """Options for which findings count, and whether the report has a time stamp."""
 
     stamp: bool
     strict: bool
@@ -138,14 +138,14 @@ class Judged(Frozen):
 
 
 class Bounded(Frozen):
-    """What is read as one model, and how much it may hold before it is refused."""
+    """Options for what is read as one model, and for the size above which it is refused."""
 
     artifact: bool
     max_objects: int | None
 
 
 class Sourced(Frozen):
-    """How a SOURCE becomes a PyTorch model."""
+    """Options for building a PyTorch model from a SOURCE."""
 
     model_class: str | None
     trust_remote_code: bool
@@ -154,9 +154,9 @@ class Sourced(Frozen):
 def bundle(
     keyword: str, kind: type, *options: Callable[[Any], Any], section: str = OWN
 ) -> Callable[[_F], _F]:
-    """A decorator that adds `options`, named like the fields of `kind`, and hands them over as one such record.
+    """Return a decorator that adds `options`, named like the fields of `kind`, and passes them as one such record.
 
-    In `--help` they stand in a section.
+    `--help` lists them in the section.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 
@@ -174,7 +174,7 @@ def bundle(
 
 
 class _Printed(click.Choice[str]):
-    """The formats that are printed; of one that is only written to a file, how it is."""
+    """Choice of the printed formats; the error for a format that only files have tells how to write one."""
 
     def __init__(self, report: Special | None) -> None:
         super().__init__(find_printed(report))
@@ -188,7 +188,7 @@ class _Printed(click.Choice[str]):
 
 
 def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _F]:
-    """The options of every command that prints a report."""
+    """Return a decorator that adds the options of every command that prints a report."""
     return bundle(
         "output",
         Output,
@@ -215,7 +215,7 @@ def reporting(report: Special | None = None, rows: int = 20) -> Callable[[_F], _
 
 
 def _in_section(title: str, *options: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], ...]:
-    """Options that stand in a section wherever they are added one by one."""
+    """Return options that stand in a section of `--help`, even if they are added one by one."""
 
     def put(option: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def add(function: Any) -> Any:
@@ -256,7 +256,7 @@ configuring = _in_section(
     ),
     click.option("--no-config", is_flag=True, help="Read no settings file."),
 )
-"""Which config is read."""
+"""Options for the config that is read."""
 
 grouping = bundle(
     "grouped",
@@ -303,17 +303,17 @@ grouping = bundle(
 
 
 def time_stamp() -> str:
-    """What `--stamp` puts into a report: now, in UTC, to the second."""
+    """Return the time for `--stamp`: now, in UTC, to the second."""
     from datetime import UTC, datetime
 
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _check_ignored(_: click.Context, __: click.Parameter, ids: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse an id that no finding has: it would be thought to be ignored, and the run fail all the same.
+    """Refuse an unknown id of a finding: the user would believe it ignored, and the run would fail all the same.
 
     Raises:
-        UsageError: as said.
+        UsageError: no finding has this id.
     """
     if ids:
         from analyzer.account.findings.catalog import explain
@@ -406,17 +406,17 @@ writing = bundle(
     ),
     section="Report",
 )
-"""`-o PATH` for a report, and `--with REPORT`."""
+"""Options `-o PATH` and `--with REPORT`."""
 
 
 def parse_size(option: str, text: str) -> int:
-    """Bytes, as budgets write them.
+    """Parse a size as budgets write it, and return bytes.
 
     >>> parse_size("--memory-limit", "8GiB"), parse_size("--memory-limit", "1.5 GB")
     (8589934592, 1500000000)
 
     Raises:
-        UsageError: it is no size, or nothing.
+        UsageError: it is no size, or 0.
     """
     from analyzer.budget.amounts import parse_amount
     from analyzer.budget.record import Unit

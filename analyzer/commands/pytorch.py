@@ -1,4 +1,4 @@
-"""SOURCE on the command line -> PyTorch's side of a comparison: what several commands do first."""
+"""SOURCE on the command line -> PyTorch's side of a comparison, for several commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.commands.terminal import say
 from analyzer.errors import MissingExtraError, UsageError
 from analyzer.text import printable
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
     from analyzer.checkpoints import Original
     from analyzer.model.content import ContentMode
@@ -30,11 +30,11 @@ def _list_presets() -> list[str]:
 
 
 complete_presets = complete_from(_list_presets, files=True)
-"""What a shell completes of a SOURCE: files, and the models that ship as presets."""
+"""Shell completion of a SOURCE: files, and names of presets."""
 
 
 def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bool, seed: int) -> Original:
-    """PyTorch's side: a manifest needs no PyTorch, nor do the names in a safetensors file; any other SOURCE does."""
+    """Return PyTorch's side; a manifest and the names in a safetensors file need no PyTorch, any other SOURCE does."""
     from analyzer.checkpoints import Original
     from analyzer.checkpoints.checkpoint import checkpoint_kind, lacks_class, open_checkpoint
     from analyzer.checkpoints.statedict import because
@@ -62,7 +62,7 @@ def read_original(source: str, sourced: Sourced, run: Run, *, random_weights: bo
 
 
 def _manifest_of(path: Path) -> Path:
-    """The manifest in a folder that has one, and no config from which the model itself could be made."""
+    """Return the manifest in a folder without a config from which the model could be built; else the path itself."""
     from analyzer.checkpoints.checkpoint import CONFIG_FILE
     from analyzer.manifest import MANIFEST_FILE
 
@@ -71,7 +71,7 @@ def _manifest_of(path: Path) -> Path:
 
 
 def manifest_at(source: str) -> Path | None:
-    """The manifest that a SOURCE is, or has; None where it has none."""
+    """Return the manifest that a SOURCE is, or that its folder has; None if there is none."""
     from analyzer.manifest import MANIFEST_FILE, is_manifest
 
     found = Path(source) / MANIFEST_FILE if Path(source, MANIFEST_FILE).is_file() else Path(source)
@@ -79,12 +79,13 @@ def manifest_at(source: str) -> Path | None:
 
 
 def refuse_code_of_others(source: str, manifest: Path) -> None:
-    """Refuse to import what only a manifest names, unless it is the user's own code: data may not choose what runs.
+    """Refuse to import a module that only a manifest names, unless it is the user's own: data may not choose what runs.
 
-    Own is what lies in the working folder, or on PYTHONPATH, and not in the manifest's folder, as a download would.
+    The user's own code is in the working folder or on PYTHONPATH, and not in the folder of the manifest, which may be
+    a download.
 
     Raises:
-        UsageError: it is none.
+        UsageError: the module is not the user's own.
     """
     from importlib.machinery import PathFinder
 
@@ -102,7 +103,7 @@ def refuse_code_of_others(source: str, manifest: Path) -> None:
 
 
 def find_beside(model: str) -> str | None:
-    """PyTorch's side where `export` and others put it; None where it is not there, or the model is remote."""
+    """Return PyTorch's side beside a model, where `export` and others put it; None if absent, or for a remote model."""
     from analyzer.checkpoints.checkpoint import CONFIG_FILE
     from analyzer.manifest import MANIFEST_FILE
     from analyzer.model.ranges import is_url
@@ -113,10 +114,10 @@ def find_beside(model: str) -> str | None:
 
 
 def check_there(model: str) -> None:
-    """Refuse a model that is not there, before anything is built to hold it against.
+    """Refuse a missing model before PyTorch's side is built.
 
     Raises:
-        ModelReadError: as said.
+        ModelReadError: the model is missing.
     """
     from analyzer.model.ranges import is_url
     from analyzer.read.source import LocalFile
@@ -126,10 +127,10 @@ def check_there(model: str) -> None:
 
 
 def require_beside(model: str) -> str:
-    """The same, where it has to be there.
+    """Return PyTorch's side beside a model, as `find_beside`.
 
     Raises:
-        UsageError: it is not.
+        UsageError: there is none.
     """
     from analyzer.model.ranges import is_url
 
@@ -146,7 +147,7 @@ def require_beside(model: str) -> str:
 
 
 def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool) -> Original | None:
-    """PyTorch's side for `recover`, which can do without: None where nobody named it, or nothing here can read it."""
+    """Return PyTorch's side for `recover`, which can do without; None if there is no SOURCE, or torch is missing."""
     if source is None:
         return None
     try:
@@ -159,7 +160,7 @@ def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool
 
 
 def files_of(source: str | None) -> list[Path]:
-    """The files that a SOURCE stands for, as far as they are checkpoints on this machine."""
+    """Return the local checkpoint files of a SOURCE."""
     from analyzer.checkpoints.checkpoint import checkpoint_files
 
     if source is None:
@@ -169,11 +170,11 @@ def files_of(source: str | None) -> list[Path]:
 
 
 def import_exporter(purpose: str) -> Any:
-    """The package that imports torch.
+    """Return the package that imports torch.
 
     Raises:
-        MissingExtraError: torch or what else it needs is not installed.
-        UsageError: another package called `exporter` stands before it.
+        MissingExtraError: torch or another package that it needs is not installed.
+        UsageError: Python finds another package called `exporter` first.
     """
     check_exporter()
     try:
@@ -185,10 +186,10 @@ def import_exporter(purpose: str) -> Any:
 
 
 def check_exporter() -> None:
-    """Find out that Python takes another package for our `exporter`, as one of the user's in the working folder.
+    """Refuse another package that hides our `exporter`, such as one in the working folder.
 
     Raises:
-        UsageError: it does.
+        UsageError: Python finds another one first.
     """
     import importlib.util
 
@@ -208,9 +209,9 @@ def check_exporter() -> None:
 def reconcile_with(
     ledger: Ledger, original: Original, content: ContentMode | None, run: Run
 ) -> Reconciliation:
-    """The reconciliation of a ledger, with a bar while contents are read.
+    """Reconcile a ledger, and show a bar while reading contents.
 
-    Where something is left that nothing explains, and PyTorch's class is at hand, its program is traced and asked.
+    If it does not balance and PyTorch's class is available, trace its program, and reconcile again with that.
     """
     from analyzer.reconciliation import reconcile_ledger
 
@@ -229,10 +230,10 @@ def reconcile_with(
 
 
 def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconciliation:
-    """The reconciliation, with what PyTorch's program has to say.
+    """Return the reconciliation, settled by PyTorch's program if there is one.
 
-    A manifest has it, or not. A class is traced where of some parameter nobody knows whether it is read in its place,
-    where something is computed of one before it is stored or used, or where a layer computes otherwise than others.
+    A manifest may have the program. A class is traced if the place of some parameter was not checked, if the model
+    computes a parameter's value before storing or using it, or if a layer computes differently from the others.
     """
     from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.proved import may_be_held, settle_by_program
@@ -253,7 +254,7 @@ def settle_with(result: Reconciliation, original: Original, run: Run) -> Reconci
 
 
 def report_reconciliation(result: Reconciliation, grouped: Grouped, stamp: str | None) -> ReconcileReport:
-    """The report, with the subgraphs in PyTorch's terms."""
+    """Return the report of a reconciliation, grouped in PyTorch's terms."""
     from analyzer.reports import ReconcileReport
 
     groups = group_ledger(result.in_pytorch_terms(), grouped, result.trainability)

@@ -1,4 +1,4 @@
-"""`onnxledger reconcile`: does a model hold the PyTorch model's parameters?"""
+"""`onnxledger reconcile`: whether a model holds the PyTorch model's parameters, and nothing else."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from analyzer.commands.pytorch import (
 )
 from analyzer.commands.run import Run, answering, check_artifact, list_inputs
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need this
     from analyzer.model.content import ContentMode
 
 

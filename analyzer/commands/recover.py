@@ -15,7 +15,7 @@ from analyzer.commands.run import Run, answering, check_artifact, check_folders,
 from analyzer.errors import UsageError
 from analyzer.records import replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.model import Key
     from analyzer.reconciliation import ContentMode
     from analyzer.recover import Recovery
@@ -109,10 +109,10 @@ def _save(recovery: Recovery, path: Path, run: Run) -> None:
 
 
 def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
-    """The one file for the state dict, and those for the report.
+    """Return the one file for the state dict, and the files for the report.
 
     Raises:
-        UsageError: there are none or several for the state dict.
+        UsageError: there is no file for the state dict, or several.
     """
     states = [path for path in outputs if path.suffix == ".safetensors"]
     others = [path for path in outputs if path.suffix in (".pt", ".pth", ".bin", ".ckpt")]
@@ -127,10 +127,10 @@ def _state_file(outputs: Sequence[Path]) -> tuple[Path, Written]:
 
 
 def _check_state_file(path: Path, inputs: Sequence[Path]) -> None:
-    """Refuse, before any work, a state dict where something else is: a checkpoint cannot be had again.
+    """Refuse, before any work, to overwrite another file by the state dict: a lost checkpoint cannot be restored.
 
     Raises:
-        UsageError: it is among what is read, or a file that `recover` has not written, or its folder is not there.
+        UsageError: it is an input, or a file that `recover` did not write, or its folder is missing.
     """
     from analyzer.checkpoints.statefile import PARTIAL, is_ours
 

@@ -1,4 +1,4 @@
-"""What every command does around its question: guard its outputs, audit, emit the report, leave with an exit code."""
+"""Common steps of all commands: check the outputs, audit a model, write the report, leave with an exit code."""
 
 from __future__ import annotations
 
@@ -19,50 +19,50 @@ from analyzer.errors import UsageError
 from analyzer.process import within
 from analyzer.records import Frozen, replace
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Finding, Grouping, Ledger, Trainability
     from analyzer.formats import Format, RenderOptions, Special
     from analyzer.model.content import ContentMode
     from analyzer.reports import Report
 
 SEARCH_SECONDS = 5
-"""CPU time that the user's own regexes may take."""
+"""CPU time in seconds, for each model, that the user's own regexes may take."""
 
 _PAGE = ".html"
 _NARROWEST = 40
 
 
 class Run(Frozen):
-    """One run of a command: how its report is shown, where it is written, and how the command ends."""
+    """One run of a command: it prints the report, writes it to files, and ends the command."""
 
     output: Output
     written: Written
     report: Special | None = None
-    """The class of the report that is to come, where it has formats that not every report has."""
+    """Class name of the report, if it has formats that not every report has."""
 
     @property
     def quiet(self) -> bool:
         return self.output.quiet
 
     def tell(self, message: str) -> None:
-        """Say something on stderr, unless nobody wants to read it."""
+        """Print a message on stderr, unless `--quiet`."""
         if not self.quiet:
             say(message)
 
     def progress(self, title: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
-        """A (done, total) callback that draws a bar; None where nobody watches."""
+        """Return a context with a (done, total) callback that draws a bar; None without a terminal."""
         return progress(title, self.quiet)
 
     def stages(self, title: str) -> AbstractContextManager[Callable[[str], None] | None]:
-        """A callback that shows which stage is under way; None where nobody watches."""
+        """Return a context with a callback that shows the current stage; None without a terminal."""
         return stages(title, self.quiet)
 
     def guard(self, *read: str | Path) -> None:
-        """Refuse, before any work, an output without a format, or one that is among what is read.
+        """Check, before any work, that outputs have a format, and that none of them is an input.
 
         Raises:
-            UsageError: as said, or what is to stand beside the report is none, or no output has room for it.
-            MissingExtraError: a format needs what is not installed.
+            UsageError: an output fails the check, or a report of `--with` is invalid, or no output can show it.
+            MissingExtraError: a format needs a package that is not installed.
         """
         written = self.written
         for path in written.outputs:
@@ -75,10 +75,10 @@ class Run(Frozen):
     def audit(
         self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
     ) -> Ledger:
-        """The ledger of a model, as `read` has it; no output is among what was read.
+        """Return the ledger of a model like `read`, and check that no output is a file that was read.
 
         Raises:
-            UsageError: one is.
+            UsageError: an output is such a file.
         """
         self.guard(*list_inputs(model))
         ledger = self.read(model, bounded, content)
@@ -88,7 +88,7 @@ class Run(Frozen):
     def read(
         self, model: Path | str, bounded: Bounded | None = None, content: ContentMode | None = None
     ) -> Ledger:
-        """The ledger of a model, with a bar while it is read."""
+        """Return the ledger of a model, and show a bar while reading it."""
         from analyzer.account.audit import audit_model
 
         limit = bounded.max_objects if bounded is not None else None
@@ -99,8 +99,8 @@ class Run(Frozen):
     def emit(self, report: Report, ignore: Collection[str] = ()) -> None:
         """Write the report to stdout, and to each output in the format of its suffix.
 
-        Everything is rendered before anything is opened, so that a failure leaves no half report. A job of GitHub
-        Actions is also told what to show beside a pull request, but for the findings whose ids are in `ignore`.
+        All formats are rendered before any file is opened, so that a failure leaves no half report. In a job of GitHub
+        Actions it also prints annotations for the pull request, except for the findings whose ids are in `ignore`.
 
         Raises:
             UsageError: an output's suffix names no format, or it cannot be written.
@@ -126,17 +126,17 @@ class Run(Frozen):
         failed: bool = False,
         answered: bool = True,
     ) -> None:
-        """Emit the report, and leave with the exit code that it stands for.
+        """Emit the report, and leave with its exit code.
 
         Args:
             report: the answer.
-            judged: whether findings fail, and which do not count.
-            findings: those of the answer.
-            failed: the answer is bad news.
-            answered: there is one.
+            judged: whether findings fail the run, and the ids that do not count.
+            findings: the findings of the answer.
+            failed: whether the answer is bad news.
+            answered: whether there is an answer.
 
         Raises:
-            Exit: with 1 where the answer is bad news or a finding fails, with 2 where there is no answer.
+            Exit: with 1 if the answer is bad news or a finding fails the run, with 2 if there is no answer.
         """
         ignore = judged.ignore if judged is not None else ()
         self.emit(report, ignore)
@@ -150,12 +150,12 @@ class Run(Frozen):
 def answering(
     report: Special | None = None, *, rows: int = 20, writes: bool = True
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that adds the options of every command that prints a report, and hands over a `Run`.
+    """Return a decorator that adds the options of every command that prints a report, and passes a `Run`.
 
     Args:
-        report: the class of the report, where it has formats that not every report has.
-        rows: rows of long tables, unless `-n` says others.
-        writes: whether `-o` and `--with` are options too.
+        report: class name of the report, if it has formats that not every report has.
+        rows: default of `-n`, the rows of long tables.
+        writes: whether to add `-o` and `--with` too.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,27 +170,27 @@ def answering(
 
 
 def list_inputs(model: str | Path) -> list[Path]:
-    """What is read of a model before its files are known."""
+    """Return the paths that are read of a model before its files are known."""
     from analyzer.account.artifact import EXPORT_NOTE
 
     return [Path(model), Path(model, EXPORT_NOTE)]
 
 
 def check_artifact(bounded: Bounded, models: Sequence[str]) -> None:
-    """Refuse `--artifact` where none of the models is a folder.
+    """Refuse `--artifact` if none of the models is a folder.
 
     Raises:
-        UsageError: as said.
+        UsageError: none is.
     """
     if bounded.artifact and not any(Path(model).is_dir() for model in models):
         raise UsageError("--artifact: says what one folder holds; name that folder and nothing else")
 
 
 def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = None) -> Grouping:
-    """The groups that the options ask for.
+    """Return the groups that the options ask for.
 
     Raises:
-        UsageError: they fit no model like this one, or a regex takes too long.
+        UsageError: the groups do not fit the model, or a regex takes too long.
     """
     from analyzer.account.group import group_by
     from analyzer.account.group.patterns import group_by_patterns
@@ -203,10 +203,10 @@ def group_ledger(ledger: Ledger, grouped: Grouped, known: Trainability | None = 
 
 
 def with_macs(ledger: Ledger, shapes: Sequence[str]) -> Ledger:
-    """The ledger with what one run at these sizes computes, node by node; other sizes are those that `time` takes.
+    """Return the ledger with each node's MACs in a run at these sizes; other axes have the default sizes of `time`.
 
     Raises:
-        UsageError: a size is of no axis, or inputs cannot be made.
+        UsageError: a size names no axis, or inputs cannot be made.
     """
     from analyzer.cost.macs import count_macs
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -215,17 +215,17 @@ def with_macs(ledger: Ledger, shapes: Sequence[str]) -> Ledger:
 
 
 def search_clock(origin: object, models: int = 1) -> AbstractContextManager[None]:
-    """Stop the user's own regexes, which could search forever."""
+    """Return a context that stops the user's own regexes after a time, because they could search forever."""
     return within(
         SEARCH_SECONDS * models, f"{origin}: a regex takes too long; write it without nested repeats"
     )
 
 
 def check_folders(outputs: Iterable[Path]) -> None:
-    """Refuse, before any work, to write into a folder that is not there.
+    """Refuse, before any work, to write into a missing folder.
 
     Raises:
-        UsageError: it is not.
+        UsageError: a folder is missing.
     """
     for path in outputs:
         if not path.parent.is_dir():
@@ -233,10 +233,10 @@ def check_folders(outputs: Iterable[Path]) -> None:
 
 
 def refuse_inputs(outputs: Iterable[Path], inputs: Collection[Path]) -> None:
-    """Refuse to write over what is read.
+    """Refuse to overwrite an input.
 
     Raises:
-        UsageError: an output is among it.
+        UsageError: an output is an input.
     """
     for path in outputs:
         if any(is_same(path, other) for other in inputs):
@@ -247,15 +247,15 @@ def is_same(path: Path, other: Path) -> bool:
     """Whether two paths name one file."""
     try:
         return path.resolve() == other.resolve()
-    except (OSError, RuntimeError):  # links in a circle: whoever opens them says so
+    except (OSError, RuntimeError):  # links in a circle: opening the file reports them
         return False
 
 
 def write_files(files: Iterable[tuple[Path, str | bytes]]) -> None:
-    """Write each text, or picture, to its file.
+    """Write each text or picture to its file.
 
     Raises:
-        UsageError: one cannot be written.
+        UsageError: a file cannot be written.
     """
     for path, content in files:
         try:
@@ -265,22 +265,20 @@ def write_files(files: Iterable[tuple[Path, str | bytes]]) -> None:
 
 
 def print_text(text: str | bytes) -> None:
-    """The report on stdout.
+    """Print the report on stdout.
 
     Raises:
-        Exit: its reader has left; click would leave with the code of a finding.
+        Exit: with 2 if the reader of a pipe has left; click would leave with 1, the code of a finding.
     """
     try:
         click.echo(text, nl=False)
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # nothing is flushed in vain at the end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python's flush at exit must not fail
         raise click.exceptions.Exit(EXIT_NO_ANSWER) from None
 
 
 def screen_options(plain: RenderOptions) -> RenderOptions:
-    """The terminal's width and colour, where there is one; COLUMNS and NO_COLOR are honoured."""
+    """Return options with the width and colour of the terminal, if there is one; they honour COLUMNS and NO_COLOR."""
     on_terminal = is_terminal(sys.stdout)
     width = plain.width
     if on_terminal or "COLUMNS" in os.environ:
@@ -292,7 +290,7 @@ def screen_options(plain: RenderOptions) -> RenderOptions:
 
 
 def _draws_boxes(stream: TextIO | None) -> bool:
-    """Whether the encoding of a stream has lines, bars and middle dots."""
+    """Whether the encoding of a stream can write lines, bars and middle dots."""
     try:
         "─▏█·…".encode(getattr(stream, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):

@@ -1,4 +1,4 @@
-"""`onnxledger show`: saved reports again, in any of their formats, without the models that they are of."""
+"""`onnxledger show`: saved reports in any of their formats, without their models."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def show(reports: tuple[str, ...], outputs: tuple[Path, ...], output: Output) ->
 
 
 def _style_of(path: Path, document: dict[str, Any]) -> str:
-    """The format that a path asks for.
+    """Return the format that the suffix of a path asks for.
 
     Raises:
-        UsageError: such a report has none of this suffix.
+        UsageError: this kind of report has no format with the suffix.
     """
     from analyzer.formats import FORMATS, find_saved_formats
 

@@ -1,4 +1,4 @@
-"""`onnxledger sql`: questions to a lake, in SQL or ready."""
+"""`onnxledger sql`: questions to a lake, in SQL or ready-made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from analyzer.commands.run import check_folders, print_text, screen_options, wri
 from analyzer.commands.terminal import say
 from analyzer.errors import UsageError
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need this
     from analyzer.documents.answer import Answer
 
 

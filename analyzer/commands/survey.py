@@ -1,4 +1,4 @@
-"""`onnxledger survey`: every model that sources hold, into the tables of a lake."""
+"""`onnxledger survey`: every model of the sources, into the tables of a lake."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzer.commands.terminal import EXIT_NO_ANSWER, say, watching
 from analyzer.errors import UsageError
 from analyzer.text import format_many, printable
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.fleet.record import Survey
     from analyzer.model.content import ContentMode
 
@@ -147,10 +147,10 @@ def survey(
 
 
 def _checked(shapes: tuple[str, ...]) -> tuple[str, ...]:
-    """The sizes, if they are well formed.
+    """Return the sizes, if they are well formed.
 
     Raises:
-        UsageError: they are not, or one is swept.
+        UsageError: a size is malformed, or a sweep.
     """
     if shapes:
         from analyzer.timing.inputs.sizes import parse_shapes
@@ -162,10 +162,10 @@ def _checked(shapes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _split(outputs: tuple[Path, ...]) -> tuple[Path, list[Path]]:
-    """The lake, and the files beside it.
+    """Return the folder of the lake, and the files beside it.
 
     Raises:
-        UsageError: there is not just one lake.
+        UsageError: there is no lake, or several.
     """
     files = [path for path in outputs if path.suffix in _SUFFIXES]
     lakes = [path for path in outputs if path.suffix not in _SUFFIXES]

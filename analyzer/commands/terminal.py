@@ -1,4 +1,4 @@
-"""What a command tells whoever waits for it: its exit code, messages on stderr, bars, stages, how far a survey is."""
+"""Output for the user who waits: exit codes, messages on stderr, progress bars, stages, progress of a survey."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need this
     from analyzer.fleet.record import Survey
 
 
 EXIT_FINDING = 1
-"""The exit code of a command whose report has a finding."""
+"""Exit code of a command whose answer is bad news, such as a finding with `--strict`."""
 
 EXIT_NO_ANSWER = 2
-"""The exit code of a command that could not answer."""
+"""Exit code of a command that has no answer."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether a person watches the stream; a process may be started without it."""
+    """Whether the stream is a terminal; a process may have been started without the stream."""
     return stream is not None and stream.isatty()
 
 
 def say(message: str) -> None:
-    """One line for a person, on stderr; where nobody can be told, the exit code still answers."""
+    """Print one line on stderr; if that fails, the exit code still answers."""
     from analyzer.text import printable
 
     try:
@@ -39,8 +39,8 @@ def say(message: str) -> None:
 
 
 def drop_unwritten(stream: TextIO | None) -> None:
-    """`drop` a stream that cannot write what it holds, as to a full disk; one that can goes on."""
-    if stream is None:  # a process may be started without it
+    """Drop a stream that cannot write its buffer, for example to a full disk; leave any other as it is."""
+    if stream is None:  # the process was started without it
         return
     try:
         stream.flush()
@@ -49,25 +49,25 @@ def drop_unwritten(stream: TextIO | None) -> None:
 
 
 def drop(stream: TextIO) -> None:
-    """Let go of what a stream holds, and of what follows.
+    """Discard the buffer of a stream, and all later output to it.
 
-    Without this Python complains once more while it shuts down, and since 3.13 exits with 120.
+    Otherwise Python complains once more while it shuts down, and since 3.13 exits with 120.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 @contextmanager
 def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """A (done, total) callback that draws a bar while stderr is a terminal; None where nobody watches."""
+    """Yield a (done, total) callback that draws a bar on stderr; None if quiet, or if stderr is no terminal."""
     if quiet or not is_terminal(sys.stderr):
         yield None
         return
-    from rich.console import Console  # 0.05 s that only a terminal needs
+    from rich.console import Console  # this import takes 0.05 s, and only a terminal needs it
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from analyzer.text import printable
 
-    # Not markup: a file may be called [bold].
+    # No markup: a file may be called [bold].
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -81,7 +81,7 @@ def progress(title: str, quiet: bool) -> Iterator[Callable[[int, int], None] | N
 
 @contextmanager
 def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
-    """A callback that shows which stage is under way while stderr is a terminal; None where nobody watches."""
+    """Yield a callback that shows the current stage on stderr; None if quiet, or if stderr is no terminal."""
     if quiet or not is_terminal(sys.stderr):
         yield None
         return
@@ -98,9 +98,9 @@ def stages(title: str, quiet: bool) -> Iterator[Callable[[str], None] | None]:
 
 @contextmanager
 def watching(quiet: bool, count: Callable[[], int] | None) -> Iterator[Callable[[Survey], None] | None]:
-    """A callback that shows it; None where nobody watches.
+    """Yield a callback that shows the progress of a survey on stderr; None if quiet, or if stderr is no terminal.
 
-    How many models there are is counted meanwhile, where counting opens nothing.
+    If `count` is given, a thread counts the models meanwhile; callers give it only if counting opens no file.
     """
     if quiet or not is_terminal(sys.stderr):
         yield None

@@ -1,4 +1,4 @@
-"""`onnxledger time`: milliseconds per group on an execution provider."""
+"""`onnxledger time`: milliseconds for each group on an execution provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analyzer.errors import OnnxLedgerError, UsageError
 from analyzer.records import Frozen, replace
 from analyzer.timing.request import Optimization, Schedule
 
-if TYPE_CHECKING:  # numpy and the whole analyzer, which `--help` does not need
+if TYPE_CHECKING:  # these need numpy and the whole analyzer, and `--help` does not
     from analyzer.account.group.patterns import OwnGroups
     from analyzer.account.ledger import Grouping, Ledger
     from analyzer.process.child import Limits
@@ -28,7 +28,7 @@ _MOST_TOKENS = 1 << 30
 
 
 class _Fed(Frozen):
-    """What the model is fed."""
+    """Options for the inputs of the model."""
 
     shapes: tuple[str, ...]
     new_tokens: int | None
@@ -36,10 +36,10 @@ class _Fed(Frozen):
     npz: Path | None
 
     def check_loop(self) -> None:
-        """Refuse what is of one model and no loop.
+        """Refuse options that make sense for a single model only, not for a generation loop.
 
         Raises:
-            UsageError: as said.
+            UsageError: there is such an option.
         """
         if self.past is not None:
             raise UsageError(
@@ -53,7 +53,7 @@ class _Fed(Frozen):
 
 
 class _Measured(Frozen):
-    """Where it runs, how often, and what it may take."""
+    """Options for the provider, the number of runs, and their limits."""
 
     provider: str
     provider_options: tuple[str, ...]
@@ -68,10 +68,10 @@ class _Measured(Frozen):
     memory: str | None
 
     def settings(self) -> TimingSettings:
-        """What is to be measured, in the library's terms.
+        """Return the settings of the measurement, as the library takes them.
 
         Raises:
-            UsageError: there is no such provider, or an option of it is wrong.
+            UsageError: there is no such provider, or one of its options is wrong.
         """
         from analyzer.timing.record import TimingSettings
         from analyzer.timing.running.providers import parse_options, provider_name, short_name
@@ -87,7 +87,7 @@ class _Measured(Frozen):
         )
 
     def limits(self) -> Limits:
-        """What that may take.
+        """Return the limits of time and memory.
 
         Raises:
             UsageError: the memory limit is no size.
@@ -129,7 +129,7 @@ feeding = bundle(
 
 
 def _finite(context: click.Context, parameter: click.Parameter, seconds: float) -> float:
-    """Seconds, unless they are NaN or infinite, which would be no limit."""
+    """Return the seconds; refuse NaN and infinity, which would be no limit."""
     if not math.isfinite(seconds):
         raise click.BadParameter(f"{seconds} is no time.", context, parameter)
     return seconds
@@ -141,7 +141,7 @@ def _seconds(name: str, most: float, text: str) -> Callable[[Any], Any]:
 
 
 _MOST_SEED = (1 << 63) - 1
-"""What onnxruntime takes."""
+"""Largest seed that onnxruntime takes."""
 
 measuring = bundle(
     "measured",
@@ -270,7 +270,7 @@ def _with_work(timing: Timing, ledger: Ledger, run: Run) -> Timing:
 
     try:
         return with_work(timing, ledger)
-    except OnnxLedgerError as error:  # what was measured is told all the same
+    except OnnxLedgerError as error:  # the measured times are reported all the same
         run.tell(f"multiply-accumulates are not counted: {error}")
         return timing
 
@@ -284,10 +284,10 @@ def _time_loop(
     stamp: str | None,
     run: Run,
 ) -> GenerationTiming:
-    """The files of a generation loop, one after the other.
+    """Time the files of a generation loop, one after the other.
 
     Raises:
-        UsageError: they are none, or what they are to be fed cannot be made.
+        UsageError: the files are no loop, or their inputs cannot be made.
     """
     from analyzer.timing.generation import time_generation
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -320,7 +320,7 @@ def _time_loop(
 
 
 def _group_alike(ledger: Ledger, grouping: Grouping, own: OwnGroups | None) -> Grouping:
-    """The groups of one file, made as those of all files together are.
+    """Group one file in the same way as all files together.
 
     Raises:
         UsageError: a regex takes too long.
@@ -335,10 +335,10 @@ def _group_alike(ledger: Ledger, grouping: Grouping, own: OwnGroups | None) -> G
 
 
 def find_models(model: str) -> dict[str, Path]:
-    """The files that are meant, by the names of their components: MODEL, or those of a folder.
+    """Return the files to time, by the names of their components: MODEL, or the files of a folder.
 
     Raises:
-        UsageError: it is a URL, nothing, or a folder with several models that are no generation loop.
+        UsageError: MODEL is a URL, has no models, or is a folder with several models that are no generation loop.
     """
     from analyzer.account.artifact import find_components
     from analyzer.model.ranges import is_url

@@ -1,4 +1,4 @@
-"""`onnxledger verify`: whether a file computes what another one does, and if not, from where on."""
+"""`onnxledger verify`: whether a file computes the same as PyTorch or another file, and the first difference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from analyzer.records import Frozen
 from analyzer.text import format_many, printable
 from analyzer.timing.request import Optimization
 
-if TYPE_CHECKING:  # what `--help` does not need
+if TYPE_CHECKING:  # `--help` does not need these
     from analyzer.account.ledger import Ledger
     from analyzer.process.child import Limits
     from analyzer.reconciliation import Reconciliation
@@ -170,7 +170,9 @@ def verify(
             ledger = run.audit(model, content="none")
             report = verify_executions(ledger, *ways, wanted, drawn, Limits(timeout), told, given)
         elif source.endswith(".onnx"):
-            ours, theirs = (run.audit(side) for side in (model, source))  # contents tell which are copies
+            ours, theirs = (
+                run.audit(side) for side in (model, source)
+            )  # contents show which tensors are copies
             report = verify_files(ours, theirs, wanted, drawn, Limits(timeout), told, given)
         else:
             if shapes:
@@ -178,7 +180,7 @@ def verify(
             weights = Weights(random_weights, weights_seed)
             ledger = run.audit(model)
             if given is not None:
-                given.arrays(ledger)  # what does not fit is told before anything is built
+                given.arrays(ledger)  # inputs that do not fit are refused before the module is built
             report = verify_source(ledger, source, sourced, weights, drawn, Limits(timeout), run, told, given)
     run.finish(
         report, failed=not report.same and report.is_answered, answered=report.same or report.is_answered
@@ -188,12 +190,12 @@ def verify(
 def account(
     model: str, source: str, sourced: Sourced, weights: Weights, run: Run, stamp: str | None
 ) -> VerifyReport:
-    """Account for every operator without running anything: of two files, or of a file and PyTorch's program.
+    """Account for every operator of two files, or of a file and PyTorch's program, without running anything.
 
-    A manifest has the program; of any other SOURCE the module is built and traced.
+    A manifest has the program; the module of any other SOURCE is built and traced.
 
     Raises:
-        SourceError: SOURCE names nothing that can be built.
+        SourceError: no module can be built from SOURCE.
         UsageError: there is no program, or it takes other inputs.
         MissingExtraError: torch is not installed, and SOURCE is no manifest.
     """
@@ -235,7 +237,7 @@ def _reconcile_manifest(ledger: Ledger, manifest: Path, run: Run) -> Reconciliat
 def _read_ways(
     ours: tuple[str | None, str | None], theirs: tuple[str | None, str | None]
 ) -> tuple[Execution, Execution] | None:
-    """Two ways to run one file: optimization and provider each; None where nobody asks for any.
+    """Return the two ways to run one file, each with optimization and provider; None if no option asks for them.
 
     Raises:
         UsageError: there is no such provider.
@@ -253,7 +255,7 @@ def _read_ways(
 
 
 class Weights(Frozen):
-    """Which weights a SOURCE without any is given."""
+    """Options for the weights of a SOURCE that has none."""
 
     random: bool
     seed: int
@@ -270,14 +272,14 @@ def verify_source(
     stamp: str | None,
     given: GivenInputs | None = None,
 ) -> VerifyReport:
-    """Run PyTorch's module beside the file.
+    """Run PyTorch's module and the file on the same inputs.
 
-    Where the file holds other numbers than the module, as quantized ones, or SOURCE has none, the module computes with
-    what is recovered from the file.
+    If the file holds other numbers than the module, such as quantized ones, or SOURCE has no weights, the module
+    computes with weights that are recovered from the file.
 
     Raises:
-        SourceError: SOURCE names nothing that can be built.
-        UsageError: the weights cannot be recovered, or which input is which cannot be told.
+        SourceError: no module can be built from SOURCE.
+        UsageError: the weights cannot be recovered, or inputs of the file cannot be matched to the module's.
         ExportError: forward fails.
         TimingError: the file does not run, or not within the limits.
         MissingExtraError: torch is not installed.
@@ -322,7 +324,7 @@ def verify_source(
 
 
 def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run) -> VerifyReport:
-    """The report, and where the runs agree also what the program in SOURCE's manifest has to say."""
+    """Return the report; if the runs agree, check the file also against the program in SOURCE's manifest."""
     from analyzer.verify.proved import hold_to_program
 
     found = manifest_at(source)
@@ -333,7 +335,7 @@ def _hold_to_program(report: VerifyReport, ledger: Ledger, source: str, run: Run
 
 
 def _resolve(exporter: Any, source: str, sourced: Sourced, weights: Weights, told: Any) -> tuple[Any, bool]:
-    """The module, and whether its weights are made up."""
+    """Return the module, and whether its weights are made up."""
     from analyzer.manifest import load_manifest
 
     found = manifest_at(source)
