@@ -97,7 +97,7 @@ def _is_told(rule: Verdict) -> bool:
     )
 
 
-# what is wrong
+# problems
 
 
 def _wrong(document: CheckDocument) -> Iterator[Problem]:
@@ -394,7 +394,7 @@ def _total(rule: Verdict) -> Contributor | None:
 
 
 def _rest(total: Contributor, parts: Sequence[Contributor]) -> Contributor:
-    """Return the total without the parts; beside a baseline with no change it is called `[unchanged]`."""
+    """Return the rest of the total beside the parts, named `[unchanged]` if it equals the rest of the baseline."""
     value = total.value - sum(each.value for each in parts)
     if total.baseline is None:
         return Contributor(name="[others]", value=value, baseline=None)

@@ -281,7 +281,7 @@ def _groups(document: CostDocument) -> Table:
 
 
 def _alike(groups: Sequence[CostGroup]) -> Iterator[tuple[str, list[CostGroup]]]:
-    """Yield rows of consecutive groups whose names differ only in their last number, and whose MACs are the same."""
+    """Yield runs of groups for one row each: names that count up in their last number, and the same MACs."""
     held: list[CostGroup] = []
     for group in groups:
         if held and not _follows(held[-1], group):

@@ -1,4 +1,4 @@
-"""The page of `explain`: what findings mean, what they cost, and how to mend them."""
+"""The page of `explain`: the meaning of findings, their cost, and their remedy."""
 
 from __future__ import annotations
 

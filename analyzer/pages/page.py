@@ -34,14 +34,14 @@ class Tone(Enum):
 
 
 class Detail(Enum):
-    """When text and Markdown show a block; an HTML page shows every block."""
+    """Visibility of a block in text and Markdown; an HTML page shows every block."""
 
     FIRST = "first"
     """Always, above the tables."""
     SHOWN = "shown"
     """Always."""
     MORE = "more"
-    """In text with `-v` only; in Markdown folded, unless `-v` is given."""
+    """In text only with `-v` or `-n 0`; in Markdown folded, unless `-v` is given."""
 
 
 class Kind(Enum):

@@ -49,7 +49,7 @@ def list_findings(
         if len(subjects) == 1 and message.startswith(tail := subjects[0].rpartition(": ")[2]) and tail:
             subjects = (
                 subjects[0].removesuffix(f": {tail}"),
-            )  # the only one, which has all that are counted
+            )  # the message already begins with the count of a single subject
         short = _say_short(each)
         problems.append(Problem(each.id, str(each.severity), message, subjects, each.bytes, model, short))
     return Findings(tuple(problems), is_short=is_short)

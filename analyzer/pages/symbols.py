@@ -33,7 +33,7 @@ class Symbols(Frozen):
 
 def symbols_of(report: FormulaReport) -> Symbols:
     """Return the expressions of a report, with each field of usual value written in terms of other fields."""
-    from analyzer.formulas.algebra import Algebra, Arranged, to_latex  # sympy
+    from analyzer.formulas.algebra import Algebra, Arranged, to_latex  # imports sympy
 
     def math(layout: Arranged | None) -> Prose:
         return "" if layout is None else (Math(layout.text, layout.latex),)

@@ -44,7 +44,7 @@ def describe_verification(document: VerifyDocument) -> Page:
 
 
 def _sides(document: VerifyDocument) -> Iterator[Fact]:
-    """Yield the two sides that are compared."""
+    """Yield the other side, or both runs of one file."""
     if document.executions is None:
         yield Fact("against", document.against)
         return
@@ -86,7 +86,7 @@ def _answer(document: VerifyDocument) -> str:
 
 
 _DROWNED = 30.2
-"""Noise in dB, signal to error, at which 32 times the noise, the tolerance, is as large as the value."""
+"""Signal-to-noise ratio in dB at which the tolerance, 32 times the noise, is as large as the value."""
 
 
 def _blocks(document: VerifyDocument) -> Iterator[Block]:
@@ -165,7 +165,7 @@ _BRIEF = 5
 
 
 def _costs(costs: VerifyCosts) -> Iterator[Block]:
-    """Yield modules by the output error when only they are rounded, and the gain if the worst stay in float."""
+    """Yield modules by the output error of rounding each alone, and the gain of keeping the worst in float."""
     columns = (
         Column("module rounded alone", Kind.NAME),
         Column("signal/error", Kind.DECIBEL, room=9),
