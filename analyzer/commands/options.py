@@ -138,7 +138,7 @@ class Judged(Frozen):
 
 
 class Bounded(Frozen):
-    """Options for what is read as one model, and for the size above which it is refused."""
+    """Options for reading a folder as one model, and for the size above which a model is refused."""
 
     artifact: bool
     max_objects: int | None

@@ -147,7 +147,7 @@ def require_beside(model: str) -> str:
 
 
 def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool) -> Original | None:
-    """Return PyTorch's side for `recover`, which can do without; None if there is no SOURCE, or torch is missing."""
+    """Return PyTorch's side for `recover`, or None: without a SOURCE, or if packages for an unasked one are missing."""
     if source is None:
         return None
     try:
@@ -160,7 +160,7 @@ def read_names(source: str | None, sourced: Sourced, run: Run, *, is_asked: bool
 
 
 def files_of(source: str | None) -> list[Path]:
-    """Return the local checkpoint files of a SOURCE."""
+    """Return the path of a SOURCE, and those of its checkpoint files on this machine."""
     from analyzer.checkpoints.checkpoint import checkpoint_files
 
     if source is None:
