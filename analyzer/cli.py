@@ -19,25 +19,25 @@ from analyzer.process import collect_seldom
 
 
 def main() -> None:
-    """Run the command; the only place that turns an exception into an exit code."""
+    """Run the command; no other code turns an exception into an exit code."""
     collect_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # An encoding that lacks a character is no reason to fail.
+            # A character that the encoding lacks is no reason to fail.
             stream.reconfigure(errors="backslashreplace")
     try:
-        # Not standalone: click hands back the code of an Exit, and None after a command that ran to its end.
+        # Without standalone mode, click returns the code of an Exit, and None after a command that ran to its end.
         sys.exit(command(prog_name="onnxledger", standalone_mode=False) or 0)
     except click.ClickException as error:
         said = io.StringIO()
         error.show(said)
-        _say_lines(said.getvalue())  # it may quote the name of a file
+        _say_lines(said.getvalue())  # it may quote a file name
         annotate_error(error.format_message())
         sys.exit(EXIT_NO_ANSWER)
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
         sys.exit(130)
-    except BrokenPipeError:  # the reader of our output has left
+    except BrokenPipeError:  # the reader of the output has left
         drop(sys.stdout)
         sys.exit(EXIT_NO_ANSWER)
     except ConfigError as error:
@@ -59,7 +59,7 @@ def _explain(*messages: str) -> None:
         say(message)
         annotate_error(message.removeprefix("onnxledger: "))
     if {"--verbose", "-v"} & {*sys.argv}:
-        import traceback  # nobody else needs it
+        import traceback  # only needed here
 
         _say_lines(traceback.format_exc())
 
@@ -70,7 +70,7 @@ def _say_lines(text: str) -> None:
 
 
 def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> None:
-    """Looked up when it is asked for: the list of what is installed takes as long to load as click."""
+    """Print the version; looked up only on request: the list of installed packages takes as long to load as click."""
     if value and not context.resilient_parsing:
         from analyzer.version import version
 
@@ -79,10 +79,10 @@ def _tell_version(context: click.Context, _: click.Parameter, value: bool) -> No
 
 
 def _load(name: str) -> click.Command:
-    """A command by its name. Each is loaded when it is asked for: to load all takes longer than most answers.
+    """Return a command by its name; loaded on request, because loading all takes longer than most commands.
 
     Raises:
-        KeyError: there is none.
+        KeyError: there is no such command.
     """
     match name:
         case "inspect":
@@ -149,7 +149,7 @@ def _load(name: str) -> click.Command:
 
 
 class _Commands(Mapping[str, click.Command]):
-    """The commands by their names."""
+    """Commands by their names."""
 
     def __getitem__(self, name: str) -> click.Command:
         return _load(name)

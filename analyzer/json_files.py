@@ -1,4 +1,4 @@
-"""A path that a user names -> the JSON that is there, and nothing that hangs or fills the memory."""
+"""Path named by a user -> parsed JSON, without hanging or filling the memory."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from pathlib import Path
 from typing import Any
 
 _MOST_READ = 1 << 30
-"""Bytes of a file: the report of a million tensors has half as many."""
+"""Largest file in bytes: the report of a million tensors has half as many."""
 
 LARGEST_CONFIG = 1 << 24
-"""Bytes of a `config.json`."""
+"""Largest `config.json` in bytes."""
 
 _START = 1 << 12
-"""Bytes by which a file is seen to be none of ours."""
+"""Bytes at the start of a file that show whether it can be JSON of onnxledger."""
 
 
 def load_json(path: Path | str) -> Any:
-    """What a JSON file holds.
+    """Return the content of a JSON file.
 
-    A device never ends, a pipe may never begin, and a model may have gigabytes: these are refused unread.
+    Devices, which never end, and pipes, which may never begin, are refused unread. A model of gigabytes is refused by
+    its first bytes.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or has more than a gigabyte.
-        ValueError: it is no JSON in UTF-8.
-        RecursionError: it is nested too deeply.
+        OSError: the file cannot be read, is no regular file, or has more than a gigabyte.
+        ValueError: the content is no JSON in UTF-8.
+        RecursionError: the content is nested too deeply.
     """
     path = Path(path)
     status = path.stat()
@@ -37,7 +38,7 @@ def load_json(path: Path | str) -> Any:
     with path.open("rb") as stream:
         content = stream.read(_START)
         if not content.lstrip().startswith((b"{", b"[")):
-            json.loads(content.decode("utf-8"))  # says what is wrong
+            json.loads(content.decode("utf-8"))  # raises an error that names the mistake
         if status.st_size > _MOST_READ:
             raise OSError(errno.EFBIG, f"it has more than {_MOST_READ:,} bytes")
         content += stream.read(status.st_size)

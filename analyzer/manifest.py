@@ -24,16 +24,16 @@ from analyzer.records import Frozen, field
 from analyzer.text import format_many
 
 MANIFEST_FILE = "manifest.json"
-"""What an export calls it."""
+"""Name that an export gives the file."""
 
 OF_CLASS = "class-program"
-"""The trace of a class at hand, of which the file may not be an export: it may lack a head."""
+"""`Manifest.trace` of a class at hand; the file may be no export of that class: it may lack a head."""
 
 SCHEMA_VERSION = 2
 KIND = "onnxledger-manifest"
 
 PROGRAM = "%"
-"""What names of values of PyTorch's program begin with, as where graphs are printed; no parameter's does."""
+"""Prefix of the names of values in PyTorch's program, as in printed graphs; no parameter name begins with it."""
 
 
 class Content(Frozen):
@@ -41,7 +41,7 @@ class Content(Frozen):
 
     digest: str
     digest_transposed: str | None
-    """Of a matrix's transpose; None where the tensor has not two dimensions."""
+    """Digest of a matrix's transpose; None unless the tensor has two dimensions."""
     constant_filled: bool
     samples: str
     """Base64 of the elements at `sample_positions`, little-endian."""
@@ -50,7 +50,7 @@ class Content(Frozen):
 
 
 class _Named:
-    """What parameters and buffers have in common."""
+    """Fields that parameters and buffers have in common."""
 
     __slots__ = ()
     name: str
@@ -88,7 +88,7 @@ class Parameter(_Named, Frozen):
 
 
 class Buffer(_Named, Frozen):
-    """State that is not learned: what `named_buffers()` holds."""
+    """Tensor that is not learned: an entry of `named_buffers()`."""
 
     name: str
     shape: tuple[int, ...]
@@ -101,7 +101,7 @@ class Buffer(_Named, Frozen):
 
 
 class BatchNorm(Frozen):
-    """The tensors of one BatchNorm module by name; None where it has none (`affine=False`). `eps` is torch's."""
+    """The tensors of one BatchNorm module by name; None for one that it lacks (`affine=False`). `eps` is torch's."""
 
     module: str
     eps: float
@@ -115,13 +115,13 @@ class WeightNorm(Frozen):
     """A weight that is a direction times a length for each channel (Salimans and Kingma 2016, equation 2)."""
 
     weight: str
-    """The name that the product would have."""
+    """Name that the product would have."""
     length: str
     """The parameter g: `weight_g`, `parametrizations.weight.original0`."""
     direction: str
     """The parameter v."""
     axis: int | None
-    """Along which lengths differ; None where there is one for all."""
+    """Axis along which lengths differ; None where one length serves all channels."""
     scale: str | None
     """Base64 float64 g / ||v|| of each channel; None on the meta device."""
 
@@ -130,21 +130,21 @@ class Traced(Frozen):
     """A value of PyTorch's own program that depends on no input; an exporter may compute it in advance."""
 
     name: str
-    """`PROGRAM` and what its call is called; unique among these."""
+    """`PROGRAM` and the name of its call; unique among these values."""
     expression: str
-    """As one would write it, up to layout and type; of a long one a part."""
+    """Its formula in Python-like notation, up to layout and type; only a part of a long one."""
     shape: tuple[int, ...]
     dtype: DType
     parameters: tuple[str, ...] = ()
     """First names of the parameters that it depends on."""
     origins: tuple[str, ...] = ()
-    """Parameters, and values of these, that it is computed from, as far as they depend on parameters."""
+    """Parameters, and other values of this program, that it is computed from, as far as they depend on parameters."""
     is_read: bool = False
-    """Whether what depends on an input reads it."""
+    """Whether a computation that depends on an input reads it."""
     uses: tuple[tuple[str, str], ...] = ()
-    """What reads it: path of the module, and operator."""
+    """Its readers, each as a module's path and an operator."""
     content: Content | None = None
-    """None where no values are kept, and it says only what is computed from what."""
+    """None where values are not kept; the record then says only from which tensors the value is computed."""
     whole: str | None = None
     """Base64 of all elements, where they are few."""
     sums: str | None = None
@@ -163,11 +163,11 @@ class Program(Frozen):
     through: tuple[str, ...] = ()
     """First names of the parameters that it reads through these values only."""
     notes: tuple[str, ...] = ()
-    """What is left out and why, a sentence each; or why there is no program."""
+    """One sentence for each omission and its reason; or the reason why there is no program."""
 
 
 class Given(Frozen):
-    """An input of the traced program, as the example had it."""
+    """An input of the traced program, at the example's size."""
 
     name: str
     dtype: DType
@@ -175,11 +175,11 @@ class Given(Frozen):
     numbers: str | None = None
     """Base64 of whole numbers, where they are few; None of others."""
     axes: tuple[str, ...] = ()
-    """What each axis is called in the program, if other sizes are as good; "" of one that is fixed."""
+    """Name of each axis in the program if other sizes work too; "" for a fixed axis."""
 
 
 class Held(Frozen):
-    """A constant of the traced program that no state dict has."""
+    """A constant of the traced program that is in no state dict."""
 
     name: str
     dtype: DType
@@ -196,9 +196,9 @@ class Call(Frozen):
     """
 
     name: str
-    """Of its value; unique in its program."""
+    """Name of its value; unique in its program."""
     operator: str
-    """Without namespace and overload: `linear`, `layer_norm`."""
+    """Operator name without namespace and overload: `linear`, `layer_norm`."""
     module: str
     """The path of the module that calls it."""
     args: tuple[Any, ...] = ()
@@ -206,19 +206,19 @@ class Call(Frozen):
 
 
 class Calls(Frozen):
-    """What a traced program computes, in order, at the sizes of its example inputs."""
+    """Calls of a traced program in order, at the sizes of its example inputs."""
 
     file: str = ""
-    """The file that was exported of it."""
+    """File that was exported from it."""
     inputs: tuple[Given, ...] = ()
     calls: tuple[Call, ...] = ()
     constants: tuple[Held, ...] = ()
     outputs: tuple[str, ...] = ()
-    """The values that it returns."""
+    """Names of the values that it returns."""
     results: tuple[str, ...] = ()
-    """What the file calls these; none where no file was exported."""
+    """Names of these values in the file; empty where no file was exported."""
     note: str = ""
-    """Why there are no calls."""
+    """Reason why there are no calls."""
 
 
 class Unreached(Frozen):
@@ -228,24 +228,24 @@ class Unreached(Frozen):
     elements: int
     """Elements of its parameters."""
     inputs: tuple[str, ...] = ()
-    """The arguments of forward that were not given and would reach it; none where none is known."""
+    """Arguments of forward that were not given and would reach it; empty where none is known."""
 
 
 class Wired(Frozen):
-    """What the exported file computes with the parameters, as digests (`analyzer.model.fingerprint`)."""
+    """Digests of the computation in which the exported file uses the parameters (`analyzer.model.fingerprint`)."""
 
     outputs: str
-    """Of all outputs."""
+    """Digest of all outputs."""
     scopes: tuple[tuple[str, str], ...]
-    """Of the nodes of each module, in the order of the file."""
+    """Digest of the nodes of each module, in the order of the file."""
     producer: str
-    """The file's, which tools that rewrite it put their own name in place of."""
+    """Producer that the file names; tools that rewrite the file put their own name there."""
     domains: tuple[str, ...]
     """Domains of its operators."""
 
 
 class Manifest(Frozen):
-    """What PyTorch says a model holds: each parameter and buffer once, with its ties.
+    """PyTorch's account of a model: each parameter and buffer once, with its ties.
 
     Counts are elements of unique tensors: a tied parameter counts once, as in `named_parameters()`.
     """
@@ -255,26 +255,26 @@ class Manifest(Frozen):
     batch_norms: tuple[BatchNorm, ...] = ()
     weight_norms: tuple[WeightNorm, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict)
-    """Base64 of whole small tensors, by name, of which formulas are computed."""
+    """Base64 of whole small tensors, by name; formulas are computed from them."""
     source: Mapping[str, str] = field(default_factory=dict)
-    """Where the model came from: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
+    """Origin of the model: SOURCE, class, weights, dtype; for people to read, no rule depends on it."""
     trace: str | None = None
-    """What decided `read`: `exported-program`, `function-calls`, `class-program` (never written), or None."""
+    """Trace that decided `read`: `exported-program`, `function-calls`, `class-program` (never written), or None."""
     lists_all_buffers: bool = True
     """Whether every buffer is here: a state dict lacks those that are not persistent."""
     salt: str = ""
-    """What picked the positions of `Content.samples`; without content nothing."""
+    """Salt that picked the positions of `Content.samples`; "" without content."""
     modules: Mapping[str, str] = field(default_factory=dict)
     """Class names of the modules that own tensors, by their paths; empty where only names are known."""
 
     wiring: Wired | None = None
-    """What the file that was exported with it computes; None where no file was."""
+    """Digests of the file that was exported with the manifest; None where no file was exported."""
     program: Program | None = None
-    """What of the traced program depends on no input; None where none was traced."""
+    """Part of the traced program that depends on no input; None where nothing was traced."""
     unreached: tuple[Unreached, ...] = ()
     """The modules that the example inputs of the export left unused."""
     calls: tuple[Calls, ...] = ()
-    """What the traced programs compute, one for each file; none where nothing was traced."""
+    """Calls of the traced programs, one record for each file; empty where nothing was traced."""
 
     def __repr__(self) -> str:
         counts = f"{format_many(len(self.parameters), 'tensor')}, {format_many(len(self.buffers), 'buffer')}"
@@ -302,11 +302,11 @@ class Manifest(Frozen):
 
     @property
     def has_content(self) -> bool:
-        """Whether contents are described, so that values and not only names can be compared."""
+        """Whether contents are described, so that values can be compared, and not only names."""
         return any(tensor.content is not None for tensor in self.tensors)
 
     def value(self, name: str) -> Array | None:
-        """The whole content of a small tensor that the manifest carries, in its shape; None if it does not."""
+        """Return the whole content of a small tensor, in its shape; None if the manifest does not carry it."""
         text = self.values.get(name)
         if text is None:
             return None
@@ -323,11 +323,11 @@ _Tensor = TypeVar("_Tensor", "Parameter", "Buffer")
 
 
 _PARAMETRIZATIONS = "parametrizations"
-"""Where torch keeps what a parametrized module's tensors are computed from."""
+"""Submodule in which torch keeps the tensors from which a parametrized tensor is computed."""
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """The path of the module that a tensor belongs to, and the tensor's name in it.
+    """Return the path of the module that a tensor belongs to, and the tensor's name in it.
 
     >>> split_name("layer.0.query.weight"), split_name("cls_token")
     (('layer.0.query', 'weight'), ('', 'cls_token'))
@@ -345,7 +345,7 @@ def save_manifest(manifest: Manifest, path: Path | str) -> None:
     """Write `manifest` as sorted, indented JSON; the file appears whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     document = {"kind": KIND, "schema_version": SCHEMA_VERSION, **_to_json(manifest)}
     text = json.dumps(document, indent=1, sort_keys=True, ensure_ascii=True) + "\n"
@@ -360,8 +360,8 @@ def is_manifest(path: Path) -> bool:
     try:
         document = load_json(path)
     except (OSError, ValueError, RecursionError):
-        return path.name == MANIFEST_FILE  # let `load_manifest` say what is wrong with it
-    # A report of ours is no config either: `load_manifest` says what it is not.
+        return path.name == MANIFEST_FILE  # `load_manifest` says what is wrong with it
+    # A report of onnxledger is no config either: `load_manifest` refuses it with a reason.
     return isinstance(document, dict) and (document.get("kind") == KIND or "schema_version" in document)
 
 
@@ -369,7 +369,7 @@ def load_manifest(path: Path | str) -> Manifest:
     """Read a `manifest.json`.
 
     Raises:
-        ManifestError: it cannot be read, is no manifest, or was written for another schema.
+        ManifestError: the file cannot be read, is no manifest, or was written for another schema.
     """
     try:
         document = load_json(path)
@@ -410,11 +410,11 @@ def load_manifest(path: Path | str) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Refuse what no census writes, so that no rule meets it later.
+    """Reject a manifest that no census writes, so that no rule meets such data later.
 
     Raises:
-        ValueError: a name twice, evidence of the wrong size or no base64, a reference to no tensor.
-        TypeError: a field of the wrong kind.
+        ValueError: a name appears twice, evidence has the wrong size or is no base64, or a reference names no tensor.
+        TypeError: a field is of the wrong type.
     """
     if manifest.trace is not None and not isinstance(manifest.trace, str):
         raise TypeError(f"trace {manifest.trace!r}")

@@ -1,4 +1,4 @@
-"""What a person may have meant by a path that is no model: a like name beside it, or the model whose data it is."""
+"""Suggestions for a path that is no model: a similar name beside it, or the model that the data file belongs to."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import islice
 from pathlib import Path
 
 _MOST = 1_000
-"""Names of a folder that are looked at."""
+"""Number of names in a folder that are looked at."""
 
 _LONGEST = 255
-"""Characters of a name: longer ones are nobody's."""
+"""Longest name in characters that is looked up: common file systems allow no longer one."""
 
 _DATA = (".data", ".onnx_data", ".bin", ".weights", ".weight", ".pb")
-"""How files of external data end, as exporters write them."""
+"""Suffixes that exporters give files of external data."""
 
 
 def near_name(path: Path) -> str:
-    """`; did you mean FOLDER/NAME?` of the likest name beside a path that is not there, or ""."""
+    """Return `; did you mean FOLDER/NAME?` with the most similar name beside a missing path, or ""."""
     if len(path.name) > _LONGEST:
         return ""
-    import difflib  # what only a mistake needs
+    import difflib  # only needed after a mistake
 
     near = difflib.get_close_matches(
         path.name, [each for each in _names(path.parent) if each != path.name], 1
@@ -30,7 +30,7 @@ def near_name(path: Path) -> str:
 
 
 def model_of_data(path: Path) -> str:
-    """`; it may hold the data of MODEL: name that` where a model lies beside what is called as data are, or ""."""
+    """Return `; it may hold the data of MODEL: name that` if a model beside it fits its name, or ""."""
     models = sorted(name for name in _names(path.parent) if name.endswith(".onnx") and name != path.name)
     own = [name for name in models if path.name.startswith((name, Path(name).stem))]
     own.sort(key=lambda name: (not path.name.startswith(name), -len(name)))

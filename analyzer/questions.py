@@ -1,4 +1,4 @@
-"""The questions of `inspect`, `compare` and `reconcile`, each as one call on paths."""
+"""Functions that answer `inspect`, `compare` and `reconcile`, each as one call on paths."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from analyzer.account.audit import audit_model
 from analyzer.errors import UsageError
 
-if TYPE_CHECKING:  # loaded by the call that needs it
+if TYPE_CHECKING:  # each call loads what it needs
     from analyzer.account.ledger import Ledger
     from analyzer.checkpoints import Original
     from analyzer.comparison import Comparison
@@ -25,12 +25,12 @@ def inspect(
 
     Args:
         model: a file, a folder with an `export.json`, or a URL.
-        by: a key of groups, as `--by` takes it; None chooses.
-        depth: how many parts of a name make a group; None chooses.
-        content: how far values are read, to find copies; None reads samples of a local file, and nothing of a URL.
+        by: the key of groups, as for `--by`; None chooses one.
+        depth: number of parts of a name that make a group; None chooses one.
+        content: amount of values that are read to find copies; None reads samples of a local file, and none of a URL.
 
     Returns:
-        The ledger and its groups; `render_report` and `save_report` take it.
+        The ledger and its groups, for `render_report` and `save_report`.
 
     Raises:
         ModelReadError: the model cannot be read.
@@ -52,10 +52,10 @@ def compare(
     depth: int | None = None,
     content: ContentMode | None = None,
 ) -> Comparison:
-    """Set two models, or their saved JSON reports, side by side.
+    """Compare two models, or their saved JSON reports.
 
-    `content` says how far the values of tensors are compared that are otherwise alike. None compares none of these, and
-    follows those that are not; "none" does neither.
+    `content` says how many values are compared in pairs of tensors that are otherwise alike. None compares no values of
+    these pairs, but follows tensors that differ otherwise; "none" does neither.
 
     Raises:
         ModelReadError: a model cannot be read.
@@ -85,19 +85,19 @@ def reconcile(
     against: Path | str | Manifest | Original | None = None,
     content: ContentMode | None = None,
 ) -> Reconciliation:
-    """Hold a model's account against PyTorch's.
+    """Reconcile a model with its PyTorch original.
 
     Args:
         model: a file, a folder with an `export.json`, or a URL.
-        against: a manifest, or a path of one or of a safetensors checkpoint; None takes the `manifest.json` beside
-            the model. What needs a class of PyTorch's is read by `exporter.census_source`.
-        content: how far values are compared; None is whole for local checkpoints.
+        against: a manifest, or the path of a manifest or of a safetensors checkpoint; None takes the `manifest.json`
+            beside the model. `exporter.census_source` reads sources that need a PyTorch class.
+        content: amount of values that are compared; None compares all values of local checkpoints.
 
     Raises:
         ModelReadError: the model cannot be read.
         ManifestError: PyTorch's side cannot be read.
         MissingExtraError: the model is a URL, and `[remote]` is not installed.
-        UsageError: there is none, or only PyTorch can read it.
+        UsageError: there is no PyTorch side, or only PyTorch can read it.
     """
     from analyzer.reconciliation import reconcile_ledger
     from analyzer.verify.proved import settle_by_program

@@ -1,4 +1,4 @@
-"""What a command answers: the record that every format renders. Columns, colours and flags are not known here."""
+"""Reports: the record that a command returns and every format renders, without columns, colours and flags."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from analyzer.account.group.patterns import find_overlap
 from analyzer.account.ledger import Finding, Grouping, Ledger
 from analyzer.records import Frozen, field
 
-if TYPE_CHECKING:  # a record needs no rules, and an inspection none of the others
+if TYPE_CHECKING:  # keeps rules and other commands out of the import of a record
     import networkx as nx
 
     from analyzer.budget.record import BudgetReport
@@ -35,16 +35,16 @@ class Inspection(Frozen):
     digests: dict[str, str] = field(default_factory=dict)
     """SHA-256 of each file, by its path in `ledger.model.files`; empty unless asked for."""
     stamp: str | None = None
-    """When the report was made, if it was asked for."""
+    """Time at which the report was made, if a stamp was requested."""
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the model, and of the groups."""
+        """Findings of the model, and of the groups."""
         return _sorted(self.ledger.findings, find_overlap(self.grouping))
 
     @property
     def components(self) -> tuple[ComponentTotals, ...]:
-        """What each file of an artifact holds; nothing where the model is one file."""
+        """Totals of each file of an artifact; empty where the model is one file."""
         return count_components(self.ledger)
 
 
@@ -64,9 +64,9 @@ class ReconcileReport(Frozen):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Those of the model, of the reconciliation, and of the groups."""
+        """Findings of the model, of the reconciliation, and of the groups."""
         result = self.reconciliation
-        # What the file alone says of opaque data, PyTorch's side says better.
+        # The reconciliation reports opaque data better than the file alone does.
         alone = tuple(each for each in result.ledger.findings if each.id != OPAQUE)
         return _sorted(alone, result.findings, find_overlap(self.grouping))
 
@@ -79,7 +79,7 @@ class ExportReport(Frozen):
 
 
 class RecoverReport(Frozen):
-    """`recover`: what of the state dict the file holds, and where it was written."""
+    """`recover`: the part of the state dict that the file holds, and the path where it was written."""
 
     recovery: Recovery
     output: str | None
@@ -90,16 +90,16 @@ class RecoverReport(Frozen):
 
 
 GraphMetric: TypeAlias = Literal["parameters", "stored_elements", "bytes"]
-"""What a drawing can say of each of its vertices."""
+"""Number that a drawing can show for each of its vertices."""
 
 
 class GraphReport(Frozen):
-    """`graph`: a model as a graph, whole or collapsed. Its formats are its own (`analyzer.formats.graph`)."""
+    """`graph`: a model as a graph, whole or collapsed; it has its own formats (`analyzer.formats.graph`)."""
 
     graph: nx.MultiDiGraph[Any]
-    """What `analyzer.graph.build_graph` or what `analyzer.graph.collapse.collapse_graph` makes."""
+    """Result of `analyzer.graph.build_graph` or `analyzer.graph.collapse.collapse_graph`."""
     metric: GraphMetric = "parameters"
-    """What node data for Model Explorer say of each node."""
+    """Number that node data for Model Explorer give for each node."""
 
 
 def _sorted(*findings: tuple[Finding, ...]) -> tuple[Finding, ...]:

@@ -1,4 +1,4 @@
-"""Names of models and folders -> one row for each model, read in processes of their own."""
+"""Names of models and folders -> one row for each model, read in separate processes."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 
 
 class Surveyed(Frozen):
-    """What a survey keeps of one model's ledger.
+    """Row of a survey: the numbers and findings of one model's ledger.
 
-    `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` are the range in which
-    they are, `opaque_elements` those that compute and that nothing explains; `stored_elements` are those of all
+    `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` are its bounds;
+    `opaque_elements` take part in the computation and are not explained; `stored_elements` are those of all
     `stored_tensors`; `stored_nbytes` are bytes of their payloads, `shared_nbytes` those that several tensors claim,
     beyond the first; `nodes` are those of all graphs and functions.
     """
 
     path: str
-    """As it was named; of a model in a folder, the folder's name and the path below it."""
+    """Path as given; for a model in a folder, the folder's name and the path below it."""
     files: tuple[File, ...]
-    """Its files, under the names that they resolve to: one that several models share has one name."""
+    """Files of the model, under resolved names, so that a file that several models share has one name."""
     nodes: int
     parameters: int
     parameters_at_least: int
@@ -48,11 +48,11 @@ class Surveyed(Frozen):
     roles: tuple[Group, ...]
     dtypes: tuple[Group, ...]
     findings: tuple[Finding, ...]
-    """Without their subjects, which the ledger of a bad model has by the thousand."""
+    """Findings without their subjects, of which the ledger of a bad model has thousands."""
     unsettled: tuple[str, ...] = ()
-    """Why `parameters_at_least` is not `parameters_at_most`."""
+    """Reasons why `parameters_at_least` is not `parameters_at_most`."""
     wasted_nbytes: int = 0
-    """Bytes on disk that serve nobody (`analyzer.account.summary.count_wasted`)."""
+    """Bytes on disk that nothing uses (`analyzer.account.summary.count_wasted`)."""
 
     @property
     def file_nbytes(self) -> int:
@@ -61,7 +61,7 @@ class Surveyed(Frozen):
 
 
 class Unreadable(Frozen):
-    """A model that could not be read, or a folder that none could be found in."""
+    """A model that could not be read, or a folder without models."""
 
     path: str
     error: str
@@ -86,12 +86,12 @@ class Survey(Frozen):
 
     @property
     def parameters(self) -> int:
-        """Learned elements of all models; what two of them both have counts for both."""
+        """Learned elements of all models; a tensor that two models both have counts for both."""
         return sum(row.parameters for row in self.readable)
 
     @property
     def stored_elements(self) -> int:
-        """Elements as stored, of all models."""
+        """Elements of stored tensors, of all models."""
         return sum(row.stored_elements for row in self.readable)
 
     @property
@@ -117,17 +117,17 @@ def survey_models(
     processes: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Survey:
-    """Account for each of many models, in parallel; what cannot be read is a row too.
+    """Account for each of many models, in parallel; a model that cannot be read is a row too.
 
-    Several models are read in processes of their own, also where that takes longer than reading a few small ones here:
-    a file of unknown origin may crash the code that reads it, and must then not take the others along. One model, or
+    Several models are read in separate processes, even if a few small ones would be read faster in this one: a file of
+    unknown origin may crash the code that reads it, and the other models must survive that. One model, or
     `processes=1`, is read in this process.
 
     Args:
-        paths: model files, URLs, and folders, which stand for what `find_models` finds in them.
-        content, max_objects: as `audit_model` takes them.
-        processes: at most so many; None takes one for each processor.
-        progress: told (done, total) models.
+        paths: model files, URLs, and folders, which stand for the models that `find_models` finds in them.
+        content, max_objects: as in `audit_model`.
+        processes: largest number of processes; None starts one for each processor.
+        progress: called with (done, total) models.
 
     Raises:
         UsageError: there is no model under any of the paths.
@@ -145,11 +145,11 @@ def survey_models(
 
 
 def find_models(paths: Iterable[Path | str], *, every_name: bool = False) -> tuple[str | Unreadable, ...]:
-    """The models that paths stand for: of a folder every `.onnx` file below it, in natural order; else the path itself.
+    """Return the models of paths: for a folder every `.onnx` file below it, in natural order; else the path itself.
 
-    Links to folders are not followed, and what begins with a dot is left out, as by a shell's `*`. A file that is found
-    twice, by whatever names, is there once, under the first that is no link, unless `every_name` asks for all: what is
-    asked of models by their names is asked of each. A folder that cannot be listed, or has no model, is `Unreadable`.
+    Links to folders are not followed, and names that begin with a dot are left out, as by a shell's `*`. A file with
+    several names is returned once, under its first name that is no link; `every_name` returns all names, for callers
+    that handle models by name. A folder that cannot be listed, or has no model, is `Unreadable`.
     """
     found: dict[tuple[str, ...], str | Unreadable] = {}
     for path in map(_plain, paths):
@@ -161,7 +161,7 @@ def find_models(paths: Iterable[Path | str], *, every_name: bool = False) -> tup
 
 
 def _plain(path: Path | str) -> str:
-    """A path as reports show it, without a needless `./`; a URL as it is, whose `//` means something."""
+    """Return a path as reports show it, without a needless `./`; a URL unchanged, because its `//` has a meaning."""
     return path if isinstance(path, str) and is_url(path) else str(Path(path))
 
 
@@ -194,18 +194,18 @@ def _models_below(folder: str) -> list[str | Unreadable]:
 
 def _order(item: str | Unreadable) -> tuple[object, str]:
     path = item if isinstance(item, str) else item.path
-    return natural_order(path), path  # layer.2 and layer.02 are equal to the first, and a walk has no order
+    return natural_order(path), path  # natural order takes layer.2 and layer.02 as equal
 
 
 def _identity(item: str | Unreadable) -> tuple[str, ...]:
-    """What makes two names one model: the same file in the same folder, where its external data is looked for."""
+    """Return the key of a model: the file and its folder, because external data is resolved in the folder."""
     if isinstance(item, Unreadable):
         return ("unreadable", item.path)
     if is_url(item):
         return (item,)
     try:
         return (os.path.realpath(Path(item).parent), os.path.realpath(item))
-    except (OSError, ValueError):  # no possible name of a file: whoever opens it says so
+    except (OSError, ValueError):  # the path is no possible file name: the code that opens it reports that
         return (item,)
 
 
@@ -216,7 +216,7 @@ def _rows(
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[Row]:
     if len(models) > 1 and processes != 1:
-        from analyzer.process.workers import Died, call_apart, usable_processors  # what one model needs not
+        from analyzer.process.workers import Died, call_apart, usable_processors  # not needed for one model
 
         limit = min(processes or usable_processors(), len(models))
         for path, result in zip(models, call_apart(read, models, limit, progress), strict=True):
@@ -234,9 +234,9 @@ def _dead_row(path: str, died: Died) -> Unreadable:
 
 
 def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int | None = None) -> Row:
-    """What a process answers with: always a row, never an exception, and never the ledger, which may be large."""
+    """Return the row of a model to the parent process: never an exception, nor the ledger, which may be large."""
     from analyzer.account.audit import (
-        audit_model,  # onnx, which the process that starts the others need not load
+        audit_model,  # imports onnx, which the parent process need not load
     )
 
     try:
@@ -254,7 +254,7 @@ def _read_row(path: str, *, content: ContentMode | None = None, max_objects: int
 
 
 def _row(path: str, ledger: Ledger) -> Surveyed:
-    from analyzer.account.summary import count_wasted  # what who only finds models need not load
+    from analyzer.account.summary import count_wasted  # not needed by callers that only find models
 
     model, doubt = ledger.model, find_doubt(ledger)
     places = list(map(os.path.realpath, model.paths)) or [f"{path}/{file.path}" for file in model.files]

@@ -1,4 +1,4 @@
-"""Numbers, names and values of files -> strings: the only place where they are formatted for a person."""
+"""Numbers, names and values of files -> strings for people; no other module formats these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import reprlib
 
 
 def format_count(number: int) -> str:
-    """Exact, with separators.
+    """Format a number exactly, with separators.
 
     >>> format_count(109_482_240)
     '109,482,240'
@@ -17,7 +17,7 @@ def format_count(number: int) -> str:
 
 
 def format_many(number: int, what: str) -> str:
-    """So many of something.
+    """Format a number of things, with the noun in singular or plural.
 
     >>> format_many(1, "thread"), format_many(1_000, "thread")
     ('1 thread', '1,000 threads')
@@ -26,7 +26,7 @@ def format_many(number: int, what: str) -> str:
 
 
 def format_doing(number: int, what: str, verb: str) -> str:
-    """So many of something, and what they do; the verb as it follows several.
+    """Format a number of things with a verb, which is given in its plural form.
 
     >>> format_doing(1, "node", "use"), format_doing(2, "node", "use")
     ('1 node uses', '2 nodes use')
@@ -38,7 +38,7 @@ def format_doing(number: int, what: str, verb: str) -> str:
 
 
 def format_others(number: int) -> str:
-    """The row of what is not shown.
+    """Return the label of the row that stands for rows that are not shown.
 
     >>> format_others(1), format_others(1_000)
     ('[1 other]', '[1,000 others]')
@@ -47,7 +47,7 @@ def format_others(number: int) -> str:
 
 
 def format_signed(number: int) -> str:
-    """Exact, with its sign; a plain 0.
+    """Format a number exactly, with its sign; 0 has none.
 
     >>> format_signed(-83_712), format_signed(0), format_signed(512)
     ('-83,712', '0', '+512')
@@ -56,7 +56,7 @@ def format_signed(number: int) -> str:
 
 
 def format_signed_bytes(number: int) -> str:
-    """IEC with its sign; a plain 0.
+    """Format bytes in IEC units with a sign; 0 has none.
 
     >>> format_signed_bytes(12_582_912), format_signed_bytes(-5), format_signed_bytes(0)
     ('+12.00 MiB', '-5 B', '0 B')
@@ -65,7 +65,7 @@ def format_signed_bytes(number: int) -> str:
 
 
 def short_count(number: int) -> str:
-    """SI, two decimals; exact below a thousand.
+    """Format a number with an SI prefix and two decimals; exactly below a thousand.
 
     >>> short_count(109_482_240), short_count(999_999), short_count(768)
     ('109.48 M', '1.00 M', '768')
@@ -81,7 +81,7 @@ def short_count(number: int) -> str:
 
 
 def format_bytes(number: int) -> str:
-    """IEC, two decimals; exact below 1024.
+    """Format bytes in IEC units with two decimals; exactly below 1024.
 
     >>> format_bytes(437_928_960), format_bytes(1_048_575), format_bytes(12)
     ('417.64 MiB', '1.00 MiB', '12 B')
@@ -97,7 +97,7 @@ def format_bytes(number: int) -> str:
 
 
 def format_amount(number: int, unit: str) -> str:
-    """So many of a unit that is named in the plural, exact; bytes also as IEC; a version as it is.
+    """Format an amount exactly, with a unit given in the plural; bytes also in IEC units; a version as it is.
 
     >>> format_amount(437_928_960, "bytes"), format_amount(1, "nodes"), format_amount(17, "version")
     ('437,928,960 bytes (417.64 MiB)', '1 node', '17')
@@ -109,7 +109,7 @@ def format_amount(number: int, unit: str) -> str:
 
 
 def format_share(part: int, whole: int) -> str:
-    """Percent with four decimals; "-" where there is nothing to share. Only 0 and all are printed as 0 and 100.
+    """Format a share as percent with four decimals; "-" if the whole is 0. Only exact 0 and 100 print as such.
 
     >>> format_share(23_837_184, 109_482_240), format_share(1, 10**9), format_share(1, 0)
     ('21.7726 %', '<0.0001 %', '-')
@@ -127,7 +127,7 @@ def format_share(part: int, whole: int) -> str:
 
 
 def short_share(fraction: float | None) -> str:
-    """Percent with one decimal; "-" where there is nothing to share. Only 0 and all are 0 and 100.
+    """Format a fraction as percent with one decimal; "-" for None. Only exact 0 and 100 print as such.
 
     >>> short_share(0.21772), short_share(0.0001), short_share(0.99999), short_share(-0.559), short_share(0)
     ('21.8 %', '<0.1 %', '>99.9 %', '-55.9 %', '0 %')
@@ -138,7 +138,7 @@ def short_share(fraction: float | None) -> str:
         return "-"
     if fraction < 0:
         return _negated(short_share(-fraction))
-    percent = 100 * fraction + 0.0  # of -0.0 too
+    percent = 100 * fraction + 0.0  # turns -0.0 into 0.0
     if 0 < percent < 0.05:
         return "<0.1 %"
     if 99.95 <= percent < 100:
@@ -147,7 +147,7 @@ def short_share(fraction: float | None) -> str:
 
 
 def _negated(said: str) -> str:
-    """A share below 0; what is less than 0.1 % of a loss is more than -0.1 %."""
+    """Return a share below 0; "<" and ">" are swapped, as a loss of less than 0.1 % is a change above -0.1 %."""
     turned = {"<": ">", ">": "<"}.get(said[0])
     return f"-{said}" if turned is None else f"{turned}-{said[1:]}"
 
@@ -156,7 +156,7 @@ _MANY_TIMES = 10
 
 
 def format_change(fraction: float | None) -> str:
-    """The same with its sign, of a change; how many times as much where that is ten times and more.
+    """Format a relative change as signed percent, or as a factor from ten times upwards.
 
     >>> format_change(0.03), format_change(-0.559), format_change(0.0), format_change(409.269)
     ('+3.0 %', '-55.9 %', '0 %', 'x 410')
@@ -173,7 +173,7 @@ def format_change(fraction: float | None) -> str:
 
 
 def format_ratio(ratio: float | None) -> str:
-    """A ratio as percent with four decimals; "-" where there is none.
+    """Format a ratio as percent with four decimals; "-" for None.
 
     >>> format_ratio(4_005_120 / 23_837_184), format_ratio(None)
     ('16.8020 %', '-')
@@ -182,12 +182,12 @@ def format_ratio(ratio: float | None) -> str:
 
 
 def format_error(error: float | None) -> str:
-    """A largest error: 0 where contents are equal, "-" where none were compared."""
+    """Format a largest error: 0 where contents are equal, "-" where none were compared."""
     return "-" if error is None else "0" if error == 0 else f"{error:.3g}"
 
 
 def format_ms(ms: float) -> str:
-    """Milliseconds to the microsecond, with separators: onnxruntime's profile knows no more, and columns add up.
+    """Format milliseconds to the microsecond, as in onnxruntime's profile, with separators; columns add up.
 
     >>> format_ms(20.0213), format_ms(12_345.6789), format_ms(-0.0001)
     ('20.021', '12,345.679', '0.000')
@@ -196,7 +196,7 @@ def format_ms(ms: float) -> str:
 
 
 def short_ms(ms: float) -> str:
-    """The same in a sentence: three figures, and of what is longer one decimal.
+    """Format milliseconds for a sentence: with three figures, or with one decimal from 10 ms upwards.
 
     >>> short_ms(12_345.67), short_ms(94.4951), short_ms(7.92), short_ms(0.0314159), short_ms(0)
     ('12,345.7', '94.5', '7.92', '0.0314', '0')
@@ -209,7 +209,7 @@ def short_ms(ms: float) -> str:
 
 
 def format_signed_ms(ms: float) -> str:
-    """The same with its sign; a plain 0.
+    """Format milliseconds to the microsecond with a sign; 0 has none.
 
     >>> format_signed_ms(-1.5), format_signed_ms(0.0002), format_signed_ms(2)
     ('-1.500', '0.000', '+2.000')
@@ -218,7 +218,7 @@ def format_signed_ms(ms: float) -> str:
 
 
 def format_percent(fraction: float | None) -> str:
-    """Percent of what is measured, not counted: two decimals; "-" where there is nothing to share.
+    """Format a measured (not counted) fraction as percent with two decimals; "-" for None.
 
     >>> format_percent(0.21772), format_percent(-0.013), format_percent(None)
     ('21.77 %', '-1.30 %', '-')
@@ -227,7 +227,7 @@ def format_percent(fraction: float | None) -> str:
 
 
 def format_frequency(megahertz: float) -> str:
-    """A clock.
+    """Format a clock rate.
 
     >>> format_frequency(1980.0), format_frequency(2593.906)
     ('1,980 MHz', '2,594 MHz')
@@ -236,10 +236,10 @@ def format_frequency(megahertz: float) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A name from a file, safe on a terminal and in the log of a CI job.
+    r"""Escape a name from a file, so that it is safe on a terminal and in the log of a CI job.
 
-    Control, format and surrogate characters are escaped, and so is what a job's runner would take for a command to
-    itself: `::` where a line may begin, or before the name of such a command, and `##` anywhere.
+    Control, format and surrogate characters are escaped, and so are marks that a CI runner takes for its commands: `::`
+    where a line may begin or before the name of a command, and `##` anywhere.
 
     >>> printable("w\x1b[2J\u202egpj.exe")
     'w\\x1b[2J\\u202egpj.exe'
@@ -253,15 +253,15 @@ def printable(text: str) -> str:
 
 
 def _defuse(mark: re.Match[str]) -> str:
-    """A mark escaped; of colons before a name all but the last."""
+    """Return a mark escaped; in a run of colons before a command name, all but the last colon."""
     found = mark[0]
     return f"\\x{ord(found):02x}" if mark["run"] is None else r"\x3a" * (len(found) - 1) + found[-1]
 
 
-# What GitHub's runner knows by name. It trims a line and looks for `::name` at its beginning, and for `##[name]`
+# Commands of GitHub's runner. It trims a line and looks for `::name` at its beginning, and for `##[name]`
 # anywhere; Azure's agent looks for `##vso[name]`, TeamCity's for `##teamcity[name`. A long name may be broken over
-# lines anywhere, so that these names are not left after `::` within a word either. Both marks are searched by the
-# rules of a language, which pass over some characters beyond ASCII.
+# lines anywhere, so these names are escaped after `::` within a word too. The runners search for both marks with
+# culture-sensitive rules, which ignore some characters beyond ASCII.
 _NAMES = (
     "add-mask|add-matcher|add-path|debug|echo|endgroup|error|group|internal-set-repo-path|notice|remove-matcher"
     "|save-state|set-env|set-output|stop-commands|warning"
@@ -270,7 +270,7 @@ _NAMES = (
 
 @functools.cache
 def _command() -> re.Pattern[str]:
-    """What is searched in a text; each run of colons is looked along once, however long it is."""
+    """Return the pattern of the marks; it scans each run of colons once, however long it is."""
     return re.compile(
         rf"""(?ix)
         \#(?=[^ -~]*\#)
@@ -282,18 +282,18 @@ def _command() -> re.Pattern[str]:
 
 
 def printable_name(name: str) -> str:
-    """A name from a file, escaped, and no longer than anybody reads: a file may have names of megabytes."""
+    """Return a name from a file, escaped and shortened: a file may have names of megabytes."""
     return printable(shorten(name, _LONGEST_NAME))
 
 
 _LONGEST_NAME = 400
-"""Characters of a name that are shown."""
+"""Largest number of characters of a name that are shown."""
 
 
 def shorten(text: str, length: int, part: float = 0.5) -> str:
-    """At most `length` characters: its beginning and its end, which tell files and folders apart.
+    """Return at most `length` characters of a text: its beginning and its end, which tell files and folders apart.
 
-    `part` is how much of them the end takes, of 1.
+    `part` is the share of the end, between 0 and 1.
 
     >>> shorten("a-very-long-folder/model.onnx", 16), shorten("model.onnx", 16)
     ('a-very-…del.onnx', 'model.onnx')
@@ -309,7 +309,7 @@ def _escape(character: str) -> str:
 
 
 def format_shape(shape: tuple[int, ...]) -> str:
-    """Dimensions, of a tensor of absurdly many only the first.
+    """Format the dimensions of a tensor; only the first twelve of absurdly many.
 
     >>> format_shape((30522, 768)), format_shape(())
     ('30522x768', 'scalar')
@@ -322,14 +322,14 @@ _MAX_DIMS = 12
 
 
 _LONGEST = 200
-"""Characters of a value that a message still has in full."""
+"""Largest number of characters of a value that a message shows in full."""
 
 _LONGEST_NUMBER = 200
-"""Bits of a number that a message still has in full."""
+"""Largest number of bits of a number that a message shows in full."""
 
 
 class _Short(reprlib.Repr):
-    """As Python shows it, with little of what is long or deep; digits cost nothing where a number has thousands."""
+    """Python's repr, abridged where a value is long or deep; the digits of a huge number are never computed."""
 
     def repr_int(self, value: int, level: int) -> str:
         length = value.bit_length()
@@ -341,7 +341,7 @@ _SHORT.maxstring, _SHORT.maxother, _SHORT.maxlevel = 80, 80, 2
 
 
 def shown(value: object) -> str:
-    """A value of a config, or of a saved report, in a message: short, however long or deep it is.
+    """Format a value of a config or a saved report for a message: short, however long or deep the value is.
 
     >>> shown(768), shown("relu"), shown(1 << 10_000)
     ('768', "'relu'", 'a number of 10,001 bits')

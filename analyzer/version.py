@@ -11,10 +11,10 @@ _NAME = "onnxledger"
 
 @functools.cache
 def version() -> str:
-    """The version that was installed, "unknown" where the sources are run without installing them.
+    """Return the installed version; "unknown" if the sources run without being installed.
 
-    The folder that an installer writes has it in its name (PyPA specifications, "Recording installed projects"). Where
-    there is none, `importlib.metadata` looks elsewhere, with e-mail, sockets and archives.
+    The name of the folder that an installer writes contains it (PyPA specifications, "Recording installed projects").
+    Without such a folder, the slower `importlib.metadata` is asked, which imports e-mail, sockets and archives.
     """
     for place in sys.path:
         try:
