@@ -1,4 +1,4 @@
-"""Ledger + Ledger -> Comparison: totals, groups and tensors side by side."""
+"""Ledger + Ledger -> Comparison: pairs of totals, groups and tensors."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ __all__ = [
 def group_alike(
     a: Ledger, b: Ledger, by: str | None = None, depth: int | None = None
 ) -> tuple[Grouping, Grouping]:
-    """Group both by the same keys at the same depth, the lesser of what each would take by default.
+    """Group both ledgers by the same keys at the same depth, the smaller of their default depths.
 
-    Where `by` is None the key is the one that both would take; if they differ blocks, where both have those; else
-    operators where neither would take scopes.
+    Where `by` is None the key is the default of both. If their defaults differ, the key is blocks if both have blocks,
+    else scopes if either takes them by default, else operators.
 
     Raises:
-        UsageError: as of `analyzer.account.group.group_by`.
-        LedgerError: as of that too.
+        UsageError: as in `analyzer.account.group.group_by`.
+        LedgerError: as in `group_by` too.
     """
     by = _agree_on_key(a, b) if by is None else by
     found = group_by(a, by, depth), group_by(b, by, depth)
@@ -84,15 +84,16 @@ def compare_ledgers(
     content: ContentMode = "none",
     followed: Followed | None = None,
 ) -> Comparison:
-    """Set two groupings by the same keys side by side, and every tensor; what changed most comes first.
+    """Compare two groupings by the same keys, and all tensors; the largest change comes first.
 
     Args:
-        content: how many values of tensors are compared that are otherwise alike: none, those at fixed positions, all.
-        followed: where the learned tensors of one are in the other, where that was asked (`comparison.following`).
+        content: values that are compared in pairs of tensors that are otherwise alike: none, those at fixed positions,
+            or all.
+        followed: places of one side's learned tensors in the other, if they were followed (`comparison.following`).
 
     Raises:
-        UsageError: values are to be compared, and one side has none, being a saved report.
-        ModelReadError: a file is not any more what was counted.
+        UsageError: values are to be compared, and one side is a saved report, which has none.
+        ModelReadError: a file has changed since it was counted.
     """
     pairs, values = _pair_tensors((a, grouping_a), (b, grouping_b), content, followed)
     is_same_file = are_same_files(a.model, b.model)
@@ -145,11 +146,11 @@ def _pair_tensors(
     content: ContentMode,
     followed: Followed | None,
 ) -> tuple[tuple[TensorPair, ...], ValueCounts | None]:
-    """The largest change first, and what is known of the values."""
+    """Return the pairs, the largest change first, and the counts of compared values."""
     pairs, values = pair_tensors(_with_groups(*a), _with_groups(*b), followed), None
     if content != "none":
         _check_content(content, a[0], b[0])
-        salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same whichever comes first
+        salt = "+".join(sorted(side[0].model.salt for side in (a, b)))  # the same in either order
         pairs, values = compare_values(pairs, content, salt)
     elif all(side[0].model.graphs and side[0].model.traffic is None for side in (a, b)):
         pairs = compare_scales(pairs)
@@ -157,7 +158,7 @@ def _pair_tensors(
 
 
 def _with_groups(ledger: Ledger, grouping: Grouping) -> tuple[tuple[Entry, str], ...]:
-    """Each entry with its group, of several with the first."""
+    """Return each entry with its group; with the first of several groups."""
     return tuple(
         (entry, names[0]) for entry, names in zip(ledger.entries, list_groups(ledger, grouping), strict=True)
     )
@@ -173,7 +174,7 @@ def _check_content(content: ContentMode, *sides: Ledger) -> None:
 
 
 def _pair_groups(grouping_a: Grouping, grouping_b: Grouping) -> tuple[GroupPair, ...]:
-    """The largest change first; what changed alike in natural order, or in the user's."""
+    """Return pairs of groups, the largest change first; equal changes in natural order, or in the user's."""
     groups_a, groups_b = _by_label(grouping_a), _by_label(grouping_b)
     labels = list(dict.fromkeys((*groups_a, *groups_b)))
     if grouping_a.by != "group":
@@ -183,7 +184,7 @@ def _pair_groups(grouping_a: Grouping, grouping_b: Grouping) -> tuple[GroupPair,
 
 
 def _size(pair: GroupPair | TensorPair) -> tuple[int, int, bool]:
-    """Sort key: the largest change of bytes first, then of parameters; what is unchanged comes last."""
+    """Sort key: the largest change of bytes first, then of parameters; unchanged pairs come last."""
     is_last = pair.status is Status.UNCHANGED
     return -abs(pair.nbytes.difference), -abs(pair.parameters.difference), is_last
 
@@ -194,7 +195,7 @@ def _place(pair: TensorPair) -> tuple[tuple[bool, str], tuple[bool, str], bool]:
 
 
 def _by_label(grouping: Grouping) -> dict[Label, Group]:
-    """Groups without those of nodes alone that have nothing to compare: a saved report has no nodes."""
+    """Return groups by label, without groups of nodes that have nothing to compare: a saved report has no nodes."""
     return {
         group.label: group
         for group in grouping.groups

@@ -1,4 +1,4 @@
-"""Two models -> what they say of themselves otherwise: versions of operator sets, inputs, outputs, training; notes."""
+"""Two models -> declarations that differ: versions of operator sets, inputs, outputs, training; notes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from analyzer.read.notes import read_notes
 
 
 def compare_declared(a: Model, b: Model) -> tuple[tuple[DeclaredPair, ...], tuple[DeclaredPair, ...] | None]:
-    """What is declared otherwise, or on one side alone; and of it what is but a note.
+    """Return the declarations that differ or stand on one side alone, and separately those that are mere notes.
 
-    Of saved reports, which have no inputs, these are the versions; None stands for the notes where a side has none.
+    Saved reports have no inputs; only their versions are compared. The notes are None where a side has none.
 
     Raises:
-        ModelReadError: a file is not any more what was counted.
+        ModelReadError: a file has changed since it was counted.
     """
     ours, theirs = read_notes(a), read_notes(b)
     declared = (*_versions(a, b), *_interfaces(a, b))
@@ -35,7 +35,7 @@ def _versions(a: Model, b: Model) -> Iterator[DeclaredPair]:
 
 
 def _functions(model: Model) -> Mapping[str, tuple[str, bool]]:
-    """The versions that local functions import, and whether each is another than the model's own."""
+    """Return the versions that local functions import, and whether each differs from the model's own."""
     own = dict(model.opsets)
     return {
         f"opset {domain} of {_name(function)}": (str(version), own.get(domain) != version)
@@ -61,7 +61,7 @@ def _interfaces(a: Model, b: Model) -> Iterator[DeclaredPair]:
 
 
 def _values(model: Model, word: str) -> Mapping[str, str]:
-    """What each main graph is given, or gives, by name."""
+    """Return the types of the inputs or outputs of each main graph, by name."""
     found: dict[str, str] = {}
     roots = {part.path: part.name for part in model.parts}
     for graph in model.graphs:

@@ -1,7 +1,7 @@
-"""Two ledgers -> where each learned tensor of one went in the other: the bridge of `reconcile`, from file to file.
+"""Two ledgers -> place of each learned tensor of one in the other, by the bridge of `reconcile`.
 
-Names are not needed. A tensor is followed by content, in any orientation, through a cast, within the step of its codes,
-into a matrix that several were packed into, as `reconcile` follows PyTorch's parameters.
+Names are not needed. A tensor is followed by its content, as `reconcile` follows PyTorch's parameters: in any
+orientation, through a cast, within the quantization step of its codes, into a matrix into which several were packed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analyzer.reconciliation import UNBALANCED, Line, Reconciliation, reconcile_
 from analyzer.records import Frozen, replace
 
 _MOST_READ = 1 << 32
-"""Bytes of both sides up to which values are compared whole where nobody says how far."""
+"""Bytes of both sides up to which all values are compared by default."""
 
 Progress = Callable[[int, int], None]
 
@@ -26,10 +26,10 @@ Progress = Callable[[int, int], None]
 def follow_changed(
     a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
 ) -> Followed | None:
-    """Follow the learned tensors, where any has another name, type or shape in the other file, or is not there.
+    """Follow the learned tensors if any has another name, type or shape in the other file, or is missing there.
 
     Raises:
-        UsageError: as `follow_tensors`.
+        UsageError: as in `follow_tensors`.
     """
     if _facts(a) == _facts(b):
         return None
@@ -44,13 +44,13 @@ def _facts(ledger: Ledger) -> dict[str, object]:
 def follow_tensors(
     a: Ledger, b: Ledger, content: ContentMode | None = None, progress: Progress | None = None
 ) -> Followed | None:
-    """Where the learned tensors of both are in each other; None where that cannot be asked.
+    """Find the learned tensors of one side in the other; None where that is impossible.
 
-    The side whose weights are codes is looked at as made from the other. It cannot be asked of saved reports and remote
-    files, of two that are both quantized, of one without parameters, and where contents shall not be compared.
+    A side whose weights are codes is taken as made from the other. Following is impossible for saved reports and remote
+    files, for two quantized sides, for a side without parameters, and if contents are not to be compared.
 
     Raises:
-        UsageError: `content` asks for values that a side has not.
+        UsageError: `content` asks for values that a side does not have.
     """
     sides = (a, b)
     if content == "none" or not all(side.model.graphs and side.model.traffic is None for side in sides):
@@ -72,7 +72,7 @@ def follow_tensors(
 def _follow(
     a: Ledger, b: Ledger, content: ContentMode, progress: Progress | None, *, is_turned: bool
 ) -> Followed:
-    """The learned tensors of A in B; turned, those of B in A."""
+    """Return the learned tensors of A found in B; those of B found in A if `is_turned`."""
     source, made = (b, a) if is_turned else (a, b)
     found, keys = reconcile_files(source, made, content, progress)
     return _followed(found, keys, content, is_turned=is_turned)
@@ -86,14 +86,14 @@ def reconcile_files(
     *,
     with_constants: bool = False,
 ) -> tuple[Reconciliation, Mapping[str, Key]]:
-    """The bridge from one file to one that was made of it, and which tensor of the first each of its names is.
+    """Reconcile a file with one that was made from it; also return the tensor of the first file behind each name.
 
     Args:
         source: the file whose tensors are followed.
-        made: the file that they are looked for in.
-        content: how far values are compared.
-        progress: told (done, total) in bytes.
-        with_constants: whether floats are followed too that an exporter has made, such as masks and tables.
+        made: the file in which they are searched.
+        content: amount of values that are compared.
+        progress: called with (done, total) in bytes.
+        with_constants: whether float tensors that an exporter made, such as masks and tables, are followed too.
 
     Raises:
         UsageError: values of a side cannot be read.
@@ -110,22 +110,22 @@ def reconcile_files(
 
 
 def _is_told(entry: Entry, names: Mapping[str, Key]) -> bool:
-    """Whether the PyTorch names of a learned tensor say something here: one, that the other file has too."""
+    """Whether a learned tensor has exactly one PyTorch name, which the other file has too; True for other roles."""
     return entry.role is not Role.PARAMETER or (len(entry.sources) == 1 and entry.sources[0] in names)
 
 
 def _count_codes(ledger: Ledger) -> int:
-    """Learned elements that are stored as codes."""
+    """Return the number of learned elements that are stored as codes."""
     return sum(e.parameters for e in ledger.entries if e.role is Role.PARAMETER and e.tensor.dtype in CODES)
 
 
 def mean_bits(ledger: Ledger) -> float:
-    """Of a learned element, as it is stored."""
+    """Return the mean number of stored bits of a learned element."""
     return sum(entry.tensor.dtype.bits * entry.parameters for entry in ledger.entries) / ledger.parameters
 
 
 class _Values(Frozen):
-    """The values of a file's tensors under the names of the manifest."""
+    """Values of a file's tensors under the names of the manifest."""
 
     entries: Mapping[str, Entry]
 
@@ -135,11 +135,11 @@ class _Values(Frozen):
 
 
 _HELD = frozenset({Role.PARAMETER, Role.BUFFER, Role.UNATTRIBUTED})
-"""What is followed: what is learned, what is kept, and what nobody could explain, which may be either."""
+"""Roles that are followed: learned tensors, buffers, and unexplained tensors, which may be either."""
 
 
 def _describe(ledger: Ledger, *, with_constants: bool = False) -> tuple[Manifest, dict[str, Key], _Values]:
-    """What a file learned, and keeps, as PyTorch's side of a bridge."""
+    """Describe the learned tensors and buffers of a file as PyTorch's side of a bridge."""
     names: dict[str, Entry] = {}
     for entry in ledger.entries:
         is_float = entry.tensor.dtype.is_floating and entry.tensor.numel > 1
@@ -165,7 +165,7 @@ def _describe(ledger: Ledger, *, with_constants: bool = False) -> tuple[Manifest
 
 
 def _name(entry: Entry, taken: Mapping[str, Entry]) -> str:
-    """The PyTorch name that the file tells, else the tensor's own."""
+    """Return the PyTorch name that the file gives, else the tensor's own; a qualified name if that is taken."""
     wanted = entry.sources[0] if len(entry.sources) == 1 else entry.tensor.name
     return wanted if wanted not in taken else label(entry.tensor.key)
 
@@ -174,7 +174,7 @@ _NORM_EPS = 1e-5
 
 
 def _batch_norms(ledger: Ledger, names: Mapping[Key, str]) -> Iterator[BatchNorm]:
-    """The norms that a tool may have folded into the layers before them."""
+    """Return the norms that a tool may have folded into the layers before them."""
     for node in ledger.model.nodes():
         if node.op_type != "BatchNormalization" or len(node.inputs) < 5:
             continue
@@ -186,7 +186,7 @@ def _batch_norms(ledger: Ledger, names: Mapping[Key, str]) -> Iterator[BatchNorm
 
 
 _CUT = frozenset({Line.SLICED, Line.GATHERED, Line.UNUSED, Line.OUTSIDE, Line.REMOVED_ZERO})
-"""Lines of what the other file has only a part of, or does not have to."""
+"""Lines of tensors that the other file holds only in part, or need not hold."""
 
 
 def _followed(

@@ -1,4 +1,4 @@
-"""The nouns of a comparison: numbers, groups and tensors in pairs, and what became of each."""
+"""Records of a comparison: numbers, groups and tensors in pairs, and the status of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.text import printable
 
 
 class Status(enum.StrEnum):
-    """What happened on the way from A to B. Unchanged means the same counts and bytes, not the same values."""
+    """Change from A to B; unchanged means the same counts and bytes, not the same values."""
 
     UNCHANGED = "unchanged"
     ADDED = "added"
@@ -24,48 +24,48 @@ class Status(enum.StrEnum):
 
 
 class MatchedBy(enum.StrEnum):
-    """How a tensor of A was found in B."""
+    """Evidence that pairs a tensor of A with one of B."""
 
     NAME = "name"
-    """Both have its name, in graphs of one path."""
+    """Both have the same name, in graphs of the same path."""
     SOURCES = "sources"
-    """They are computed from the same PyTorch tensors, and nothing else in their graphs is."""
+    """Both are computed from the same PyTorch tensors, and no other tensor of their graphs is."""
     CONTENT = "content"
-    """They hold the same values, in any orientation, type or code (`analyzer.comparison.following`)."""
+    """Both hold the same values, in any orientation, type or code (`analyzer.comparison.following`)."""
 
 
 class Change(enum.StrEnum):
-    """What of a tensor differs."""
+    """Property in which two paired tensors differ."""
 
     DTYPE = "dtype"
     SHAPE = "shape"
     ROLE = "role"
     PARAMETERS = "parameters"
-    """What counts as learned: of a copy nothing does."""
+    """Elements that count as learned; those of a copy do not."""
     STORED_ELEMENTS = "stored_elements"
     BYTES = "bytes"
     LAYOUT = "layout"
-    """The same values stand in another order: turned, or cut out of one that several were packed into."""
+    """The same values in another order: transposed, or cut out of a tensor into which several were packed."""
     VALUES = "values"
-    """Nothing else differs; only where values were compared."""
+    """Values alone differ; only where values were compared."""
 
 
 class WiringPair(Frozen):
-    """Whether two models compute alike with their weights (`analyzer.model.fingerprint`)."""
+    """Result of comparing the computations of two models with their weights (`analyzer.model.fingerprint`)."""
 
     alike: bool
     first: str | None = None
-    """The first module of A that is another in B; None where they are alike, or no module can be named."""
+    """First module of A that differs in B; None if the models are alike, or no module can be named."""
 
 
 class DeclaredPair(Frozen):
-    """What a file says of itself, and the other otherwise: the version of an operator set, an input, an output."""
+    """A declaration that differs between two files: the version of an operator set, an input, an output."""
 
     what: str
     """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`, `training_info`;
-    of notes `producer`, `doc string`, `metadata KEY` and the like."""
+    for notes `producer`, `doc string`, `metadata KEY` and the like."""
     a: str | None
-    """What A says; None where it says nothing."""
+    """Declaration of A; None where it has none."""
     b: str | None
 
 
@@ -73,83 +73,83 @@ _N = TypeVar("_N", int, float)
 
 
 class Pair(Frozen, Generic[_N]):
-    """One number on both sides, `a` and `b`: a count, or milliseconds; 0 where that side lacks what is counted."""
+    """One number on both sides, `a` and `b`: a count, or milliseconds; 0 for a side without the counted thing."""
 
     a: _N
     b: _N
 
     @property
     def difference(self) -> _N:
-        """Of a and b: a - b."""
+        """Difference a - b."""
         return self.a - self.b
 
     @property
     def change(self) -> _N:
-        """What has come on the way from a to b."""
+        """Change from a to b: b - a."""
         return self.b - self.a
 
     @property
     def ratio(self) -> float | None:
-        """Quotient a / b; None where b is 0, or below, as what profiling adds may be."""
+        """Quotient a / b; None where b is 0, or negative as a profiling overhead may be."""
         return self.a / self.b if self.b > 0 else None
 
 
 class GroupPair(Frozen):
-    """One group on both sides; a side that lacks it has 0.
+    """One group on both sides, with 0 for a side without it.
 
     `parameters` and `stored_elements` are elements, `nbytes` bytes of encoded payload, `tensors` stored tensors.
     """
 
     name: str
     label: tuple[str, ...]
-    """The parts of its name, one for each key."""
+    """Parts of its name, one for each key."""
     status: Status
     parameters: Pair[int]
     stored_elements: Pair[int]
     nbytes: Pair[int]
     tensors: Pair[int]
     macs: Pair[int] | None = None
-    """Multiply-accumulates, where they were counted on both sides."""
+    """Multiply-accumulates, if they were counted on both sides."""
     unworked: Pair[int] | None = None
-    """Nodes whose work is not known, and not among `macs`."""
+    """Nodes whose work is unknown and not among `macs`."""
 
 
 class TensorPair(Frozen):
-    """One stored tensor on both sides; a side that lacks it has None, and 0 of everything."""
+    """One stored tensor on both sides; a side without it has None, and 0 for every number."""
 
     a: Entry | None
     b: Entry | None
     groups: tuple[str | None, str | None]
-    """The group that it is in, on each side, of several the first; None where that side lacks it."""
+    """Group of the tensor on each side, the first of several; None for a side without it."""
     status: Status
     matched_by: MatchedBy | None
-    """None where one side lacks it."""
+    """None where one side lacks the tensor."""
     changed: tuple[Change, ...] = ()
-    """What differs; nothing unless its status is `changed`."""
+    """Differences; empty unless its status is `changed`."""
     line: str | None = None
-    """What became of its values, in the words of `reconcile`, where they were followed; of a tensor that only one side
-    has, that the other holds it in one piece with another."""
+    """Line of `reconcile` for its values, if they were followed; for a tensor of one side alone, it says that the other
+    side holds it in one tensor together with others."""
 
     @property
     def entry(self) -> Entry:
-        """B's, else A's: what is there now, if it is."""
+        """B's entry, else A's."""
         found = self.b or self.a
         assert found is not None
         return found
 
     @property
     def group(self) -> str | None:
-        """B's, else A's."""
+        """B's group, else A's."""
         return self.groups[self.b is not None]
 
     @property
     def parameters(self) -> Pair[int]:
-        """Learned elements that count here; of a copy none."""
+        """Learned elements that count here; none for a copy."""
         return Pair(*(0 if side is None else side.parameters for side in (self.a, self.b)))
 
     @property
     def stored_elements(self) -> Pair[int]:
-        """Elements as stored."""
+        """Elements of the stored tensor."""
         return Pair(*(0 if side is None else side.tensor.numel for side in (self.a, self.b)))
 
     @property
@@ -159,13 +159,13 @@ class TensorPair(Frozen):
 
 
 class Step(Frozen):
-    """Where one learned tensor of the side that was followed is in the other."""
+    """Place in the other side of one learned tensor of the followed side."""
 
     source: Key
     held: tuple[Key, ...]
-    """The tensors that hold it there, the first first; others are copies."""
+    """Tensors that hold it there; all but the first are copies."""
     line: str
-    """What became of it, in the words of `reconcile`: `renamed`, `transposed`, `quantized`, `concatenated`."""
+    """Line of `reconcile` that it is on: `renamed`, `transposed`, `quantized`, `concatenated`."""
 
 
 class Followed(Frozen):
@@ -173,30 +173,30 @@ class Followed(Frozen):
 
     steps: tuple[Step, ...]
     is_turned: bool
-    """Whether B's were followed into A, as A has the coarser numbers."""
+    """Whether B's were followed into A: A's numbers are coarser, or more tensors are found that way."""
     is_whole: bool
-    """Whether all of them were found, and nothing that is learned is left over."""
+    """Whether all of them were found, and the other side has no further learned tensor."""
     cut: int
-    """Of how many the other side has only a part, or nothing, though nothing contradicts it."""
+    """Number of tensors that the other side holds only in part, or lacks without contradiction."""
     content: ContentMode
 
 
 class ValueCounts(Frozen):
-    """How many of the tensors that are otherwise alike have `equal`, `differing` and `unknown` values."""
+    """Numbers of pairs of tensors, otherwise alike, with `equal`, `differing` and `unknown` values."""
 
     content: ContentMode
-    """How many of their values were compared: those at fixed positions, or all."""
+    """Values that were compared: those at fixed positions, or all."""
     equal: int
     differing: int
     unknown: int
-    """What could not be read."""
+    """Pairs whose values could not be read."""
 
 
 class Comparison(Frozen):
-    """A against B. Differences are a - b, ratios a / b. Groups and tensors come largest change first.
+    """Comparison of A and B. Differences are a - b, ratios a / b. The largest change comes first.
 
-    `parameters` are learned elements, each once, and `stored_elements` elements as stored; `stored_nbytes` are bytes of
-    payload, `file_nbytes` those of all files on disk.
+    `parameters` are learned elements, each once, and `stored_elements` those of stored tensors; `stored_nbytes` are
+    bytes of payload, `file_nbytes` those of all files on disk.
     """
 
     a: str
@@ -206,38 +206,38 @@ class Comparison(Frozen):
     stored_nbytes: Pair[int]
     file_nbytes: Pair[int]
     nodes: Pair[int] | None
-    """None where a saved report does not say how many there were."""
+    """None where a saved report does not give the number."""
     by: str
-    """As in `Grouping`, of both."""
+    """As in `Grouping`, for both sides."""
     depth: int | None
-    """As in `Grouping`, of both."""
+    """As in `Grouping`, for both sides."""
     groups: tuple[GroupPair, ...]
     overlap: GroupPair
     ungrouped: GroupPair
     tensors: tuple[TensorPair, ...]
     contents: tuple[ContentMode, ContentMode] = ("sampled", "sampled")
-    """How far contents were looked at when each side was made: what was not looked at has no copies."""
+    """Amount of contents that was read when each side was made; copies are found only in contents that were read."""
     values: ValueCounts | None = None
     """None where values were not compared."""
     match: Match | None = None
-    """As in `Grouping`, of both."""
+    """As in `Grouping`, for both sides."""
     origins: tuple[str | None, str | None] = (None, None)
-    """As in `Grouping`, of A and of B."""
+    """As in `Grouping`, for A and for B."""
     wiring: WiringPair | None = None
-    """None where a side is a saved report, or too large for one look."""
+    """None where a side is a saved report, is remote, or is too large for one pass."""
     declared: tuple[DeclaredPair, ...] = ()
-    """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
+    """Declarations that differ; inputs and outputs only where both sides are models."""
     notes: tuple[DeclaredPair, ...] | None = None
-    """What the files note otherwise, which computes nothing; None where a side is a saved report, or remote."""
+    """Notes that differ, which compute nothing; None where a side is a saved report, or remote."""
     followed: Followed | None = None
-    """None where nobody followed the learned tensors."""
+    """None where the learned tensors were not followed."""
     is_same_file: bool = False
     """Whether both sides are the same files, byte by byte."""
     macs: tuple[Macs, Macs] | None = None
-    """What a run of A and of B computes, where that was counted."""
+    """Multiply-accumulates of a run of A and of B, if they were counted."""
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each group, the largest change first; `change` is B's number less A's."""
+        """Return a row for each group, the largest change first; `change` is B's number less A's."""
         return [
             {
                 "group": pair.name,
@@ -257,7 +257,7 @@ class Comparison(Frozen):
         return f"<Comparison {printable(self.a)} -> {printable(self.b)}: {change}>"
 
     def _repr_html_(self) -> str:
-        from analyzer.account.notebook import to_html  # what only notebooks need
+        from analyzer.account.notebook import to_html  # only notebooks need this
 
         return to_html(repr(self)[1:-1], self.rows())
 
@@ -270,6 +270,6 @@ class Comparison(Frozen):
 
 
 def count_statuses(pairs: Iterable[GroupPair | TensorPair]) -> Mapping[Status, int]:
-    """How many of them have each status; all statuses are there."""
+    """Return the number of pairs with each status; every status is a key."""
     counter = Counter(pair.status for pair in pairs)
     return {status: counter[status] for status in Status}

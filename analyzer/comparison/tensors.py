@@ -1,4 +1,4 @@
-"""Entries of A and of B -> pairs of one tensor each, and what differs between its two sides, wiring and all."""
+"""Entries of A and of B -> pairs of tensors with their differences, and the difference in wiring."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from analyzer.model.fingerprint import Fingerprint, take_fingerprint
 from analyzer.records import replace
 
 Grouped = tuple[Entry, str]
-"""An entry, and its group."""
+"""An entry and its group."""
 
 
 def pair_tensors(
     a: Sequence[Grouped], b: Sequence[Grouped], followed: Followed | None = None
 ) -> tuple[TensorPair, ...]:
-    """Every tensor of both once: those of A in their order, then what only B has.
+    """Return every tensor of both sides once: those of A in their order, then those of B alone.
 
-    Learned tensors that were followed are pairs by their contents; where one holds several, it is the first's.
-    Tensors of one name in graphs of one path are a pair, unless the name is a generated one and both sides know that it
-    stands for different PyTorch tensors. Of the others those are a pair that are computed from the same PyTorch
-    tensors, where no second one of their graph is: of those in one role, then of all.
+    Learned tensors that were followed are paired by content; a tensor that holds several is paired with the first.
+    Tensors of the same name in graphs of the same path are paired, unless the name is generated and both sides know
+    different PyTorch tensors behind it. The rest are paired if they are computed from the same PyTorch tensors and no
+    other tensor of their graph is: first among those in one role, then among all. Last, copies of paired tensors are
+    paired.
     """
     partners, lines = _by_content(a, b, followed)
     held = {j for j, _ in partners.values()}
@@ -57,13 +58,13 @@ def pair_tensors(
 
 
 _Lines = tuple[dict[int, str], dict[int, str]]
-"""What became of the tensors of A, and of those that only B has."""
+"""Lines of the tensors of A, and of those of B, by position."""
 
 
 def _by_content(
     a: Sequence[Grouped], b: Sequence[Grouped], followed: Followed | None
 ) -> tuple[dict[int, tuple[int, MatchedBy]], _Lines]:
-    """The pairs of what was followed, and the line of each tensor that has one."""
+    """Return the pairs that following found, and the line of each tensor that has one."""
     partners: dict[int, tuple[int, MatchedBy]] = {}
     lines: _Lines = ({}, {})
     if followed is None:
@@ -94,7 +95,7 @@ def _found(
 def _by_original(
     a: Sequence[Grouped], b: Sequence[Grouped], partners: Mapping[int, tuple[int, MatchedBy]]
 ) -> dict[int, tuple[int, MatchedBy]]:
-    """A copy in A and one in B are a pair, where what they repeat is one."""
+    """Pair a copy in A with a copy in B if their originals are a pair."""
     numbers = {entry.tensor.key: number for number, (entry, _) in enumerate(a)}
     taken = {j for j, _ in partners.values()}
     copies = defaultdict[Key, list[int]](list)
@@ -112,7 +113,7 @@ def _by_original(
 
 
 def _by_name(a: Sequence[Grouped], b: Sequence[Grouped]) -> Iterator[tuple[int, tuple[int, MatchedBy]]]:
-    """Of names that paths spelled alike have in common the first goes with the first, the second with the second."""
+    """Pair tensors of the same name; if several have it, the first of A with the first of B, and so on."""
     places = defaultdict[Hashable, list[int]](list)
     for j, (entry, _) in enumerate(b):
         places[_name(entry)].append(j)
@@ -126,13 +127,13 @@ def _by_name(a: Sequence[Grouped], b: Sequence[Grouped]) -> Iterator[tuple[int, 
 
 
 def _name(entry: Entry) -> tuple[str, str]:
-    """Its name and its graph as reports write them, so that a saved report meets its model."""
+    """Return the tensor's graph path and name as reports write them, so that a saved report matches its model."""
     path, name = entry.tensor.key
     return "/".join(path), name
 
 
 def _may_be_one(a: Entry, b: Entry) -> bool:
-    """Whether two tensors of one name are one: `val_7` of one export has nothing to do with that of another."""
+    """Whether two tensors of one name may be the same: `val_7` of one export is unrelated to that of another."""
     if not a.sources or not b.sources or {*a.sources} & {*b.sources}:
         return True
     return a.tensor.name in a.sources or b.tensor.name in b.sources
@@ -187,7 +188,7 @@ def _pair(
 
 
 _MOVED = frozenset({"transposed", "sliced", "gathered", "concatenated"})
-"""Lines of what stands in another order, whatever its shape."""
+"""Lines of tensors whose values stand in another order, even if the shape is the same."""
 
 
 def _changes(a: Entry, b: Entry) -> Iterator[Change]:
@@ -228,7 +229,7 @@ def compare_values(
 
 
 def compare_scales(pairs: Sequence[TensorPair]) -> tuple[TensorPair, ...]:
-    """Compare the values of scales and zero points that are otherwise alike and small, whatever else is compared."""
+    """Compare the values of small scales and zero points that are otherwise alike, whatever else is compared."""
     return tuple(
         replace(pair, status=Status.CHANGED, changed=(Change.VALUES,)) if _is_other_scale(pair) else pair
         for pair in pairs
@@ -240,7 +241,7 @@ def _is_other_scale(pair: TensorPair) -> bool:
 
 
 def _are_equal_scales(pair: TensorPair) -> bool | None:
-    """Whether a small scale or zero point has the same values on both sides; None where it is no such on both."""
+    """Whether a small scale or zero point has the same values on both sides; None if either side is no such tensor."""
     if pair.a is None or pair.b is None:
         return None
     if any(side.role is not Role.QUANTIZATION or side.tensor.nbytes > _SMALL for side in (pair.a, pair.b)):
@@ -249,7 +250,7 @@ def _are_equal_scales(pair: TensorPair) -> bool | None:
 
 
 def _are_equal(a: StoredTensor, b: StoredTensor, content: ContentMode, salt: str) -> bool | None:
-    """None where that cannot be told. Strings and sparse tensors are compared whole, however little is asked."""
+    """Whether the values are equal; None if unknown. Strings and sparse tensors are always compared whole."""
     if not a.numel:
         return True
     if isinstance(a.payload, NoPayload) or isinstance(b.payload, NoPayload):
@@ -275,12 +276,12 @@ def _sample(tensor: StoredTensor, salt: str) -> bytes | None:
 
 
 def compare_wiring(a: Ledger, b: Ledger, pairs: Sequence[TensorPair]) -> WiringPair | None:
-    """Whether the outputs have one digest, with the two tensors of a pair as one weight that stands alike in both.
+    """Compare the digests of the outputs of both models; the two tensors of a pair count as the same weight.
 
-    Scales and zero points are weights too where their values were compared: those of the pair tell what differs.
+    Scales and zero points whose values were compared count as weights too: their pairs report the differences.
 
-    What has no pair goes by its PyTorch name, as far as both files tell names. None where a side is a saved report, is
-    remote, or calls too much for one look.
+    A tensor without a pair is identified by its PyTorch name, if both files give names to all learned tensors. The
+    result is None if a side is a saved report, is remote, or is too large for one pass.
     """
     is_named = all(_tells_names(side) for side in (a, b))
     words: tuple[dict[Key, str], dict[Key, str]] = ({}, {})
@@ -310,7 +311,7 @@ def _tells_names(ledger: Ledger) -> bool:
 
 
 _SMALL = 64 << 10
-"""Bytes of a constant that is read to tell whether it is the same."""
+"""Largest size in bytes of a constant that is compared by value."""
 
 
 def _take(
@@ -322,11 +323,11 @@ def _take(
     for entry in ledger.entries:
         word = words.get(entry.copy_of or entry.tensor.key) or words.get(entry.tensor.key)
         is_weight = entry.role in (Role.PARAMETER, Role.BUFFER)
-        is_compared = word is not None and entry.tensor.nbytes > _SMALL  # a large constant, as one of a pair
+        is_compared = word is not None and entry.tensor.nbytes > _SMALL  # large constants go by their pair
         if is_weight or is_compared or entry.tensor.key in scales:
             word = word or f"{entry.sources if is_named else ''}"
             weights[entry.tensor.key] = f"{entry.tensor.shape} {word}"
     try:
         return take_fingerprint(ledger.model, ledger.wiring, ledger.live, weights, ledger.traced_scopes)
-    except ModelReadError:  # the file is not any more what was counted
+    except ModelReadError:  # the file has changed since it was counted
         return None
