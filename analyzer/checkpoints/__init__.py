@@ -1,4 +1,4 @@
-"""What PyTorch keeps on disk -> PyTorch's side of a comparison, with its values where they are at hand."""
+"""PyTorch files on disk -> PyTorch's side of a comparison, with its values if they are available."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ __all__ = ["Original", "Trace", "Weights"]
 
 
 class Weights(Protocol):
-    """The values of PyTorch's tensors, where a checkpoint or a module is at hand.
+    """Values of PyTorch's tensors, from a checkpoint or a module.
 
     Implementations: `analyzer.checkpoints.checkpoint.MappedWeights` and `exporter.census.TensorWeights`.
     """
 
     def array(self, name: str) -> Array | None:
-        """All elements of a tensor by any of its names, in PyTorch's shape; None where it has none.
+        """Return all elements of a tensor by any of its names, in PyTorch's shape; None where it has none.
 
-        Little-endian, dtype as `DType.to_numpy()` has it (bfloat16 and float8 are those of ml_dtypes). Mapped, not
-        read, where the file allows it; not to be written to.
+        The array is little-endian, of the dtype of `DType.to_numpy()` (bfloat16 and float8 are those of ml_dtypes). It
+        is mapped, not read, where the file allows it; callers must not write to it.
         """
         ...
 
 
 Trace = Callable[[Manifest, Sequence[tuple[str, tuple[int | None, ...]]], str], Manifest]
-"""The manifest, names and shapes of a file's inputs (None of an axis that is free), what picks sampled positions -> the
-manifest with the program's values at these shapes."""
+"""Function of a manifest, names and shapes of a file's inputs (None for a free axis), and the salt of sampled
+positions; returns the manifest with the program's values at these shapes."""
 
 
 class Original(Frozen):
-    """PyTorch's side: what there is, and its values if they are at hand."""
+    """PyTorch's side: its description, and its values if they are available."""
 
     manifest: Manifest
     weights: Weights | None = None
     notes: tuple[str, ...] = ()
-    """What a person must know of how it was read, a sentence each: names that the class does not know, guesses."""
+    """Remarks for the user on how it was read, a sentence each: names that the class does not know, guesses."""
     trace: Trace | None = None
-    """Adds what its program computes of no input, where a class is at hand; it takes seconds, and is asked for what
-    nothing else explains."""
+    """Function that adds the values that its program computes from no input, if a class is available; it takes seconds,
+    so it is called only for tensors that nothing else explains."""

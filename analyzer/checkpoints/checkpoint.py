@@ -1,7 +1,7 @@
-"""A safetensors file, or the index of several -> PyTorch's side, without torch: names, shapes, and values mapped.
+"""A safetensors file, or the index of several -> PyTorch's side, without torch: names, shapes and mapped values.
 
-The `safetensors` library says whether a header is sound; where each tensor lies is then read from the header, so that
-values are views of the file. Which shards an index may name is decided as for external data of a model.
+The `safetensors` library validates a header; the place of each tensor is then read from the header, so that values are
+views of the file. The rules for shards that an index may name are those for external data of a model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from analyzer.read.source import LocalFile
 from analyzer.records import Frozen
 
 CONFIG_FILE = "config.json"
-"""What stands beside a checkpoint and names its class."""
+"""File beside a checkpoint that names the model's class."""
 
 
 class CheckpointKind(enum.Enum):
@@ -53,10 +53,10 @@ _SUFFIXES = {
     ".ckpt": CheckpointKind.PICKLE,
 }
 _PICKLE_STARTS = (b"PK\x03\x04", *(b"\x80" + bytes([protocol]) for protocol in range(2, 6)))
-"""Of the zip archive that torch.save writes, and of a bare pickle, which it wrote before torch 1.6."""
+"""First bytes of the zip archive that torch.save writes, and of a bare pickle, which it wrote before torch 1.6."""
 
 _LENGTH = 8
-"""Bytes at the start of a safetensors file that give its header's length."""
+"""Bytes at the start of a safetensors file that hold the length of its header."""
 
 SAFETENSORS_TYPES = {
     "BOOL": DType.BOOL,
@@ -82,11 +82,11 @@ SAFETENSORS_TYPES = {
     "I64": DType.INT64,
     "U64": DType.UINT64,
 }
-"""Element types by the names that safetensors has for them."""
+"""Element types by their names in safetensors."""
 
 
 def checkpoint_kind(path: Path) -> CheckpointKind | None:
-    """What a file is by its first bytes, then by its suffix; None for a folder, a config, a manifest or nothing."""
+    """Return the kind of a file by its first bytes, then its suffix; None for a folder, config, manifest or no file."""
     try:
         file = LocalFile.at(path)
         start = file.read(0, _LENGTH + 1)
@@ -106,7 +106,7 @@ def _index_kind(path: Path, start: bytes) -> CheckpointKind | None:
     try:
         document = load_json(path)
     except (OSError, ValueError, RecursionError):
-        document = None  # whoever opens it says what is wrong with it
+        document = None  # the code that opens the file reports the mistake
     shards = document.get("weight_map") if isinstance(document, dict) else None
     if not is_index and not isinstance(shards, dict):
         return None
@@ -117,7 +117,7 @@ def _index_kind(path: Path, start: bytes) -> CheckpointKind | None:
 
 
 class _Place(Frozen):
-    """Where a tensor's elements are."""
+    """Place of a tensor's elements in a file."""
 
     file: LocalFile
     offset: int
@@ -127,16 +127,16 @@ class _Place(Frozen):
 
 
 class MappedWeights(Frozen):
-    """The values of safetensors files, as views of the files."""
+    """Values of safetensors files, as views of the files."""
 
     places: Mapping[str, _Place]
-    """By the names in the files and those in the manifest."""
+    """Places by the names in the files and by those in the manifest."""
 
     def array(self, name: str) -> Array | None:
-        """As `Weights.array` says.
+        """Return the values as in `Weights.array`.
 
         Raises:
-            ManifestError: the file changed since it was opened, or its header claims a shape that no array has.
+            ManifestError: the file changed since it was opened, or its header gives a shape that no array can have.
         """
         place = self.places.get(name)
         element = place.dtype.to_numpy() if place is not None else None
@@ -153,10 +153,10 @@ class MappedWeights(Frozen):
 
 
 def open_checkpoint(path: Path | str) -> Original:
-    """PyTorch's side as a `.safetensors` file or its index holds it, parameters told from buffers by their names.
+    """Read PyTorch's side from a `.safetensors` file or index; names and values separate parameters from buffers.
 
     Raises:
-        ManifestError: a file is not there, is broken, or an index and its shards contradict each other.
+        ManifestError: a file is missing or broken, or an index and its shards contradict each other.
     """
     path = Path(path)
     kind = checkpoint_kind(path)
@@ -196,20 +196,20 @@ def open_checkpoint(path: Path | str) -> Original:
 
 
 def lacks_class(path: Path) -> str | None:
-    """Why no class can say which tensors of a checkpoint file are parameters; None where one can."""
+    """Return why no class can say which tensors of a checkpoint file are parameters; None where one can."""
     if not (path.parent / CONFIG_FILE).is_file():
         return f"no {CONFIG_FILE} is beside it"
     for package in ("torch", "transformers"):
-        if importlib.util.find_spec(package) is None:  # which does not import it
+        if importlib.util.find_spec(package) is None:  # finds the package without importing it
             return f"{package} is not installed"
     return None
 
 
 def checkpoint_files(path: Path) -> tuple[Path, ...]:
-    """The file itself, or the shards that an index names, each checked to be where it may be.
+    """Return the file itself, or the shards that an index names; each shard must stand beside its index.
 
     Raises:
-        ManifestError: a shard is not there, or outside the index's folder.
+        ManifestError: a shard is missing, or outside the index's folder.
     """
     kind = checkpoint_kind(path)
     if kind is None or not kind.is_index:
@@ -218,11 +218,11 @@ def checkpoint_files(path: Path) -> tuple[Path, ...]:
 
 
 class _Opened(Frozen):
-    """What the headers say."""
+    """Content of the headers."""
 
     places: Mapping[str, _Place]
     tied: Mapping[str, str]
-    """Names that were left out when it was saved -> the name that stands for them (`safetensors.torch.save_model`)."""
+    """Names that were left out on saving -> the name that stands for each (`safetensors.torch.save_model`)."""
 
 
 def _open_shards(path: Path) -> tuple[_Opened, tuple[str, ...]]:
@@ -247,10 +247,10 @@ def _open_shards(path: Path) -> tuple[_Opened, tuple[str, ...]]:
 
 
 def read_index(path: Path) -> dict[str, LocalFile]:
-    """The shard of each tensor, by its name.
+    """Return the shard of each tensor, by the tensor's name.
 
     Raises:
-        ManifestError: it cannot be read, is no index, or a shard is not there, or not beside it.
+        ManifestError: the file cannot be read, is no index, or a shard is missing or not beside it.
     """
     try:
         document = load_json(path)
@@ -280,7 +280,7 @@ def _shard(index: LocalFile, location: str) -> LocalFile:
     try:
         return index.sibling(location)
     except ExternalDataError as error:
-        sentence = str(error).partition("] ")[2]  # without the id of a finding, in an index's terms
+        sentence = str(error).partition("] ")[2]  # drops the id of a finding
         for model, here in (
             ("the model's folder", "the folder of the index"),
             ("the model file", "the index"),
@@ -302,7 +302,7 @@ def _open_file(file: LocalFile) -> _Opened:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(str(file.path), framework="np"):  # all that it checks, it checks on opening
+        with safe_open(str(file.path), framework="np"):  # opening performs all checks
             pass
         start = file.read(0, _LENGTH)
         length = int.from_bytes(start, "little")
@@ -330,7 +330,7 @@ def _place(file: LocalFile, data: int, name: str, item: Mapping[str, Any]) -> _P
 
 
 def _why_not(file: LocalFile, error: Exception) -> str:
-    """What is wrong with a file that `safetensors` refuses, where, and what to do."""
+    """Return the message for a file that `safetensors` refuses: the mistake, its place, and a remedy."""
     start = file.read(0, 1 << 10)
     length = int.from_bytes(start[:_LENGTH], "little")
     again = "download or save it again"
@@ -349,6 +349,6 @@ def _why_not(file: LocalFile, error: Exception) -> str:
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Numbers in names by their value: layer 2 before layer 10."""
+    """Return a sort key that orders numbers in names by value: layer 2 before layer 10."""
     parts = re.split(r"([0-9]+)", name)
     return [(len(part.lstrip("0")) if part[:1].isdigit() else 0, part) for part in parts]

@@ -1,6 +1,6 @@
-"""Weights that GPTQ and AWQ packed into words of 32 bits -> the weights that they stand for, as `nn.Linear` has them.
+"""Weights packed by GPTQ and AWQ into words of 32 bits -> decoded weights, in the layout of `nn.Linear`.
 
-For one layer a checkpoint holds `qweight` and `qzeros` (INT32), `scales`, and of GPTQ often `g_idx`, the group of each
+For one layer a checkpoint holds `qweight` and `qzeros` (INT32), `scales`, and for GPTQ often `g_idx`, the group of each
 input. With codes q and zero points z of b bits the weight is (q - z) x scale. A word is filled from its lowest bits on:
 
 - GPTQ (AutoGPTQ, GPTQModel): `qweight` is (in x b / 32, out); zero points are stored less one, but not in `gptq_v2`.
@@ -32,17 +32,17 @@ _PARTS = ("qweight", "qzeros", "scales")
 _INDEX = "g_idx"
 _WORD = 32
 _BITS = (2, 4, 8)
-"""Codes that fill a word; those of 3 bits cross its end, and are left as they are stored."""
+"""Widths of codes that fill a word; codes of 3 bits cross its end, and stay as they are stored."""
 
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-"""Which output each code of a word is of, from the lowest bits on."""
+"""Output that each code of a word belongs to, from the lowest bits on."""
 
 
 class Packed(Frozen):
     """The weight of one layer, as codes."""
 
     name: str
-    """Of the weight: `model.layers.0.mlp.up_proj.weight`."""
+    """Name of the weight: `model.layers.0.mlp.up_proj.weight`."""
     method: Literal["gptq", "awq"]
     bits: int
     shape: tuple[int, int]
@@ -50,21 +50,21 @@ class Packed(Frozen):
     groups: int
     """Rows of scales along the inputs."""
     has_index: bool
-    """Whether `g_idx` says the group of each input."""
+    """Whether `g_idx` gives the group of each input."""
     is_less_one: bool
     """Whether zero points are stored less one."""
 
     @property
     def stored(self) -> dict[str, str]:
-        """The names of its tensors, by their leaves."""
+        """Names of its stored tensors, by their last parts."""
         stem = self.name.removesuffix("weight")
         return {leaf: stem + leaf for leaf in (*_PARTS, *([_INDEX] if self.has_index else []))}
 
     def decode(self, array: Callable[[str], Array | None]) -> Array | None:
-        """The weight in single precision, which holds each product of a code and a scale of 16 bits exactly.
+        """Return the weight in float32, which holds each product of a code and a scale of 16 bits exactly.
 
         Args:
-            array: the stored tensor of a name, or None where there is none.
+            array: function that returns the stored tensor of a name, or None where there is none.
         """
         found = {leaf: array(name) for leaf, name in self.stored.items()}
         codes, zeros, scales = (found[leaf] for leaf in _PARTS)
@@ -88,19 +88,19 @@ class Packed(Frozen):
 
 
 class PackedWeights(Frozen):
-    """Values of a checkpoint, with weights decoded from their codes when they are asked for."""
+    """Values of a checkpoint, with weights decoded from their codes on request."""
 
     stored: Weights
     packed: Mapping[str, Packed]
 
     def array(self, name: str) -> Array | None:
-        """As `Weights.array` says."""
+        """Return the values as in `Weights.array`."""
         found = self.packed.get(name)
         return self.stored.array(name) if found is None else found.decode(self.stored.array)
 
 
 def _unpack(words: Array, bits: int, *, axis: int, order: tuple[int, ...] | None) -> npt.NDArray[np.uint16]:
-    """Codes of `bits` bits out of words, along an axis."""
+    """Unpack codes of `bits` bits from words, along an axis."""
     count = _WORD // bits
     shifts = np.arange(count, dtype=np.uint32) * bits
     mask = np.uint32((1 << bits) - 1)
@@ -117,11 +117,11 @@ def _unpack(words: Array, bits: int, *, axis: int, order: tuple[int, ...] | None
 def find_packed(
     tensors: Mapping[str, Described], config: Mapping[str, Any] | None = None
 ) -> dict[str, Packed]:
-    """The weights that tensors of a checkpoint are the codes of, by the names of the weights.
+    """Find the packed weights of a checkpoint, by the names of the weights.
 
     Args:
         tensors: type and shape of each tensor, by name.
-        config: `quantization_config`, where it is known.
+        config: `quantization_config`, if it is known.
     """
     told = str((config or {}).get("checkpoint_format") or "")
     found = {}
@@ -159,7 +159,7 @@ def _of_layer(prefix: str, tensors: Mapping[str, Described], *, is_less_one: boo
 
 
 def read_quantization(folder: Path) -> Mapping[str, Any] | None:
-    """What the config beside a checkpoint says of its quantization; None where nothing does."""
+    """Return the quantization settings in the config beside a checkpoint; None where there are none."""
     for name, key in (("config.json", "quantization_config"), ("quantize_config.json", None)):
         try:
             document = load_json(folder / name)
@@ -172,7 +172,7 @@ def read_quantization(folder: Path) -> Mapping[str, Any] | None:
 
 
 def tell_packed(found: Mapping[str, Packed]) -> tuple[str, ...]:
-    """What a person must know of them, a sentence for each kind.
+    """Return remarks for the user on packed weights, one for each method and width.
 
     >>> tell_packed({"a.weight": Packed("a.weight", "awq", 4, (8, 64), 2, False, False)})
     ('1 weight decoded from AWQ codes of 4 bits in 2 groups or fewer',)

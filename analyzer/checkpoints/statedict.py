@@ -1,10 +1,10 @@
-"""Names, types, shapes and values of a state dict -> Manifest, where no module says which tensors are parameters.
+"""Names, types, shapes and values of a state dict -> Manifest, without a module that says which are parameters.
 
 `docs/counting.md` has the table of names in words.
 
-Of any name, values may say that nobody learns a tensor. Learned numbers are no table: where few numbers say all of a
-tensor, a module computed it and registered it as a buffer. What PyTorch's own layers learn may still look like one
-before it was trained: a gain of ones, a bias of zeros, the identity. These stay parameters.
+Whatever its name, a tensor's values may show that it is not learned. Learned numbers form no table: if a short formula
+gives all values, a module computed the tensor and registered it as a buffer. Untrained weights of PyTorch's own layers
+may look like a table too: a gain of ones, a bias of zeros, the identity. These stay parameters.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from analyzer.model.tables import is_known_table
 from analyzer.records import Frozen, replace
 
 BY_MODULE = "meta-device"
-"""`Manifest.source["parameters_by"]` where the class told parameters from buffers."""
+"""`Manifest.source["parameters_by"]` where the class separated parameters from buffers."""
 
 BY_NAMES = "names"
 """`Manifest.source["parameters_by"]` where only names, types and shapes did."""
 
 _EPS = 1e-5
-"""PyTorch's default, which a state dict does not hold."""
+"""PyTorch's default of eps, which a state dict does not hold."""
 
 _WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-"""Modules that torch.compile, FSDP and activation checkpointing put around others, at any depth."""
+"""Wrapper modules of torch.compile, FSDP and activation checkpointing, at any depth."""
 
 _PARALLEL = "module."
-"""What DataParallel and DistributedDataParallel put before every name."""
+"""Prefix that DataParallel and DistributedDataParallel give to every name."""
 
 _OLD_LAYER_NORM = re.compile(r"(?<![^.])LayerNorm\.(gamma|beta)\Z")
 _NEW_LEAF = {"gamma": "weight", "beta": "bias"}
 
 
 class NamedTensor(Frozen):
-    """A tensor of a state dict: whether it is a parameter is not known yet."""
+    """A tensor of a state dict, not known yet to be a parameter or a buffer."""
 
     name: str
     dtype: DType
@@ -55,7 +55,7 @@ class NamedTensor(Frozen):
 
 
 def plain_names(stored: Iterable[str]) -> dict[str, str]:
-    """Names as the bare module has them: without wrappers, with today's names of LayerNorm's tensors.
+    """Return names as in the bare module: without wrappers, with today's names of LayerNorm's tensors.
 
     >>> plain_names(["module.a._orig_mod.w", "module.LayerNorm.gamma"])
     {'module.a._orig_mod.w': 'a.w', 'module.LayerNorm.gamma': 'LayerNorm.weight'}
@@ -80,9 +80,9 @@ def describe_by_names(
     weights: Weights | None,
     notes: Iterable[str] = (),
 ) -> Original:
-    """PyTorch's side from names alone: every tensor of the state dict is a parameter or a persistent buffer.
+    """Describe PyTorch's side without its class: every tensor of the state dict is a parameter or a persistent buffer.
 
-    Every parameter counts as trainable, and ties are those that `tensors` says.
+    Every parameter counts as trainable, and ties are those of `tensors`.
     """
     shapes = {name: tensor.shape for tensor in tensors for name in (tensor.name, *tensor.tied)}
     buffers = {tensor.name for tensor in tensors if is_buffer(tensor, weights, shapes)}
@@ -113,7 +113,7 @@ def describe_by_names(
 
 
 def because(original: Original, path: Path, reason: str) -> Original:
-    """The same, with a note of why only names told parameters from buffers."""
+    """Return the original with a note of why only names separated parameters from buffers."""
     note = f"{path}: parameters are told from buffers by their names: {reason}"
     return replace(original, notes=(note, *original.notes))
 
@@ -121,11 +121,11 @@ def because(original: Original, path: Path, reason: str) -> Original:
 def is_buffer(
     tensor: NamedTensor, weights: Weights | None = None, shapes: Mapping[str, tuple[int, ...]] | None = None
 ) -> bool:
-    """Whether a tensor that no module accounts for is state that is not learned.
+    """Whether a tensor without a known module is a buffer, and not learned.
 
-    Its name is that of a buffer; or it is of integers or booleans and no quantized `weight`, as nothing else that is
-    learned is of integers; or it is a causal mask, which GPT-2 and those after it call `attn.bias`; or its values, or
-    what stands beside it in `shapes`, say so (`analyzer.checkpoints.statedict`).
+    It is a buffer in these cases: a buffer has such a name; it holds integers or booleans and is no quantized `weight`,
+    the only learned integers; it is a causal mask, which GPT-2 and its successors call `attn.bias`; its values, or the
+    tensors beside it in `shapes`, show it (`analyzer.checkpoints.statedict`).
     """
     if any(is_buffer_name(name) for name in (tensor.name, *tensor.tied)):
         return True
@@ -135,12 +135,12 @@ def is_buffer(
     if leaf == "bias" and _is_causal_mask(tensor, weights):
         return True
     values = weights.array(tensor.name) if weights is not None else None
-    with np.errstate(all="ignore"):  # numbers may be any that a type has, signalling NaN too
+    with np.errstate(all="ignore"):  # a file may hold any bit pattern, signalling NaN too
         return is_known_state(tensor.name, values) or is_power_iteration(tensor.name, values, shapes or {})
 
 
 def _is_causal_mask(tensor: NamedTensor, weights: Weights | None) -> bool:
-    """A (1, 1, positions, positions) lower triangle of ones; a few of its rows are looked at, if they can be."""
+    """Whether a tensor is a (1, 1, n, n) lower triangle of ones, by a few of its rows if values are available."""
     shape = tensor.shape
     if len(shape) != 4 or shape[:2] != (1, 1) or shape[2] != shape[3] or not shape[2]:
         return False
@@ -153,7 +153,7 @@ def _is_causal_mask(tensor: NamedTensor, weights: Weights | None) -> bool:
 
 
 def _batch_norms(names: Collection[str]) -> Iterable[BatchNorm]:
-    """Modules that hold running statistics, in order of their names."""
+    """Return modules that hold running statistics, in order of their names."""
     for mean in sorted(name for name in names if name.rpartition(".")[2] == "running_mean"):
         module = mean.rpartition(".")[0]
         prefix = f"{module}." if module else ""
@@ -172,7 +172,7 @@ _LENGTHS = (
 
 
 def _weight_norms(shapes: Mapping[str, tuple[int, ...]]) -> Iterable[WeightNorm]:
-    """Weights that are a direction and a length: the length has one element for each index of one axis."""
+    """Return weights that are a direction and a length: the length has one element for each index of one axis."""
     for length, shape in shapes.items():
         for pattern, other, product in _LENGTHS:
             found = pattern.fullmatch(length)
@@ -189,7 +189,7 @@ _LISTED = 5
 
 
 def listed(names: Iterable[str]) -> str:
-    """The first few of many names, in order.
+    """Join the first five of many names, in order, with the number of the rest.
 
     >>> listed("gfedcba")
     'a, b, c, d, e and 2 more'
@@ -199,39 +199,39 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(found[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
-# state that nobody learns
+# tensors that are not learned
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 _LEARNED = re.compile(r"(?:weight|bias)(?:_[a-z]+_l\d+(?:_reverse)?)?")
-"""Leaves of the tensors that PyTorch's own layers learn, recurrent ones too."""
+"""Last parts of the names of tensors that PyTorch's own layers learn, recurrent layers too."""
 
 _FEWEST = 3
-"""Different numbers that whole numbers take to be no vector of ones and zeros."""
+"""Number of distinct values from which whole numbers are more than a vector of ones and zeros."""
 
 _LEAST_TABLE = 9
-"""Elements from which numbers may be known for a table of waves or of one ratio."""
+"""Number of elements from which values can be recognised as a table of waves or of one ratio."""
 
 _LEAST_PLANE = 3
-"""Rows and columns from which a triangle or a band is no chance."""
+"""Number of rows and columns from which a triangle is no coincidence."""
 
 _GRAINS = tuple(2.0**exponent for exponent in range(6, -7, -1))
-"""What coordinates are multiples of: a stride of pixels, down to a pixel over the largest stride, 64."""
+"""Units of which coordinates are multiples: from a stride of 64 pixels down to a pixel over that stride."""
 
 _LEAST_BITS = 16
-"""Bits that are empty in numbers of bfloat16, by chance in one tensor of 65,536."""
+"""Number of mantissa bits of bfloat16 that must be empty; chance does that in one tensor of 65,536."""
 
 _MOST = 1 << 24
-"""Elements up to which a tensor is looked at."""
+"""Largest number of elements of a tensor that is examined."""
 
 _LARGEST = 1 << 20
-"""Whole numbers that coordinates reach at most."""
+"""Largest magnitude of coordinates."""
 
 
 def is_known_state(name: str, array: Array | None) -> bool:
-    """Whether a tensor's values say that it is a mask, a count, a grid, boxes, or a table of waves.
+    """Whether a tensor's values show that it is a mask, a count, a grid, boxes, or a table of waves.
 
-    A `weight` or `bias` of PyTorch's layers is learned, but for a mask of two axes or more that bears such a name.
+    A `weight` or `bias` of PyTorch's layers is learned, except a mask of two axes or more that is named `bias`.
 
     >>> is_known_state("blocks.0.tril", np.tril(np.ones((4, 4), np.float32)))
     True
@@ -263,7 +263,7 @@ def _is_binary(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_identity(values: npt.NDArray[np.float64]) -> bool:
-    """Ones on the diagonal of the last two axes and zeros beside: what an untrained mixing matrix is, and no mask."""
+    """Whether the last two axes hold an identity matrix: an untrained mixing matrix may be one, a mask is none."""
     if values.ndim < 2:
         return False
     eye = np.eye(*values.shape[-2:])
@@ -271,7 +271,7 @@ def _is_identity(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _is_triangle(values: npt.NDArray[np.float64]) -> bool:
-    """Whether each plane has two numbers, the one on and below some diagonal, the other above, or the reverse."""
+    """Whether all planes are one mask of two values: one on and below some diagonal, the other above it."""
     if values.ndim < 2 or min(values.shape[-2:]) < _LEAST_PLANE:
         return False
     planes = values.reshape(-1, *values.shape[-2:])
@@ -286,8 +286,8 @@ def _is_triangle(values: npt.NDArray[np.float64]) -> bool:
 
 
 def _are_whole(values: npt.NDArray[np.float64]) -> bool:
-    """Whether all are multiples of one power of two, so many and so coarse that rounding to half a type is not why."""
-    known = values[values > -_LARGEST] if values.min() <= -_LARGEST else values  # a mask's least number
+    """Whether all values are multiples of one power of two, too many and too coarse for a rounding to 16 bits."""
+    known = values[values > -_LARGEST] if values.min() <= -_LARGEST else values  # masks use the lowest number
     different = np.unique(known)
     if not bool(np.isfinite(different).all()) or different.size < _FEWEST:
         return False
@@ -296,7 +296,7 @@ def _are_whole(values: npt.NDArray[np.float64]) -> bool:
         return False
     for grain in _GRAINS:
         if bool((np.remainder(sizes, grain) == 0).all()):
-            step = np.exp2(np.floor(np.log2(sizes)) - 7)  # between two numbers of bfloat16
+            step = np.exp2(np.floor(np.log2(sizes)) - 7)  # spacing of bfloat16
             return float(np.maximum(np.log2(grain / step), 0).sum()) >= _LEAST_BITS
     return False
 
@@ -320,14 +320,14 @@ _VECTORS = (
     (re.compile(r"((?:.*\.)?)([^.]+)_([uv])"), r"\1\2_orig"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.\d+\._([uv])"), r"\1parametrizations.\2.original"),
 )
-"""Names of the vectors of a power iteration in torch's old and new spelling, and of the matrix that they are of."""
+"""Names of the vectors of a power iteration in torch's old and new spelling, and of their matrix."""
 
 _NEAR_ONE = 1e-2
-"""How far the length of such a vector may be from 1: it is normalized, and perhaps rounded to half a type."""
+"""Largest distance from 1 of such a vector's length: it is normalized, and perhaps rounded to 16 bits."""
 
 
 def is_power_iteration(name: str, array: Array | None, shapes: Shapes) -> bool:
-    """Whether a vector is one of spectral norm's (Miyato et al. 2018, algorithm 1): of length 1, beside its matrix."""
+    """Whether a vector belongs to spectral norm (Miyato et al. 2018, algorithm 1): length 1, beside its matrix."""
     for pattern, matrix in _VECTORS:
         found = pattern.fullmatch(name)
         shape = shapes.get(found.expand(matrix)) if found else None

@@ -21,13 +21,13 @@ from analyzer.records import Frozen
 from analyzer.version import version
 
 STATE_TYPES = {dtype: name for name, dtype in SAFETENSORS_TYPES.items() if dtype.to_numpy() is not None}
-"""What safetensors calls each type that can be written."""
+"""Names in safetensors of the types that can be written."""
 
 PARTIAL = ".partial"
-"""What the name ends with while the file is written."""
+"""Suffix of the file's name while the file is written."""
 
 _ALIGNMENT = 8
-"""The header is filled up with spaces to a multiple of it, as the `safetensors` library does."""
+"""Multiple of bytes to which spaces pad the header, as the `safetensors` library does."""
 
 _WRITTEN_BY = "written_by"
 _PROGRAM = "onnxledger recover"
@@ -52,18 +52,18 @@ def write_state_file(
     ties: Mapping[str, str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write a state dict, open it again with the `safetensors` library, and only then give it its name.
+    """Write a state dict, verify it with the `safetensors` library, and only then rename it to its final name.
 
     Args:
-        path: the file, which is replaced if it is there.
-        slots: what it holds, in any order; each name once.
-        values: the elements of each, flat and in order, in parts of any size.
-        ties: names that are left out -> the name that stands for each, noted as `safetensors.torch.save_model` does.
-        progress: told (done, total) in bytes.
+        path: the file, which is replaced if it exists.
+        slots: the tensors of the file, in any order; each name once.
+        values: function that yields the elements of a tensor, flat and in order, in parts of any size.
+        ties: names that are left out -> the name that stands for each, recorded as `safetensors.torch.save_model` does.
+        progress: called with (done, total) in bytes.
 
     Raises:
-        UsageError: it cannot be written.
-        LedgerError: `values` gave more or less than a tensor has, or what was written cannot be read.
+        UsageError: the file cannot be written.
+        LedgerError: `values` gave more or less than a tensor has, or the written file cannot be read.
     """
     partial = path.with_name(path.name + PARTIAL)
     try:
@@ -84,7 +84,7 @@ def _write(
     ties: Mapping[str, str],
     progress: Callable[[int, int], None] | None,
 ) -> None:
-    # Wide types first, so that every tensor begins at a multiple of its elements' size; as the library orders them.
+    # Wide types come first, as in the library's order, so that every tensor begins at a multiple of its element size.
     ordered = sorted(slots, key=lambda slot: (-slot.dtype.bits, slot.name))
     total, done = sum(slot.nbytes for slot in ordered), 0
     with partial.open("wb") as file:
@@ -119,10 +119,10 @@ def _header(slots: Sequence[FileTensor], ties: Mapping[str, str]) -> bytes:
 
 
 def _verify(path: Path, slots: Sequence[FileTensor]) -> None:
-    """Ask the library what the file holds.
+    """Check the names, types and shapes that the library reads from the file.
 
     Raises:
-        LedgerError: not what was written.
+        LedgerError: they are not those that were written.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -139,7 +139,7 @@ def _verify(path: Path, slots: Sequence[FileTensor]) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is one that `write_state_file` wrote, which may be written again."""
+    """Whether `write_state_file` wrote a file, which may then be overwritten."""
     from safetensors import SafetensorError, safe_open
 
     try:
