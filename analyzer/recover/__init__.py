@@ -1,7 +1,7 @@
-"""Reconciliation -> the PyTorch state dict that the file holds: what can be given back, and what was lost and why.
+"""Reconciliation -> the PyTorch state dict that the file holds: tensors that it gives back, and lost ones with reasons.
 
-The bridge run backwards. PyTorch's side says names, shapes, types and ties; every value comes from the file. What the
-file does not hold is listed, never made up.
+This runs the bridge backwards. PyTorch's side gives names, shapes, types and ties; every value comes from the file.
+Tensors that the file does not hold are listed, never made up.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["Lost", "Recovery", "StateTensor", "Unnamed", "recover_state", "save_
 
 
 def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = None) -> Recovery:
-    """Say of each tensor of the state dict whether the file gives it back. Few values are read, none is made up.
+    """Decide for each tensor of the state dict whether the file gives it back. Few values are read, none is made up.
 
     Args:
-        result: the file against PyTorch's side, under any content mode.
-        refused: why a stored tensor has no PyTorch name, where more is known than that.
+        result: reconciliation of the file with PyTorch's side, under any content mode.
+        refused: reasons why stored tensors have no PyTorch name, where more than that is known.
     """
     judge = Judge(result)
     pairs = zip(result.manifest.parameters, result.parameters, strict=True)
@@ -42,17 +42,17 @@ def recover_state(result: Reconciliation, refused: Mapping[Key, str] | None = No
 def save_state(
     recovery: Recovery, path: Path | str, progress: Callable[[int, int], None] | None = None
 ) -> None:
-    """Write what was recovered as a safetensors file, a tied tensor once, under its first name.
+    """Write recovered tensors as a safetensors file; a tied tensor is written once, under its first name.
 
     Args:
-        recovery: from `recover_state`.
+        recovery: result of `recover_state`.
         path: the file, which appears whole or not at all.
-        progress: told (done, total) in bytes.
+        progress: called with (done, total) in bytes.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
         ModelReadError: the model file cannot be read any more.
-        LedgerError: what was written is not what was recovered, a defect of onnxledger.
+        LedgerError: the written file differs from the recovered tensors, a defect of onnxledger.
     """
     restorer = Restorer(recovery.reconciliation.ledger)
     tensors = {tensor.name: tensor for tensor in recovery.tensors}

@@ -1,4 +1,4 @@
-"""A PyTorch tensor and where it was found -> whether the file gives it back, and why not, or not every bit of it."""
+"""A PyTorch tensor and its place in the file -> whether the file gives it back, or why not, or not every bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from analyzer.text import format_count
 
 
 class Judge:
-    """Decides of one PyTorch tensor after another; holds the indexes that this takes."""
+    """Judge of PyTorch tensors one by one; holds the indexes for that."""
 
     def __init__(self, result: Reconciliation) -> None:
         self.result = result
@@ -39,7 +39,7 @@ class Judge:
         self.doubtful = _next_to_absent_norms(result)
 
     def judge(self, tensor: Parameter | Buffer, settled: ParameterLine) -> StateTensor | Lost:
-        """Whether a tensor can be given back from where it was found to be."""
+        """Return a tensor that its place in the file gives back, or the reason why it is lost."""
         is_empty = settled.line is Line.REMOVED_ZERO or tensor.numel == 0
         reason = None if is_empty else self._why_lost(tensor, settled)
         if reason is None and tensor.dtype not in STATE_TYPES:
@@ -49,7 +49,7 @@ class Judge:
         return self._restorable(tensor, settled, () if is_empty else settled.pieces)
 
     def buffers(self) -> Iterator[StateTensor | Lost]:
-        """The same of the persistent buffers: the others are no part of a state dict."""
+        """Judge the persistent buffers; other buffers are not in a state dict."""
         held = defaultdict(list)
         for line in self.result.entries:
             if line.line in (Line.BUFFER, Line.DIFFERING) and line.parameter is not None:
@@ -62,7 +62,7 @@ class Judge:
         if not lines:
             return Lost(buffer.name, buffer.shape, True, *self._why_absent(buffer))
         whole = [line for line in lines if line.piece is not None]
-        # One that is as PyTorch has it goes before one that is not.
+        # A buffer that equals PyTorch's is preferred to one that differs.
         line = min(whole or lines, key=lambda line: line.line is Line.DIFFERING)
         pieces = () if line.piece is None else (line.piece,)
         keys = (line.key, *(other.key for other in lines if other is not line))
@@ -91,15 +91,15 @@ class Judge:
         )
 
     def _is_guess(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> bool:
-        """Whether nothing compared shows which way a square matrix stands, nor a name that exporters do not keep."""
+        """Whether a square matrix may be transposed: a tool made it, and no compared values show its orientation."""
         entry = self.entries[piece.key]
         is_made = is_computed(entry, tensor) or self.restorer.encoding(entry.tensor) is not None
         return is_made and _is_square(tensor, piece) and not _shows_order(tensor, settled)
 
-    # what was lost
+    # reasons for lost tensors
 
     def _why_lost(self, tensor: Parameter | Buffer, settled: ParameterLine) -> str | None:
-        """Why the file does not give it back; None where it does."""
+        """Return why the file does not give the tensor back; None where it does."""
         pieces = settled.pieces
         if settled.decided_by.endswith(":turned"):
             return f"{self.entries[settled.entries[0]].tensor.name} is read the other way round than PyTorch reads it"
@@ -183,7 +183,7 @@ class Judge:
         )
 
     def _why_doubtful(self, tensor: Parameter | Buffer, settled: ParameterLine, piece: Piece) -> str | None:
-        """Where values were not compared: what its name and its shape leave open."""
+        """Return why name and shape alone leave a tensor in doubt; None where they do not."""
         entry = self.entries[piece.key]
         is_used = self._is_used_alike(tensor, piece)
         if _is_square(tensor, piece) and (
@@ -204,9 +204,9 @@ class Judge:
         return None
 
     def _is_used_alike(self, tensor: Parameter | Buffer, piece: Piece) -> bool | None:
-        """Whether the file, by this piece, uses a matrix as PyTorch does; None where no operator tells.
+        """Whether the file's operators use this piece of a matrix in PyTorch's orientation; None if unknown.
 
-        A product takes it as Linear's where the class of its module is not known: its result along the first axis.
+        A matrix of a module of unknown class counts as Linear's: the result of a product lies along its first axis.
         """
         stored, modules = self.entries[piece.key].tensor, self.result.manifest.modules
         uses = find_uses(stored, self.restorer.shape(stored), self.result.ledger.wiring)
@@ -216,10 +216,10 @@ class Judge:
             answers.add(use.result == 0 if own is None else use == own)
         return answers.pop() if len(answers) == 1 else None
 
-    # what is not whole
+    # reasons for lost bits
 
     def _loss(self, piece: Piece, dtype: DType) -> str | None:
-        """What the file lacks of the tensor's bits, in words."""
+        """Return why the file lacks some of the tensor's bits; None where it has all."""
         tensor = self.entries[piece.key].tensor
         encoded = self.restorer.encoding(tensor)
         if encoded is not None:
@@ -238,7 +238,7 @@ class Judge:
 
 
 def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
-    """Modules whose weight has as many channels as some BatchNorm that is in no weight that is known."""
+    """Return modules whose weight has as many channels as some BatchNorm of which no tensor was found."""
     manifest = result.manifest
     held = {
         settled.name
@@ -278,17 +278,17 @@ def _make_up(shape: tuple[int, ...], pieces: tuple[Piece, ...]) -> bool:
 
 
 def _is_code(tensor: Parameter | Buffer, stored: StoredTensor) -> bool:
-    """Whether whole numbers are stored for what PyTorch has as real ones."""
+    """Whether the file stores integer codes for a tensor that is floating-point in PyTorch."""
     return tensor.dtype.is_floating and stored.dtype in CODES and not stored.dtype.is_floating
 
 
 def _is_compared(settled: ParameterLine) -> bool:
-    """Whether values decided, and not a name and a shape."""
+    """Whether compared values decided, and not name and shape."""
     return not settled.decided_by.endswith("shape") and settled.line is not Line.DIFFERING
 
 
 def _shows_order(tensor: Parameter | Buffer, settled: ParameterLine) -> bool:
-    """Whether the values that were compared tell a square matrix from its transpose: not those of its diagonal."""
+    """Whether compared values tell a square matrix from its transpose; samples do not, they may lie on its diagonal."""
     if not _is_compared(settled) or "sampled" not in settled.decided_by:
         return _is_compared(settled)
     return False

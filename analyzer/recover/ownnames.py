@@ -1,7 +1,8 @@
-"""Ledger -> the PyTorch side as the file itself describes it: the names that its exporter left in it.
+"""Ledger -> PyTorch's side as the file itself describes it, by the names that its exporter left in it.
 
-For `recover` of a file that came alone. A name says which PyTorch tensor a stored one is; that it is all of it, and
-which way it stands, the exporter's note says, or nothing does, and then the tensor is refused with the reason.
+For `recover` of a file without its PyTorch side. A name identifies the PyTorch tensor of a stored tensor. Only the
+exporter's notes say whether the stored tensor is the whole of it, and in which orientation; without such a note the
+tensor is refused with the reason.
 """
 
 from __future__ import annotations
@@ -22,25 +23,25 @@ from analyzer.reconciliation.layouts import PACKS_TRANSPOSE, is_turnable
 from analyzer.recover.restoring import NO_SCALE
 
 _FOLDED_BIAS = "_bias"
-"""What onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""
+"""Suffix that onnxscript's folding of a BatchNorm adds to a weight's name for the bias that it makes."""
 
 _PERSISTENT = "pkg.torch.export.graph_signature.InputSpec.persistent"
 _RUNNING = frozenset({"num_batches_tracked", "running_mean", "running_var"})
-"""Buffers of BatchNorm, which every state dict has; of others only the exporter's note says whether it has them."""
+"""Buffers of BatchNorm, which every state dict has; for others only the exporter's note says whether it has them."""
 
 _MULTIPLIERS = frozenset(
     {"DynamicQuantizeMatMul", "FusedMatMul", "MatMul", "MatMulInteger", "MatMulIntegerToFloat"}
     | PACKS_TRANSPOSE
 )
-"""What reads a Linear's weight that was transposed in advance."""
+"""Operators that read a Linear's weight that was transposed in advance."""
 
 
 def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
-    """Take each learned tensor, and each buffer, for the PyTorch tensor whose name it bears.
+    """Identify each learned tensor and buffer with the PyTorch tensor of its name.
 
     Returns:
-        PyTorch's side, without contents, ties and what the file does not hold; and why learned tensors of the file are
-        none of it.
+        PyTorch's side, without contents, ties and tensors that the file does not hold; and the reasons why learned
+        tensors of the file are not in it.
     """
     parameters: dict[str, Parameter] = {}
     buffers: dict[str, Buffer] = {}
@@ -48,7 +49,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
     stored = {float_name(entry.tensor.name) for entry in ledger.entries}
     folded = {name.removesuffix(_FOLDED_BIAS) for name in stored if name.endswith(_FOLDED_BIAS)} & stored
     multiplied = _multiplied_out(ledger)
-    # What stands under its own name is the original of what was folded from it.
+    # A tensor under its own name is the original of tensors that were folded from it, so it comes first.
     for entry in sorted(ledger.entries, key=_is_folded):
         name = _name(entry, folded)
         if entry.role not in (Role.PARAMETER, Role.BUFFER) or name is None or name in {*parameters, *buffers}:
@@ -82,7 +83,7 @@ def read_own_names(ledger: Ledger) -> tuple[Original, dict[Key, str]]:
 
 
 def _multiplied_out(ledger: Ledger) -> set[Key]:
-    """The weight and the bias of each layer that hides a BatchNorm."""
+    """Return the weight and the bias of each layer into which a BatchNorm was folded."""
     tensors = {entry.tensor.key: entry.tensor for entry in ledger.entries}
     learned = {entry.tensor.key for entry in ledger.entries if entry.role is Role.PARAMETER}
     found = set()
@@ -108,9 +109,9 @@ def _name(entry: Entry, folded: Collection[str]) -> str | None:
 
 
 def _is_code(entry: Entry) -> bool:
-    """Whether its elements are codes: a quantizer named it, or a parameter's type is one of codes and no note says so.
+    """Whether its elements are codes: a quantizer named it, or it is a parameter of a code type without a note.
 
-    PyTorch may have parameters of whole numbers; the exporter notes what it traced.
+    PyTorch may have integer parameters; the exporter notes those that it traced.
     """
     if entry.tensor.dtype not in CODES:
         return False
@@ -126,7 +127,7 @@ def _is_folded(entry: Entry) -> bool:
 
 
 def _shape(entry: Entry, encoded: Encoded | None) -> tuple[int, ...] | str:
-    """PyTorch's shape, or why it is not known."""
+    """Return PyTorch's shape, or the reason why it is unknown."""
     shape = entry.tensor.shape if encoded is None else encoded.shape
     is_matrix = len(shape) == 2 and min(shape) > 1
     is_packed = entry.read_by in PACKS_TRANSPOSE

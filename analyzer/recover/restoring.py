@@ -1,6 +1,7 @@
-"""Pieces of stored tensors -> the values of a PyTorch tensor, a few megabytes at a time; and records of what is found.
+"""Pieces of stored tensors -> values of a PyTorch tensor, a few megabytes at a time; and records of the results.
 
-A piece is decoded, cut, turned, and what was done to its elements is undone. Only the model file is read.
+A piece is decoded, cut and transposed, and functions that were applied to its elements are undone. Only the model file
+is read.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from analyzer.records import Frozen, Mutable, field
 # values of pieces
 
 _BAND = 1 << 22
-"""Elements that are handed out at a time."""
+"""Number of elements that are returned at a time."""
 
 _MOST = 1 << 48
-"""Elements that no file holds; one may claim more."""
+"""Number of elements that no file holds, though one may claim more."""
 
 
 class Restorer(Mutable):
-    """Reads what pieces name; remembers how each stored tensor is decoded."""
+    """Reader of the stored tensors of pieces; remembers the encoding of each."""
 
     ledger: Ledger
     _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
@@ -42,18 +43,18 @@ class Restorer(Mutable):
         self._tensors = {entry.tensor.key: entry.tensor for entry in self.ledger.entries}
 
     def encoding(self, tensor: StoredTensor) -> Encoded | None:
-        """How the tensor's readers decode it; None where it stands for itself."""
+        """Return the encoding by which the tensor's readers decode it; None where its elements are the values."""
         if tensor.key not in self._encodings:
             self._encodings[tensor.key] = find_encoding(tensor, self.ledger.wiring)
         return self._encodings[tensor.key]
 
     def shape(self, tensor: StoredTensor) -> tuple[int, ...]:
-        """Of what the tensor stands for."""
+        """Return the tensor's decoded shape."""
         encoded = self.encoding(tensor)
         return tensor.shape if encoded is None else encoded.shape
 
     def fits(self, piece: Piece) -> bool:
-        """Whether what a piece cuts has as many elements as it should."""
+        """Whether a piece cuts as many elements as it should."""
         tensor = self._tensors[piece.key]
         if piece.tiles is not None:
             return piece.tiles.stored == tensor.shape and piece.tiles.shape == piece.shape
@@ -69,7 +70,7 @@ class Restorer(Mutable):
         return whole // shape[axis] * (stop - start) == math.prod(piece.shape)
 
     def values(self, shape: tuple[int, ...], dtype: DType, pieces: Sequence[Piece]) -> Iterator[Array]:
-        """All elements of a PyTorch tensor in row-major order, flat, some at a time; zeros where there is no piece.
+        """Yield all elements of a PyTorch tensor, flat, in row-major order, in parts; zeros if there are no pieces.
 
         Raises:
             ModelReadError: a stored tensor cannot be read.
@@ -89,7 +90,7 @@ class Restorer(Mutable):
             yield from _bands(self._assemble(shape, element, pieces))
 
     def _parts(self, piece: Piece) -> Iterator[Array]:
-        """What a piece cuts, flat; decoded as it goes where codes stand in PyTorch's order."""
+        """Yield the elements of a piece, flat; codes in PyTorch's order are decoded on the way."""
         encoded = self.encoding(self._tensors[piece.key])
         turned = [axis for axis in piece.axes if piece.shape[axis] != 1]
         if encoded is None or piece.taken is not None or turned != sorted(turned):
@@ -106,7 +107,7 @@ class Restorer(Mutable):
         return f"{self.ledger.model.path}: {label(key)}: its elements cannot be read"
 
     def _assemble(self, shape: tuple[int, ...], element: np.dtype, pieces: Sequence[Piece]) -> Array:
-        """A tensor of several pieces that do not follow each other row by row."""
+        """Build a tensor of several pieces that do not follow each other row by row."""
         whole = np.empty(shape, element)
         for piece in pieces:
             assert piece.put is not None
@@ -116,7 +117,7 @@ class Restorer(Mutable):
         return whole
 
     def _view(self, piece: Piece) -> Array:
-        """What a piece cuts, in PyTorch's order of axes; mapped, not read, where it stands so in a local file."""
+        """Return a piece in PyTorch's order of axes; mapped, not read, where a local file stores it so."""
         tensor = self._tensors[piece.key]
         array = self._decoded(tensor)
         if array is None:
@@ -134,16 +135,16 @@ class Restorer(Mutable):
             done += values.size
         return whole.reshape(encoded.shape) if done == whole.size else None
 
-    # whether anything is lost on the way back
+    # lost bits
 
     def holds(self, piece: Piece, dtype: DType) -> bool:
-        """Whether a narrower type has every number that the file has."""
+        """Whether a narrower type has every number of a piece."""
         element = dtype.to_numpy()
         bands = _bands(self._view(piece)) if element is not None else ()
         return element is not None and all(_same(_cast(_cast(b, element), b.dtype), b) for b in bands)
 
     def is_undone_exactly(self, piece: Piece, dtype: DType) -> bool:
-        """Whether undoing a function brings back every bit that PyTorch had: a power of two times normal numbers."""
+        """Whether undoing a function restores every bit: it multiplied normal numbers by a power of two."""
         factor = None if piece.computed is None else piece.computed.factor
         tensor = self._tensors[piece.key]
         element = dtype.to_numpy()
@@ -165,7 +166,7 @@ class Restorer(Mutable):
 
 
 def _bands(array: Array) -> Iterator[Array]:
-    """All elements in row-major order, flat; a copy of those that do not stand so."""
+    """Yield all elements in row-major order, flat; elements in another order are copied."""
     if array.size <= _BAND or array.ndim == 0:
         yield np.ascontiguousarray(array).reshape(-1)
     elif array[0].size > _BAND:
@@ -182,7 +183,7 @@ def _undone(array: Array, piece: Piece) -> Array:
         return array
     undo = piece.computed.undo
     assert undo is not None, f"{piece.computed.rule} is lost, and no values are asked for"
-    with np.errstate(all="ignore"):  # of a number that the function never gives, no number comes back
+    with np.errstate(all="ignore"):  # a number that the function never returns has no inverse
         return undo(array.astype(np.float64))
 
 
@@ -192,7 +193,7 @@ def _cast(array: Array, element: np.dtype) -> Array:
 
 
 def _same(one: Array, other: Array) -> bool:
-    """Equal, bit for bit but for the signs and payloads of NaN, which a cast may change."""
+    """Whether arrays are equal, except for the signs and payloads of NaN, which a cast may change."""
     is_nan = np.isnan(one.astype(np.float64)) & np.isnan(other.astype(np.float64))
     return bool(((one == other) | is_nan).all())
 
@@ -200,17 +201,17 @@ def _same(one: Array, other: Array) -> bool:
 # records
 
 NO_SCALE = "codes of which nothing says the scale"
-"""Why no numbers are made of a tensor."""
+"""Reason why no numbers can be made from a tensor."""
 
 
 class StateTensor(Frozen):
-    """A tensor of the state dict, and where in the file it is."""
+    """A tensor of the state dict, and its place in the file."""
 
     name: str
     """Its first name in PyTorch, under which it is saved."""
     shape: tuple[int, ...]
     dtype: DType
-    """PyTorch's, in which it is saved."""
+    """PyTorch's type, in which it is saved."""
     tied: tuple[str, ...]
     """Its other names."""
     is_buffer: bool
@@ -219,17 +220,17 @@ class StateTensor(Frozen):
     entries: tuple[Key, ...]
     decided_by: str
     max_abs_error: float | None
-    """As `reconcile` found it."""
+    """Largest error that `reconcile` found."""
     pieces: tuple[Piece, ...]
-    """Empty where there is nothing to read: zeros that the exporter removed, a tensor without elements."""
+    """Empty where nothing is to be read: zeros that the exporter removed, a tensor without elements."""
     loss: str | None
-    """Why the file has not every bit that PyTorch had; None where it has."""
+    """Reason why the file lacks some of PyTorch's bits; None where it has all."""
     is_guessed: bool
-    """Whether a square matrix stands as the exporter's notes and names say, and its values were not compared."""
+    """Whether only the exporter's notes and names give the orientation of a square matrix, and no compared values."""
 
     @property
     def numel(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -249,7 +250,7 @@ class Lost(Frozen):
 
 
 class Unnamed(Frozen):
-    """A stored tensor that is learned, and no tensor of the state dict as far as anybody knows."""
+    """A stored tensor that is learned, and not known to be in the state dict."""
 
     key: Key
     shape: tuple[int, ...]
@@ -259,7 +260,7 @@ class Unnamed(Frozen):
 
 
 class Recovery(Frozen):
-    """What of the state dict the file holds."""
+    """Tensors of the state dict that the file holds, and those that it lost."""
 
     reconciliation: Reconciliation
     tensors: tuple[StateTensor, ...]
@@ -269,22 +270,22 @@ class Recovery(Frozen):
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is missing, on either side."""
+        """Whether nothing is missing on either side."""
         return not self.lost and not self.unnamed
 
     @property
     def lossy(self) -> tuple[StateTensor, ...]:
-        """Those of which the file has not every bit."""
+        """Tensors of which the file lacks some bits."""
         return tuple(tensor for tensor in self.tensors if tensor.loss is not None)
 
     @property
     def guessed(self) -> tuple[str, ...]:
-        """Square matrices that might be transposed."""
+        """Names of square matrices that might be transposed."""
         return tuple(tensor.name for tensor in self.tensors if tensor.is_guessed)
 
     @property
     def numel(self) -> int:
-        """Elements of all tensors that are given back."""
+        """Number of elements of all recovered tensors."""
         return sum(tensor.numel for tensor in self.tensors)
 
     @property
@@ -298,11 +299,11 @@ class Recovery(Frozen):
         return {name: tensor.name for tensor in self.tensors for name in tensor.tied}
 
     def values(self, name: str) -> Iterator[Array]:
-        """All elements of one of `tensors`, flat and in PyTorch's order, some at a time, read from the file.
+        """Yield all elements of one of `tensors`, flat and in PyTorch's order, some at a time, read from the file.
 
         Raises:
-            KeyError: there is none of this name.
-            ModelReadError: the file cannot be read any more.
+            KeyError: no tensor has this name.
+            ModelReadError: the file can no longer be read.
         """
         tensor = next((tensor for tensor in self.tensors if tensor.name == name), None)
         if tensor is None:
