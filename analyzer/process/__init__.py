@@ -1,4 +1,4 @@
-"""How work is run: in processes that may die, within a time, without the garbage collector or threads that wait."""
+"""Processes of onnxledger: limits on time, few runs of the garbage collector, no idle BLAS threads."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from analyzer.errors import MissingExtraError, UsageError
 __all__ = ["collect_seldom", "load_numpy", "require_onnxruntime", "uncollected", "within"]
 
 _MANY_OBJECTS = 200_000
-"""Objects that come to be before the collector looks through them; Python has 700."""
+"""Number of new objects after which the garbage collector runs; Python's default is 700."""
 
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-"""What OpenBLAS asks for the number of its threads; the first that is set counts."""
+"""Variables from which OpenBLAS takes the number of its threads; the first that is set counts."""
 
 
 @functools.cache
 def collect_seldom() -> None:
-    """Settle, for a process that answers once, that the collector seldom looks for garbage, and not at the end.
+    """Let the garbage collector run seldom, and not at exit, in a process that runs one command.
 
-    To load a command makes tens of thousands of objects that stay, and a process that ends gives all of them back.
+    Loading a command makes tens of thousands of objects that stay, and the end of the process frees all of them.
     """
     gc.set_threshold(_MANY_OBJECTS)
     atexit.register(_end_uncollected)
 
 
 def _end_uncollected() -> None:
-    """Spare the last searches, unless duckdb is loaded: of its objects nanobind tells on stderr which are left."""
+    """Skip the last collections, unless duckdb is loaded: nanobind reports leaked objects of it on stderr."""
     if "duckdb" not in sys.modules:
         gc.freeze()
 
 
 def load_numpy() -> None:
-    """Load numpy with a BLAS of one thread, for a command that multiplies no large matrices.
+    """Load numpy with a BLAS of one thread, for commands that multiply no large matrices.
 
     OpenBLAS starts a thread for each further core, and each of them spins for some 30 ms before it sleeps: CPU time
-    that grows with the machine. Whoever has said how many threads there are to be is heeded.
+    that grows with the machine. A number of threads that the user has set is respected.
     """
     if "numpy" in sys.modules or any(name in os.environ for name in _BLAS_THREADS):
         return
@@ -51,14 +51,14 @@ def load_numpy() -> None:
     try:
         import numpy  # noqa: F401
     finally:
-        del os.environ[_BLAS_THREADS[0]]  # processes that are started later have their own work
+        del os.environ[_BLAS_THREADS[0]]  # processes that are started later choose for themselves
 
 
 def require_onnxruntime(purpose: str) -> None:
-    """Find out that onnxruntime is not installed before a process is started that needs it.
+    """Raise if onnxruntime is not installed, before a process that needs it is started.
 
     Raises:
-        MissingExtraError: as said.
+        MissingExtraError: it is not installed.
     """
     import importlib.util
 
@@ -68,7 +68,7 @@ def require_onnxruntime(purpose: str) -> None:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the collector: records hold no cycles, and looking for some in them is wasted time."""
+    """Run the body without the garbage collector: records hold no cycles, so searching them wastes time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -80,14 +80,14 @@ def uncollected() -> Iterator[None]:
 
 @contextmanager
 def within(seconds: float, message: str) -> Iterator[None]:
-    """Stop the body with `message` once the process has computed for so long.
+    """Stop the body after `seconds` of CPU time, with `message` as the error.
 
-    Where there is no such clock (Windows), and outside of the main thread, the body takes what it takes.
+    Without such a clock (Windows), and outside the main thread, there is no limit.
 
     Raises:
-        UsageError: as said.
+        UsageError: the time is over.
     """
-    import signal  # of little use elsewhere, and a list of names that takes time to make
+    import signal  # rarely needed elsewhere, and slow to import
 
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield

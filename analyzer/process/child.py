@@ -1,8 +1,9 @@
-"""A program -> a process of our own that runs it, is watched, and ends with whoever started it.
+"""Program -> a watched process that runs it, and ends with the process that started it.
 
-A bare interpreter: what `multiprocessing` starts would import the caller's script again. `-I` keeps it from heeding the
-user's PYTHON variables a second time; its path is the one that this process has made of them. It has a session of its
-own, so that no Ctrl-C of a terminal reaches it; its stdin, and a lifeline beside it, end when this process does.
+The process is a bare interpreter: a process of `multiprocessing` would import the caller's script again. `-I` keeps it
+from applying the user's PYTHON variables a second time; it gets the path that this process has made of them. It has a
+session of its own, so that no Ctrl-C of a terminal reaches it; its stdin, and a lifeline beside it, close when this
+process ends.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from analyzer.process.memory import own_nbytes
 from analyzer.records import Frozen
 
 TICK = 0.1
-"""Seconds between looks at the memory of a process, which take less than a thousandth of that."""
+"""Seconds between checks of a process's memory, which take less than a thousandth of that."""
 
 _HEAD = struct.Struct("<Q")
-"""What stands before each message: how many bytes it has."""
+"""Header of each message: its number of bytes."""
 
 
 class Limits(Frozen):
-    """What running a model may take."""
+    """Limits on running a model."""
 
     seconds: float = 600.0
     """Seconds from the start of the first process to the end of the last."""
     nbytes: int | None = None
-    """Bytes of memory; None stands for nine tenths of what the machine, or this process's control group, has left."""
+    """Bytes of memory; None stands for nine tenths of the memory left in the machine or the process's control group."""
 
 
 class OverTimeError(Exception):
@@ -47,19 +48,19 @@ class OverMemoryError(Exception):
 
 
 Inbox = queue.SimpleQueue[tuple["Child", bytes | None]]
-"""What processes say, each message with who says it; None is the last that is heard of one."""
+"""Messages of processes, each with its sender; None is the last from a process."""
 
 
 _FOLLOW = "from analyzer.process.child import follow; follow(%d, %r)"
 
 
 def follow(parent: int, lifeline: int | None) -> None:
-    """End this process soon after the one that started it: killed, that one can end nobody.
+    """End this process soon after its parent, because a killed parent cannot end its children.
 
     Args:
-        parent: the number of that process.
-        lifeline: a pipe that nobody writes to, and that ends with that process. Linux then sends a signal, which ends
-            this one also where a library keeps all threads of Python waiting, as onnxruntime 1.23 does while it loads.
+        parent: process id of the parent.
+        lifeline: a pipe without data that closes with the parent. Linux then sends a signal, which ends this process
+            even while a library blocks all Python threads, as onnxruntime 1.23 does while it loads.
     """
     flag = getattr(os, "O_ASYNC", None)
     if lifeline is not None and flag is not None:
@@ -78,7 +79,7 @@ def follow(parent: int, lifeline: int | None) -> None:
 
 
 def _make_lifeline() -> tuple[int, int]:
-    """A pipe, its end for the process first; neither has the number of a stream, even where those are closed here."""
+    """Return a pipe, the child's end first; neither end has a number of a standard stream, even if those are closed."""
     import fcntl
 
     ends = os.pipe()
@@ -89,10 +90,10 @@ def _make_lifeline() -> tuple[int, int]:
 
 
 class Child:
-    """A process that runs a program in Python, and what it says: messages, in frames on its stdout.
+    """A process that runs a Python program, and its messages: frames on its stdout.
 
-    The program reads frames from stdin, if it is sent any, and writes frames to stdout; whatever else it prints belongs
-    on stderr, which is `log`'s, or this process's own. Several processes may share an `inbox`.
+    The program reads frames from stdin, if it is sent any, and writes frames to stdout; all other output belongs on
+    stderr, which goes to `log`, or to this process's own stderr. Several processes may share an `inbox`.
 
     Raises:
         OSError: no process can be started.
@@ -128,7 +129,7 @@ class Child:
                 os.close(lifeline)
         self.inbox: Inbox = queue.SimpleQueue() if inbox is None else inbox
         self.most = 0
-        """Bytes of memory of its own, the most that it was seen with."""
+        """Largest memory of its own that was observed, in bytes."""
         self._reader = threading.Thread(target=self._listen, daemon=True)
         self._reader.start()
 
@@ -138,32 +139,32 @@ class Child:
 
     @property
     def code(self) -> int:
-        """Its exit code, once it has ended; the negative number of the signal that ended it."""
+        """Its exit code after its end; the negative number of the signal that ended it."""
         return self._process.returncode or 0
 
     def send(self, message: bytes) -> None:
-        """Say something to it. Where it has just died, the next that is heard of it is its end."""
+        """Send a message; if the process has just died, its end is the next message received."""
         assert self._process.stdin is not None
         with suppress(OSError):
             write_frame(self._process.stdin, message)
 
     def receive(self, deadline: float, most: int | None) -> bytes | None:
-        """Wait for what it says next, in an inbox of its own; None where it has ended.
+        """Wait for its next message, in an inbox of its own; None if it has ended.
 
         Args:
-            deadline: when to stop waiting, by `time.monotonic()`.
-            most: bytes of memory that it may have.
+            deadline: time to stop waiting, by `time.monotonic()`.
+            most: largest memory of its own in bytes.
 
         Raises:
             OverTimeError: the deadline has passed.
-            OverMemoryError: it has more.
+            OverMemoryError: it has taken more memory.
         """
         while True:
             try:
                 _, message = self.inbox.get(timeout=TICK)
             except queue.Empty:
                 if self._process.poll() is not None and not self._reader.is_alive() and self.inbox.empty():
-                    return None  # else what it said last is on its way
+                    return None  # otherwise its last message is on its way
             else:
                 if message is not None:
                     self.check(deadline, most)
@@ -176,7 +177,7 @@ class Child:
         return None
 
     def check(self, deadline: float, most: int | None) -> None:
-        """Raise if it has taken more than it may, as `receive` says."""
+        """Raise an error if it has taken more time or memory than allowed, as in `receive`."""
         if time.monotonic() >= deadline:
             raise OverTimeError
         self.most = max(self.most, own_nbytes(self.pid) or 0)
@@ -184,7 +185,7 @@ class Child:
             raise OverMemoryError
 
     def end(self, seconds: float = 0.0) -> int:
-        """See to it that it and what it has started are gone, by force after so many seconds; answer its exit code."""
+        """End it and all processes that it started, by force after `seconds`; return its exit code."""
         process = self._process
         with suppress(subprocess.TimeoutExpired):
             process.wait(seconds)
@@ -205,7 +206,7 @@ class Child:
         return self.code
 
     def _cut(self) -> None:
-        """Close the lifeline of a process that has ended, or has never begun."""
+        """Close the lifeline of a process that has ended, or did not start."""
         if self._lifeline is not None:
             self._lifeline.close()
 
@@ -221,14 +222,14 @@ def write_frame(pipe: IO[bytes], message: bytes) -> None:
     """Write a message, with its length before it.
 
     Raises:
-        OSError: nobody reads any more.
+        OSError: the reader has gone.
     """
     pipe.write(_HEAD.pack(len(message)) + message)
     pipe.flush()
 
 
 def read_frame(pipe: IO[bytes]) -> bytes | None:
-    """Read a message; None at the end, and where one is cut off."""
+    """Read a message; None at the end of the stream, or if the message is incomplete."""
     head = pipe.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None

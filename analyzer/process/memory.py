@@ -1,4 +1,4 @@
-"""The machine and its control groups -> how much memory a process may take, and how much one has."""
+"""The machine and its control groups -> memory that a process may take, and memory that it has taken."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FILES = (
     ("", "memory.max", "memory.current", "inactive_file"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Versions 2 and 1 of control groups: the folder, the limit, what is used, and what of that could be dropped."""
+"""Versions 2 and 1 of control groups: folder, files of the limit and the usage, key of the droppable part."""
 
 
 def available(proc: Path = _PROC, groups: Path = _GROUPS) -> int | None:
-    """What the machine, and each control group that this process is in, has left; None where neither says so."""
+    """Return the bytes left in the machine and in each control group of this process; None if neither is known."""
     found = list(_left_in_groups(proc, groups))
     with suppress(OSError, ValueError, KeyError):
         found.append(_table(proc / "meminfo")["MemAvailable:"] * 1024)
@@ -40,21 +40,21 @@ def _left_in_groups(proc: Path, groups: Path) -> Iterator[int]:
             for group in (inner, *inner.parents):
                 if not group.is_relative_to(groups / folder):
                     break
-                with suppress(OSError, ValueError, KeyError):  # no limit is the word "max"
+                with suppress(OSError, ValueError, KeyError):  # an absent limit is the word "max"
                     used = int((group / usage).read_text()) - _table(group / "memory.stat")[droppable]
                     yield int((group / limit).read_text()) - used
 
 
 def _table(path: Path) -> dict[str, int]:
-    """The lines of a file, each a name and a number."""
+    """Return the lines of a file, each a name and a number."""
     rows = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def own_nbytes(process: int) -> int | None:
-    """The resident memory of a process that is not a file's; None where the system does not say.
+    """Return the resident memory of a process without mapped files, in bytes; None where the system does not tell.
 
-    Weights that are mapped from a file are left out: the system drops them when it needs the room.
+    Weights that are mapped from a file do not count: the system drops them when it needs memory.
     """
     try:
         with open(f"{_PROC}/{process}/statm", "rb") as stream:  # noqa: PTH123 - asked for every model of a survey
@@ -65,8 +65,8 @@ def own_nbytes(process: int) -> int | None:
 
 
 def peak_rss() -> int | None:
-    """The most resident memory that this process had, mapped files included; None where the system does not say."""
-    # Not first `getrusage`, which on Linux begins with what the parent had when it started this process.
+    """Return the peak resident memory of this process in bytes, mapped files included; None where it is unknown."""
+    # Not first `getrusage`: on Linux it starts with the parent's memory at the time of the fork.
     with suppress(OSError, KeyError):
         return _table(_PROC / "self" / "status")["VmHWM:"] * 1024
     try:
@@ -78,7 +78,7 @@ def peak_rss() -> int | None:
 
 
 def forget_peak() -> None:
-    """Begin anew with the peak, from what this process still holds once free memory is given back (Linux)."""
+    """Reset the peak to the memory that this process still holds after freed memory is returned (Linux)."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
     with suppress(OSError):
@@ -86,11 +86,11 @@ def forget_peak() -> None:
 
 
 def limit_growth(nbytes: int | None) -> None:
-    """Let this process get no more memory of its own than `nbytes` in all, so that onnxruntime says which node asks.
+    """Limit this process's own memory to `nbytes` in all, so that onnxruntime names the node that asks for more.
 
-    That is what it has now, and what it has room for: the limit of the system (Linux) counts all that it may write
-    to, which mapped weights and the stacks of threads have enlarged already, though they take no such room. None
-    takes the limit away again.
+    The system's limit (Linux) counts all writable memory, used or not, and mapped weights and thread stacks have
+    enlarged that already. So the limit is set to the present count plus the memory that is still free. None removes the
+    limit.
     """
     try:
         import resource
@@ -103,4 +103,4 @@ def limit_growth(nbytes: int | None) -> None:
             most = max(now["VmData:"] * 1024 + room, 0)
         resource.setrlimit(resource.RLIMIT_DATA, (most, highest))
     except (ImportError, OSError, ValueError, KeyError):
-        return  # the other process watches it too
+        return  # the parent process watches the memory too

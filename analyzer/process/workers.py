@@ -1,4 +1,4 @@
-"""A function and its arguments -> what it returns for each, in processes that may die without harm to the rest."""
+"""Function and arguments -> its result for each argument, from processes that may die without harm to the rest."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SERVE = "from analyzer.process.workers import serve; serve()"
 
 
 class Died(Frozen):
-    """What stands in for a result where the process that was to return it ended without a word, or was given up on."""
+    """Substitute for the result of a process that died or was given up on."""
 
     code: int
     """Its exit code; the negative number of the signal that ended it."""
     reason: str = ""
-    """Why it was given up on."""
+    """Reason why it was given up on."""
 
     def __str__(self) -> str:
-        """As a sentence's end.
+        """Return the cause, as the end of a sentence.
 
         >>> str(Died(-9)), str(Died(1)), str(Died(-9, "it took more than 60 s"))
         ('signal 9', 'exit code 1', 'it took more than 60 s')
@@ -41,7 +41,7 @@ class Died(Frozen):
 
 
 def usable_processors() -> int:
-    """How many processors this process may use, which in a container are fewer than the machine has."""
+    """Return the number of processors that this process may use; a container may have fewer than the machine."""
     if hasattr(os, "process_cpu_count"):  # Python 3.13
         return os.process_cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):  # Linux
@@ -60,17 +60,17 @@ def call_apart(
 ) -> list[_R | Died]:
     """Call a function on each argument, in up to `processes` processes; results are in the order of the arguments.
 
-    A process that dies costs the result of the one call it was in, and another takes its place; a function that raises
-    ends its process. Function, arguments and results are pickled, so keep results small, and name a function that can
-    be imported. When this function is left, by an exception too, its processes are gone.
+    A process that dies loses the result of its current call only, and another takes its place; an exception in the
+    function ends the process. Function, arguments and results are pickled, so keep results small, and pass a function
+    that can be imported. When this function returns or raises, its processes have ended.
 
     Args:
-        function: what is called.
-        arguments: with what, one call each.
-        processes: how many may work at once.
-        progress: called after each call with how many are done, of how many.
-        seconds: what a call may take; one that takes longer is given up on. None for no limit.
-        nbytes: memory that a process may have of its own; a call that takes more is given up on. None for no limit.
+        function: the function to call.
+        arguments: its arguments, one call each.
+        processes: largest number of processes at once.
+        progress: called after each call with (done, total) calls.
+        seconds: time limit of a call; a longer one is given up on. None for no limit.
+        nbytes: limit of a process's own memory; a call that takes more is given up on. None for no limit.
 
     Raises:
         OnnxLedgerError: no process can be started.
@@ -80,15 +80,15 @@ def call_apart(
 
 class _Worker(Mutable):
     position: int | None = None
-    """The argument that it works on; None until it is ready, and when there is no more to do."""
+    """Index of its argument; None until it is ready, and when no calls are left."""
     deadline: float = 0.0
 
 
 class _Pool(Generic[_T, _R]):
-    """The calls that wait and the processes that work.
+    """Waiting calls and working processes.
 
-    Not `concurrent.futures.ProcessPoolExecutor`: when one of its processes dies it fails every call that is under way
-    or waits, and tells neither which call was the cause nor the signal.
+    `concurrent.futures.ProcessPoolExecutor` does not serve: when one of its processes dies, it fails all running and
+    waiting calls, and reports neither the call that was the cause nor the signal.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class _Pool(Generic[_T, _R]):
         return [self.results[position] for position in range(len(self.arguments))]
 
     def _hire(self) -> None:
-        """Start processes, as many as there are calls that wait and none has been started for."""
+        """Start a process for each waiting call for which none has been started, up to the limit."""
         starting = sum(worker.position is None for worker in self.workers.values())
         for _ in range(min(self.limit - len(self.workers), len(self.waiting) - starting)):
             try:
@@ -154,7 +154,7 @@ class _Pool(Generic[_T, _R]):
             child.send(pickle.dumps(self.arguments[worker.position]))
 
     def _look(self) -> None:
-        """Give up on who takes more than it may."""
+        """Give up on processes that exceed the limits."""
         if self.seconds is None and self.nbytes is None:
             return
         for child, worker in list(self.workers.items()):
@@ -174,7 +174,7 @@ class _Pool(Generic[_T, _R]):
         self._do_without(str(died))  # it had no argument yet, so none is to blame
 
     def _do_without(self, reason: str) -> None:
-        """Go on with the processes that there are; trying again and again could go on forever."""
+        """Go on with the running processes only; repeated attempts to start more could go on forever."""
         self.limit = len(self.workers)
         if not self.limit and self.waiting:
             raise OnnxLedgerError(
@@ -188,15 +188,15 @@ class _Pool(Generic[_T, _R]):
 
 
 _LAST_BREATH = 5.0
-"""Seconds that a process has to end after the last that it said."""
+"""Seconds that a process has to end after its last message."""
 
 
 def serve() -> None:
-    """The life of a process: read a function, say that it is ready, then answer until nobody asks any more."""
+    """Serve calls in this process: read a function, report readiness, then answer until the input ends."""
     asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
-    load_numpy()  # before the function does: there is a process for each processor already
-    with suppress(OSError):  # whoever asked has gone
+    os.dup2(2, 1)  # output of libraries must not mix with answers
+    load_numpy()  # before the function imports it: there is a process for each processor already
+    with suppress(OSError):  # the parent has gone
         function: Callable[[Any], Any] = pickle.loads(read_frame(asked) or b"")
         write_frame(said, b"")
         while (argument := read_frame(asked)) is not None:
