@@ -1,4 +1,4 @@
-"""JSON Schemas (draft 2020-12) of what onnxledger writes: one for each kind of report, one for `manifest.json`."""
+"""JSON Schemas (draft 2020-12) of onnxledger's output: one for each kind of report, one for `manifest.json`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ SCHEMAS = (
     "time",
     "verify",
 )
-"""Names that `load_schema` knows: a report's `command`, or what `schema_name` says of it, or `manifest`."""
+"""Names for `load_schema`: a report's `command`, or the result of `schema_name`, or `manifest`."""
 
 
 def schema_name(report: Mapping[str, Any]) -> str:
-    """The schema that a report was written for: that of its command, but for six kinds.
+    """Return the name of a report's schema: its command, except for six kinds.
 
-    `survey` is `inspect` of many models, `lake` what `survey` says, `sweep` is `time` at several lengths, `generation`
-    of the files of a generation loop; `compare_time` and `compare_sweep` are `compare` of two saved reports of `time`.
+    `survey` is `inspect` of many models, `lake` is the report of `survey`, `sweep` is `time` at several lengths,
+    `generation` is `time` of the files of a generation loop; `compare_time` and `compare_sweep` are `compare` of two
+    saved reports of `time`.
 
     >>> schema_name({"command": "inspect", "models": []}), schema_name({"command": "inspect", "model": {}})
     ('survey', 'inspect')
@@ -54,14 +55,14 @@ def schema_name(report: Mapping[str, Any]) -> str:
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """The schema of a JSON report, or of `manifest.json`. Each stands alone: it refers to no other file.
+    """Return the schema of a JSON report, or of `manifest.json`; it refers to no other file.
 
     Raises:
         ValueError: there is no such schema.
     """
     if name not in SCHEMAS:
         raise ValueError(f"no schema {name!r}; choose one of {', '.join(SCHEMAS)}")
-    import json  # these load a dozen modules, and a report that is only written needs no schema
+    import json  # slow to import, and not needed to write a report
     from importlib import resources
 
     text = resources.files(__name__).joinpath(f"{name}.schema.json").read_text(encoding="utf-8")
