@@ -1,8 +1,8 @@
-"""A file and PyTorch's calls -> an account of every operator, without running anything.
+"""File and PyTorch's calls -> account of every operator, without running anything.
 
-Both are computed over the field, at the sizes of the export and at others. A node whose value is one of the program's
-is that, however it is written. Two operators differ for sure if they give other real numbers for the same operands.
-What cannot be settled so is named, and never the same.
+Both are computed over the field, at the sizes of the export and at others. A node with a value of the program is the
+same, whatever its form. Two operators differ for sure if they compute different real numbers from the same operands.
+Operators that this cannot settle are named, and never counted as the same.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from analyzer.verify.record import Agreement, First, Pairing, Verdict, VerifyRep
 from analyzer.verify.verify import local_path, name_node
 
 _SEEDS = (0, 1, 2)
-"""Drawings that have to agree."""
+"""Seeds of the drawings that must agree."""
 _MOST_TOLD = 8
 NO_SIZE = "what shows at no size that was tried"
 QUOTIENTS = "what divides as PyTorch does not, as by a sum without what is added to it"
-"""What the algebra leaves open, where a node has that."""
+"""Texts for values that the algebra leaves open."""
 _UNJUDGED = "in another form"
 _KINDS = ("same", "decomposed", "fused", "folded", "moved", "changed", "missing", "added", _UNJUDGED)
 
@@ -41,10 +41,10 @@ def account_program(
     """Account for every operator of a file against PyTorch's calls, without running anything.
 
     Args:
-        result: the file, reconciled with a manifest that has the calls of PyTorch's program.
+        result: the reconciliation of the file with a manifest that has the calls of PyTorch's program.
         file: the name that it was exported under, where the manifest has several programs.
-        against: what PyTorch's side is called.
-        stamp: as `--stamp` has it.
+        against: the name of PyTorch's side.
+        stamp: the time of the report, as for `--stamp`.
 
     Raises:
         UsageError: the file is not one local file, the program was not recorded, or takes other inputs.
@@ -62,7 +62,7 @@ def account_program(
 
 
 def _calls_of(result: Reconciliation, file: str, against: str) -> Calls:
-    """The calls of the program that a file was exported of."""
+    """Return the calls of the program from which a file was exported."""
     several = result.manifest.calls
     named = [calls for calls in several if calls.file == file] or list(several)
     if len(named) != 1:
@@ -81,9 +81,9 @@ def _calls_of(result: Reconciliation, file: str, against: str) -> Calls:
 
 class _Account(Mutable):
     before: State
-    """Of the drawing in which something differs."""
+    """State of the drawing in which something differs."""
     after: State
-    """With all that could be put right."""
+    """State with all differences put right."""
     changes: list[Change]
     states: Sequence[State]
     counts: Counter[str] = field(default_factory=Counter)
@@ -91,13 +91,13 @@ class _Account(Mutable):
 
     @property
     def decided_by(self) -> list[str]:
-        """Inputs of whole numbers that the program cannot be computed without."""
+        """Integer inputs whose numbers the program needs to be computed."""
         return [name for name, value in self.states[0].drawing.program.inputs.items() if is_known(value)]
 
     # every operator
 
     def count(self) -> None:
-        """Say of every node and every call what became of it."""
+        """Classify every node and every call."""
         state = self.after
         changed = {change.node.position: change for change in self.changes}
         whole: set[Print] = set()
@@ -129,7 +129,7 @@ class _Account(Mutable):
     def _kind(self, node: Node, key: Print | None) -> str:
         state = self.after
         if key is None:
-            return "same"  # of sizes, masks and positions, which are computed as they are, or of weights
+            return "same"  # sizes, masks and positions, computed as they are, or weights
         origin = state.drawing.origins.get(key)
         if origin is None or origin.step is not None:
             return "decomposed"
@@ -139,7 +139,7 @@ class _Account(Mutable):
         return "moved" if is_moved else "same"
 
     def _count_calls(self, drawing: Drawing, whole: set[Print]) -> None:
-        """What became of the program's calls that no node stands for."""
+        """Classify the program's calls that no node stands for."""
         state, program = self.after, drawing.program
         read: dict[str, list[str]] = {}
         for call in program.calls.calls:
@@ -162,10 +162,10 @@ class _Account(Mutable):
             elif call.name in read:
                 self.counts["missing"] += 1
 
-    # what is told
+    # report
 
     def report(self, against: str, stamp: str | None) -> VerifyReport:
-        """All that was found."""
+        """Return the report."""
         outputs = tuple(self._outputs())
         is_apart = any(each.agreement.verdict is Verdict.DIFFERS for each in outputs)
         sure = next((each.difference for each in self.changes if each.verdict is Verdict.DIFFERS), None)
@@ -215,12 +215,12 @@ class _Account(Mutable):
                 yield Pairing("", name, "", "", None, alone)
 
     def _is_reached(self, name: str) -> bool:
-        """Whether an output is the program's once all is put right; what it hides may be what was wrong before."""
+        """Whether an output is the program's after all substitutions; those may have mended what it hides."""
         is_mended = name in self.after.equal_outputs and name not in self.before.equal_outputs
         return name in self.after.same_outputs or is_mended
 
     def _leads(self, start: Node, output: str) -> bool:
-        """Whether an output is computed of what a node makes."""
+        """Whether an output depends on a node."""
         pending, seen = [output], set[int]()
         while pending:
             node = self.before.makers.get(pending.pop())

@@ -1,4 +1,4 @@
-"""PyTorch's operators -> what they are in the algebra, by the names and arguments of ATen (native_functions.yaml)."""
+"""PyTorch's operators -> their computation in the algebra, by names and arguments of ATen (native_functions.yaml)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FAILURES = (
         ValueError,
     ),
 )
-"""What arguments that do not fit an operator lead to."""
+"""Exceptions that arguments unfit for an operator raise."""
 
 
 def _plain(*numbers: Any) -> bool:
-    """Whether all are numbers, and no tensors.
+    """Whether all are numbers, and none is a tensor.
 
     Raises:
-        UnknownError: one is neither.
+        UnknownError: one is neither number nor tensor.
     """
     if not all(isinstance(each, (bool, int, float)) or hasattr(each, "shape") for each in numbers):
         raise UnknownError("neither numbers nor tensors")
@@ -52,10 +52,10 @@ def _plain(*numbers: Any) -> bool:
 
 
 def call(a: Algebra, operator: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """What a call gives: a value, several, or a number.
+    """Compute the result of a call: a value, several, or a number.
 
     Raises:
-        UnknownError: the algebra has no word for the operator, or not with these arguments.
+        UnknownError: the algebra does not support the operator, or not with these arguments.
     """
     made = OPERATORS.get(operator)
     if made is None:
@@ -79,7 +79,7 @@ def _operator(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _array(value: Any) -> Any:
-    """A number as a tensor of none of the axes."""
+    """Return a number as a tensor without axes."""
     return np.asarray(value) if isinstance(value, (bool, int, float)) else value
 
 
@@ -161,7 +161,7 @@ def _item(a: Algebra, input: Value) -> Any:
     return np.asarray(input).item()
 
 
-# what hands on
+# operators that return their input
 
 
 @_operator("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "detach_", "positive")
@@ -192,7 +192,7 @@ def _type_as(a: Algebra, input: Value, other: Value) -> Any:
     return a.cast(input, other.dtype.kind, other.dtype)
 
 
-# what moves
+# operators that move elements
 
 
 @_operator("view", "reshape", "_unsafe_view", "view_copy")
@@ -274,7 +274,7 @@ def _repeat(a: Algebra, input: Value, repeats: Any) -> Value:
 
 
 def tile(a: Algebra, value: Value, times: Sequence[int]) -> Value:
-    """A tensor so many times along each axis."""
+    """Repeat a tensor along each axis."""
     a.bound(math.prod(shape_of(value)) * math.prod(times))
     rank = max(len(shape_of(value)), len(times))
     found = a.reshape(value, (*(1 for _ in range(rank - len(shape_of(value)))), *shape_of(value)))
@@ -332,7 +332,7 @@ def _select(a: Algebra, input: Value, dim: int, index: int) -> Value:
 
 
 def _put(a: Algebra, input: Value, src: Value, place: Callable[[Any], Any]) -> Value:
-    """A tensor with another in a part of it."""
+    """Write a tensor into a part of another."""
     shape = shape_of(input)
     at = place(np.arange(math.prod(shape)).reshape(shape))
     return places.put(a, input, at, a.expand(src, at.shape), places.NONE)
@@ -471,7 +471,7 @@ def _embedding(a: Algebra, weight: Value, indices: Value, *_: Any, **__: Any) ->
 
 
 def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
-    """Rows at places; of places that are not known a function of the place and of all that may stand there."""
+    """Take rows at indices; for unknown indices, apply a random function of the index and the whole table."""
     if is_known(index):
         return a.take(table, np.asarray(index), axis)
     if isinstance(table, Coded) and table.scale.size == table.zero.size == 1:
@@ -480,7 +480,7 @@ def look_up(a: Algebra, table: Value, index: Value, axis: int = 0) -> Value:
         return a.add(a.divide(look_up(a, table.of, index, axis), scale), zero)
     size = shape_of(table)[axis]
     weights = Field(draw((1, size), "look up", size))
-    if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all of its rows
+    if len(shape_of(table)) == 2 and not axis:  # of a large table one sum, not all its rows
         whole = a.matmul(weights, table)
     else:
         rows = a.move(a.dense(table), lambda each: np.moveaxis(each, axis, -1))
@@ -499,7 +499,7 @@ def _gather(a: Algebra, input: Value, dim: int, index: Value, **_: Any) -> Value
 
 
 def gather_elements(a: Algebra, value: Value, axis: int, index: Value) -> Value:
-    """Along one axis, for each element of the index one."""
+    """Take for each element of the index one element along an axis."""
     axis = _axis(value, axis)
     cut = [slice(None) if at == axis else slice(0, n) for at, n in enumerate(shape_of(index))]
     value = a.cut(value, cut) if shape_of(value) != shape_of(index) else value
@@ -590,7 +590,7 @@ def _index_put(
 
 
 def _of_type(like: Value, value: Any) -> Value:
-    """A number as a tensor of the type of another; of one that is not known in single precision, or whole."""
+    """Return a number as a tensor of another's type; in single precision or as an integer if that is not known."""
     if is_known(like):
         return np.asarray(value).astype(np.asarray(like).dtype)
     return number(value) if getattr(like, "kind", "") == "real" else np.asarray(value)
@@ -618,7 +618,7 @@ def _unfold(a: Algebra, input: Value, dimension: int, size: int, step: int) -> V
     return a.move(apart, lambda each: np.moveaxis(each, axis + 1, -1))
 
 
-# what makes
+# operators that create tensors
 
 
 def _filled(a: Algebra, size: Any, value: Any, dtype: DType | None) -> Value:
@@ -759,7 +759,7 @@ def _div(a: Algebra, input: Any, other: Any, rounding_mode: str | None = None) -
 
 
 def whole_quotient(a: Algebra, one: Value, two: Value) -> Any:
-    """Of a place by a number above 0, where rounding down is rounding to 0."""
+    """Divide an index by a positive number, where rounding down equals rounding to 0."""
     is_place = isinstance(one, Field) and one.is_place
     if not (
         is_place and is_known(two) and np.asarray(two).dtype.kind in "iu" and (np.asarray(two) > 0).all()
@@ -869,7 +869,7 @@ def _mish(a: Algebra, input: Value) -> Value:
 
 @_operator("softplus")
 def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = PLAIN_BEYOND) -> Value:
-    """What it is given where that is beyond a threshold; from 20 on this is no more than rounding."""
+    """PyTorch returns the input above a threshold; from 20 on this only changes the rounding."""
     wide = input if beta == 1 else a.multiply(input, _array(beta))
     bent = a.function("softplus", wide)
     bent = bent if beta == 1 else a.divide(bent, _array(beta))
@@ -934,7 +934,7 @@ def _exp2(a: Algebra, input: Value) -> Value:
 
 @_operator("atan2", "arctan2")
 def _atan2(a: Algebra, input: Value, other: Value) -> Value:
-    """As converters write it: the angle of the quotient, turned by half a round where the other is below 0."""
+    """Compute as converters do: the angle of the quotient, turned by half a circle where `other` is negative."""
     angle, zero, half = a.function("atan", a.divide(input, other)), number(0), number(math.pi)
     turned = a.where(a.compare("greater", input, zero), a.add(angle, half), a.subtract(angle, half))
     found = a.where(a.compare("less", other, zero), turned, angle)
@@ -1074,7 +1074,7 @@ def _cumsum(a: Algebra, input: Value, dim: int, dtype: Any = None) -> Value:
 
 
 def running_sum(a: Algebra, value: Value, axis: int) -> Value:
-    """Along an axis."""
+    """Sum cumulatively along an axis."""
     axis = _axis(value, axis)
     if is_known(value):
         array = np.asarray(value)
@@ -1130,7 +1130,7 @@ def _argument(name: str) -> Callable[..., Any]:
 
 
 def position(a: Algebra, name: str, value: Value, dim: int, keepdim: bool) -> Value:
-    """Where the largest or the least stands along an axis."""
+    """Return the index of the maximum or minimum along an axis."""
     axis = _axis(value, dim)
     found = a.ordered(name, value, axis, 1)
     shape = [n for at, n in enumerate(shape_of(found)) if keepdim or at != axis]
@@ -1169,14 +1169,14 @@ def _minimum(a: Algebra, input: Value, other: Value) -> Value:
 def _topk(
     a: Algebra, input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
-    """In any order if not sorted: converters sort then too, which is one."""
+    """Results that need not be sorted are sorted too, because converters sort them."""
     return greatest_few(a, input, k, _axis(input, dim), largest)
 
 
 def greatest_few(
     a: Algebra, value: Value, count: int, axis: int, largest: bool, *, is_sorted: bool = True
 ) -> list[Value]:
-    """The greatest, or least, and where they stand; in an order that nobody says, or from the first on."""
+    """Return the largest or smallest elements and their indices, sorted or in an unspecified order."""
     if is_known(value):
         array = np.asarray(value)
         order = np.argsort(-array if largest else array, axis=axis, kind="stable")
@@ -1252,7 +1252,7 @@ def _pixel_unshuffle(a: Algebra, input: Value, downscale_factor: int) -> Value:
 
 @_operator("kron")
 def _kron(a: Algebra, input: Value, other: Value) -> Value:
-    """Each element of one times all of the other (torch.kron)."""
+    """Multiply each element of one tensor by the whole other (torch.kron)."""
     rank = max(len(shape_of(input)), len(shape_of(other)))
     one, two = ((*(1 for _ in range(rank - len(shape_of(each)))), *shape_of(each)) for each in (input, other))
     wide = a.multiply(
@@ -1411,7 +1411,7 @@ def _recurrent(
 
 
 def _sequence(name: str, step: recurrent.Step, count: int) -> Callable[..., list[Value]]:
-    """Layers whose state is so many tensors, over a sequence."""
+    """Return a layer over a sequence; its state has `count` tensors."""
 
     def compute(a: Algebra, input: Value, hx: Any, params: Any, *settings: Any) -> list[Value]:
         states = hx if isinstance(hx, list) else [hx]
@@ -1423,7 +1423,7 @@ def _sequence(name: str, step: recurrent.Step, count: int) -> Callable[..., list
 
 
 def _cell(step: recurrent.Step) -> Callable[..., Any]:
-    """One step; a state of one tensor is given and returned as that tensor."""
+    """Return one step of a layer; a state of one tensor is passed and returned as that tensor."""
 
     def compute(a: Algebra, input: Value, hx: Any, *weights: Value) -> Any:
         states = hx if isinstance(hx, list) else [hx]
@@ -1527,7 +1527,7 @@ def _conv_transpose(
 def _enough(
     value: Value, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int], ceil_mode: bool
 ) -> list[tuple[int, int]]:
-    """Pads on both sides; more behind where windows that are not whole count."""
+    """Return pads on both sides; more at the end where partial windows count (`ceil_mode`)."""
     found = []
     for size, width, jump, pad in zip(shape_of(value)[-len(kernel) :], kernel, stride, padding, strict=True):
         rest = (size + 2 * pad - width) % jump
@@ -1580,7 +1580,7 @@ def _avg_pool(
 
 @_operator("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max(a: Algebra, input: Value, output_size: Any) -> list[Value | None]:
-    """Where the largest stand has no word."""
+    """Indices of the maxima are not supported."""
     return [layers.adaptive_max_pool(a, input, output_size), None]
 
 
@@ -1630,7 +1630,7 @@ _interpolating(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3
 _interpolating(("upsample_bicubic2d",), "cubic")
 
 
-# truth
+# truth values
 
 
 def _comparison(names: Sequence[str], said: str) -> None:

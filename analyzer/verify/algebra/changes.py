@@ -1,7 +1,7 @@
-"""Where a file leaves the program -> the nodes that are others, one after another, and what each should be.
+"""File that differs from the program -> the nodes that differ, one after another, and the expected value of each.
 
-Where a value is nobody's, and what the file goes on to compute is none of the program's either, the first such node is
-given a value of the program in its place. If what follows is right then, the node is what differs.
+If a value of the file is not the program's, and neither are the values computed from it, a value of the program is
+substituted at the first such node. If the following values are right then, that node is the difference.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from analyzer.verify.weights import SAID
 
 _MOST_CHANGES = 32
 _MOST_NODES = 48
-"""Nodes that are tried, from the first that is not right on."""
+"""Number of nodes that are tried, from the first wrong one on."""
 _MOST_TRIED = 64
-"""Values of the program that are tried in the place of one node's."""
+"""Number of the program's values that are tried at one node."""
 _NEAR = 10
-"""Nodes of what follows that have to show something right, before all is computed."""
+"""Number of following nodes that must show a right value before all are computed."""
 
 
 class Change(Frozen):
-    """A node that is given another value, and what it differs in."""
+    """A node with a substituted value, and its difference."""
 
     node: Node
     origin: Origin | None
-    """What of the program belongs in its place; None of a node that the program has nothing of."""
+    """The program's value in its place; None for a node without counterpart in the program."""
     verdict: Verdict
-    """Whether the two differ for sure, or nobody knows."""
+    """Whether the two differ for sure, or that is unknown."""
     difference: Difference
     is_before_stop: bool = False
-    """Whether it is told by what is given, behind it, to an operator that nothing here has a word for, and not by what
-    is computed in the end: its operands are exchanged, it reads another weight, or is told another number."""
+    """Whether the evidence is a right input of an unsupported operator behind it, and not a right output: its operands
+    are exchanged, it reads another weight, or it has another number."""
 
 
 def find_changes(state: State) -> tuple[list[Change], State]:
-    """Put values of the program into the place of the file's until both are one, or nobody knows.
+    """Substitute values of the program in the file until both agree, or no substitution helps.
 
-    Where two values are wrong that one is made of, neither shows alone: then a node is taken for the call that reads
-    its parameter, and that is kept if it leads to the end.
+    If one value is computed from two wrong ones, neither substitution helps alone: then a node is identified with the
+    call that reads its parameter. That search is kept if it succeeds, or gets at least as far as the one without.
     """
     reals = Reals(state)
     found = _follow(state, reals, by_parameters=True)
@@ -121,7 +121,7 @@ def _change(
 
 
 def _is_met(state: State, node: Node, origin: Origin | None) -> bool:
-    """Whether the file has each call without a word here that a difference is told by, given the same as there."""
+    """Whether the file has each unsupported call on which a difference depends, with the same inputs."""
     if not state.drawing.program.doubtful:
         return True
     values = (state.file.values[name] for name in node.inputs if name in state.file.values)
@@ -135,7 +135,7 @@ def _is_met(state: State, node: Node, origin: Origin | None) -> bool:
 
 
 def _is_of_stop(state: State, node: Node, put: Value) -> bool:
-    """Whether a node may be a part of what nothing here has a word for: what it reads, or gives, was taken for that."""
+    """Whether a node may be part of an unsupported operator: its inputs or its result were taken for such a result."""
     if print_of(put) in state.drawing.assumed:
         return True
     for each in _region(state, node):
@@ -147,11 +147,11 @@ def _is_of_stop(state: State, node: Node, put: Value) -> bool:
 
 _EXCHANGED = " with its operands exchanged"
 _ROUNDED = 1e-6
-"""Of a number, what storing it in single precision does not change."""
+"""Relative difference of numbers that storing in single precision cannot cause."""
 
 
 def _has_other_number(state: State, node: Node, call: Call) -> bool:
-    """Whether an operator and a call are told one number each, and these are two, however little it shows."""
+    """Whether an operator and a call have one number each, and these differ, however small the effect."""
     if state.a.is_half:
         return False
     mine = [*_numbers_of(node, state.file.values)]
@@ -160,7 +160,7 @@ def _has_other_number(state: State, node: Node, call: Call) -> bool:
 
 
 def _numbers_of(node: Node, values: Mapping[str, Value]) -> Iterator[float]:
-    """The real numbers among the attributes and the inputs of a node."""
+    """Yield the real numbers among the attributes and inputs of a node."""
     yield from (each for each in node.settings.values() if isinstance(each, float))
     for name in node.inputs:
         value = values.get(name)
@@ -171,7 +171,7 @@ def _numbers_of(node: Node, values: Mapping[str, Value]) -> Iterator[float]:
 
 
 def _best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None:
-    """The value in the place of a node's after which the most is right; None where none helps."""
+    """Return the substitution at a node after which most values are right; None if none helps."""
     value = state.results.get((node.position, 0))
     best: tuple[Origin | None, Value, State] | None = None
     least = state.rightness
@@ -190,7 +190,7 @@ def _best(state: State, node: Node) -> tuple[Origin | None, Value, State] | None
 
 
 def _by_parameter(state: State, node: Node) -> Origin | None:
-    """The one call that reads a parameter which a node reads, if the file has its value nowhere."""
+    """Return the only call that reads a parameter of the node, if the call's result is nowhere in the file."""
     value = state.results.get((node.position, 0))
     held = {state.parameters[name] for name in state.node_names(node) if name in state.parameters}
     if value is None or not held:
@@ -207,7 +207,7 @@ def _by_parameter(state: State, node: Node) -> Origin | None:
 
 
 def _not_right(state: State) -> list[tuple[Node, int]]:
-    """The nodes that are not settled, each with how many such are before it; the nearest first, in the file's order."""
+    """Return the nodes that are not settled, each with the number of such nodes before it; near ones come first."""
     open_ones: dict[int, int] = {}
     found = []
     for node in state.graph.nodes:
@@ -225,7 +225,7 @@ def _not_right(state: State) -> list[tuple[Node, int]]:
 
 
 def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin | None, Value]]:
-    """Values that may belong in the place of a node's: what it reads, and what of the program is nowhere."""
+    """Yield values that may belong at a node: its own inputs, and values of the program that the file lacks."""
     scope = state.ledger.node_scopes.get(node.place) or ""
     shape = shape_of(value)
     for name in dict.fromkeys(state.node_names(node)):
@@ -244,7 +244,7 @@ def _candidates(state: State, node: Node, value: Value) -> Iterator[tuple[Origin
 
 
 def _promises(state: State, node: Node, put: Value) -> bool:
-    """Whether something that follows is right with a value in the place of a node's, and was not before."""
+    """Whether a substitution at a node makes a following value right that was not before."""
     theirs = dict(state.pairs)
     for name in filter(None, node.outputs[:1]):
         if name in theirs:
@@ -276,7 +276,7 @@ def _promises(state: State, node: Node, put: Value) -> bool:
 
 
 def is_near(one: str, other: str) -> bool:
-    """Whether a module is another, or holds it, or is held by it."""
+    """Whether two modules are the same, or one holds the other."""
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.") or not one or not other
 
 
@@ -284,7 +284,7 @@ def is_near(one: str, other: str) -> bool:
 
 
 def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Difference:
-    """What a node differs in from what belongs in its place."""
+    """Describe the difference between a node and the value that belongs in its place."""
     module = state.ledger.node_scopes.get(node.place) or (origin.call.module if origin is not None else None)
     region = [*_region(state, node)]
     kind, parameter, expected, found = _differing(state, node, origin, region)
@@ -297,7 +297,7 @@ def _describe(state: State, node: Node, origin: Origin | None, put: Value) -> Di
 
 
 def _is_exchanged(state: State, node: Node, put: Value) -> bool:
-    """Whether a node would give what belongs in its place if it had two of its operands in each other's place."""
+    """Whether the node would compute the expected value with two of its operands exchanged."""
     values = [state.file.values.get(name) if name else None for name in node.inputs]
     opset = dict(state.ledger.model.opsets).get("ai.onnx", 0)
     for one, two in ((0, 1), (1, 2)):
@@ -317,7 +317,7 @@ def _is_exchanged(state: State, node: Node, put: Value) -> bool:
 
 
 def _read_before(state: State, node: Node) -> Iterator[str]:
-    """The stored parameters that the nearest nodes read of which a node's inputs are computed."""
+    """Yield the stored parameters that the nearest nodes before a node read."""
     pending, seen = [node], {node.position}
     while pending:
         each = pending.pop(0)
@@ -335,7 +335,7 @@ def _read_before(state: State, node: Node) -> Iterator[str]:
 def _differing(
     state: State, node: Node, origin: Origin | None, region: Sequence[Node]
 ) -> tuple[str, str | None, str, str]:
-    """Kind, parameter, what PyTorch has, what the file has."""
+    """Return kind, parameter, PyTorch's side in words, and the file's side in words."""
     lines = {line.key[1]: line for line in state.result.entries if not line.key[0]}
     for each in region:
         for name in state.node_names(each):
@@ -365,7 +365,7 @@ def _differing(
 
 
 def _is_told_alike(state: State, node: Node, call: Call) -> bool:
-    """Whether an operator and a call are told the same numbers, so that they differ in what they are given."""
+    """Whether an operator and a call have the same numbers, so that only their inputs can differ."""
     mine = [each for each in node.settings.values() if isinstance(each, float)]
     mine += [*node.integers.values(), *_numbers_of(node, state.file.values)]
     told = [*call.args, *call.kwargs.values()]
@@ -374,14 +374,14 @@ def _is_told_alike(state: State, node: Node, call: Call) -> bool:
 
 
 def _is_of_another(state: State, node: Node, call: Call) -> bool:
-    """Whether what a node gives is what another call of the program does on its way."""
+    """Whether a node's result is an intermediate value of another call of the program."""
     key = state.prints.get((node.position, 0))
     origin = None if key is None else state.drawing.origins.get(key)
     return origin is not None and origin.step is not None and origin.call is not call
 
 
 def _region(state: State, node: Node) -> Iterator[Node]:
-    """A node with those before it that are not right either, the first one first."""
+    """Yield a node and the wrong nodes before it, the first one first."""
     done: set[int] = set()
 
     def visit(each: Node) -> Iterator[Node]:
@@ -398,7 +398,7 @@ def _region(state: State, node: Node) -> Iterator[Node]:
 
 
 def _reads_other(state: State, node: Node, origin: Origin) -> bool:
-    """Whether a node computes what the program does, of other values."""
+    """Whether a node does the program's computation on other values."""
     values = [state.file.values.get(name) for name in node.inputs if name and name not in state.tensors]
     mine = {print_of(value) for value in values if isinstance(value, Field)}
     if origin.step is not None:
@@ -413,7 +413,7 @@ def _reads_other(state: State, node: Node, origin: Origin) -> bool:
 
 
 def values_in(call: Call) -> Iterator[str]:
-    """The values that a call is given."""
+    """Yield the names of the values that a call takes."""
     pending: list[Any] = [*call.args, *call.kwargs.values()]
     while pending:
         each = pending.pop()
@@ -424,14 +424,14 @@ def values_in(call: Call) -> Iterator[str]:
 
 
 def tensors_of(call: Call) -> Iterator[str]:
-    """The parameters and buffers that a call reads."""
+    """Yield the names of the parameters and buffers that a call reads."""
     for each in (*call.args, *call.kwargs.values()):
         if isinstance(each, dict) and "tensor" in each:
             yield each["tensor"]
 
 
 def _say_node(node: Node, values: Mapping[str, Value]) -> str:
-    """An operator with what it is told: attributes, and numbers among its inputs."""
+    """Return an operator with its attributes and the numbers among its inputs, in words."""
     settings = {**node.integers, **node.settings}
     told = [f"{name} {_say(value)}" for name, value in sorted(settings.items())]
     for name in node.inputs:
@@ -442,7 +442,7 @@ def _say_node(node: Node, values: Mapping[str, Value]) -> str:
 
 
 def _say_call(call: Call) -> str:
-    """A call with the numbers that it is given."""
+    """Return a call with its numbers, in words."""
     told = [_say(each) for each in call.args if isinstance(each, (int, float)) and not isinstance(each, bool)]
     told += [
         f"{name} {_say(each)}"

@@ -1,7 +1,7 @@
-"""Codes -> the numbers that they stand for: (code - zero point) x scale, before anything is rounded.
+"""Codes -> decoded numbers: (code - zero point) x scale, without rounding.
 
-What a file rounds to the range that it has, as `DynamicQuantizeLinear` does, fits it. Whether numbers fit a range that
-was stored, only a run can tell: `QuantizeLinear` has no word.
+Numbers that a file rounds to their own range, as `DynamicQuantizeLinear` does, fit that range. Only a run can tell
+whether numbers fit a stored range, so `QuantizeLinear` is not supported.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from analyzer.verify.algebra.values import (
 )
 
 _CODES = 255
-"""Steps of a byte."""
+"""Number of steps in the range of a byte."""
 
 
 def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -> Value:
-    """What codes stand for."""
+    """Decode codes."""
     if scale is None:
         raise UnknownError("codes without a scale")
     if isinstance(value, Coded) and _is_by(value.zero, zero) and _is_by(value.scale, scale):
@@ -36,7 +36,7 @@ def decoded(a: Algebra, value: Value, scale: Value | None, zero: Value | None) -
 
 
 def less(a: Algebra, value: Value, zero: Value | None) -> Value:
-    """Codes, counted from their zero point."""
+    """Subtract the zero point from codes."""
     if isinstance(value, Coded) and _is_by(value.zero, zero):
         return a.divide(value.of, value.scale)
     value = a.cast(value, "f", np.float32)
@@ -46,7 +46,7 @@ def less(a: Algebra, value: Value, zero: Value | None) -> Value:
 
 
 def _is_by(mine: Array, told: Value | None) -> bool:
-    """Whether scales or zero points are those that codes have; without any these are 0."""
+    """Whether a scale or zero point is that of the codes; an absent one is 0."""
     if told is None:
         return not mine.any()
     if not is_known(told):
@@ -57,14 +57,14 @@ def _is_by(mine: Array, told: Value | None) -> bool:
 
 
 def by_rows(a: Algebra, value: Value | None) -> Value | None:
-    """One number for all, or one for each row."""
+    """Return one number for all, or one for each row as a column."""
     if value is None or len(shape_of(value)) != 1 or shape_of(value) == (1,):
         return value
     return a.reshape(value, (-1, 1))
 
 
 def spread(a: Algebra, value: Value | None, shape: Sequence[int], axis: int, block: int) -> Value | None:
-    """A scale or zero point of all, of each channel along an axis, or of each block along it, as it meets the codes."""
+    """Reshape a scale or zero point (one, or one per channel or block of an axis) to broadcast to the codes."""
     if value is None or not shape_of(value) or shape_of(value) == (1,):
         return value if value is None else a.reshape(value, ())
     axis %= len(shape)
@@ -77,7 +77,7 @@ def spread(a: Algebra, value: Value | None, shape: Sequence[int], axis: int, blo
 
 
 def rounded(a: Algebra, value: Value) -> list[Value]:
-    """What numbers are in steps of their own range, the step, and where 0 is (DynamicQuantizeLinear)."""
+    """Return numbers in steps of their own range, the step, and the zero point (DynamicQuantizeLinear)."""
     axes = range(len(shape_of(value)))
     if is_known(value):
         array = np.asarray(value, np.float32)
@@ -89,7 +89,7 @@ def rounded(a: Algebra, value: Value) -> list[Value]:
     zero_at = a.gathered("zero of codes", value, axes, keeps=False)
     steps = a.multiply(
         value, Field(inverse(scale.elements))
-    )  # no quotient of the program's: its range is not 0
+    )  # not a division of the program's: its range is not 0
     return [a.add(steps, zero_at), scale, zero_at]
 
 
@@ -103,7 +103,7 @@ def unpacked(
     bits: int,
     block: int,
 ) -> Value:
-    """The weight of MatMulNBits, (outputs, inputs): its codes, a scale for each block, packed zero points or others."""
+    """Return the weight of MatMulNBits, (outputs, inputs), from codes, a scale for each block, and zero points."""
     if block < 1 or bits not in (2, 4, 8) or shape_of(value) != (outputs, inputs):
         raise UnknownError("MatMulNBits of codes of another shape")
     count = -(-inputs // block)

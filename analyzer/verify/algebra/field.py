@@ -1,9 +1,9 @@
-"""Numbers of a prime field: what stands for the floating-point numbers of a program.
+"""Elements of a prime field, which stand for the floating-point numbers of a program.
 
-Sums, products and quotients of a program are computed exactly, and any function that is none (`exp`, `erf`) is a random
-one, drawn by its name. Two programs that agree on random elements compute one function, whatever their order of sums,
-up to a chance of about 1 in 2^31 for each drawing (Schwartz 1980, Zippel 1979; for programs of tensors: Wu et al.,
-"Mirage", 2024).
+Sums, products and quotients of a program are computed exactly; any other function (`exp`, `erf`) is replaced by a
+random one, drawn by its name. Two programs that agree on random elements compute the same function, in whatever order
+they sum, except with a probability of about 1 in 2^31 for each drawing (Schwartz 1980, Zippel 1979; for programs of
+tensors: Wu et al., "Mirage", 2024).
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ import numpy.typing as npt
 Elements = npt.NDArray[np.uint64]
 
 PRIME = 2_147_481_311
-"""Below 2^31. The primes to 37 have square roots in its field, so that that of 1/8 is twice that of 1/32."""
+"""A prime below 2^31. In its field the primes to 37 have roots, so that the root of 1/8 is twice that of 1/32."""
 
 _LOW = np.uint64((1 << 16) - 1)
 _P = np.uint64(PRIME)
 
 
 def key_of(*words: object) -> int:
-    """64 bits drawn by words."""
+    """Return 64 bits that are derived from words."""
     return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=8).digest(), "little")
 
 
 def draw(shape: tuple[int, ...], *words: object) -> Elements:
-    """Random elements, drawn by words; none is zero."""
+    """Draw random elements by words; none is zero."""
     generator = np.random.Generator(np.random.Philox(key=key_of(*words)))
     return generator.integers(1, PRIME, size=shape, dtype=np.uint64)
 
 
 def mixed(values: Elements, key: int) -> Elements:
-    """64 bits for each of the elements, which look random (splitmix64's finisher: Steele et al. 2014)."""
+    """Return 64 bits that look random for each of the elements (splitmix64's finisher: Steele et al. 2014)."""
     with np.errstate(over="ignore"):
         found = values + np.uint64(key)
         found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -48,7 +48,7 @@ def mixed(values: Elements, key: int) -> Elements:
 
 
 def power(values: Elements, exponent: int) -> Elements:
-    """By squaring; the exponent is not negative."""
+    """Raise to a power by squaring; the exponent is not negative."""
     found = np.ones_like(values)
     square = values
     while exponent:
@@ -61,19 +61,19 @@ def power(values: Elements, exponent: int) -> Elements:
 
 
 def inverse(values: Elements) -> Elements:
-    """Of each element, by Fermat; 0 of 0."""
+    """Return the inverse of each element, by Fermat's little theorem; 0 for 0."""
     return power(values, PRIME - 2)
 
 
 def negative(values: Elements) -> Elements:
-    """Of each element."""
+    """Return the negative of each element."""
     return (_P - values) % _P
 
 
 def product(one: Elements, other: Elements) -> Elements:
-    """Of matrices, batched as by `numpy.matmul`; exact up to 2^21 terms.
+    """Multiply matrices, batched as in `numpy.matmul`; exact up to 2^21 terms.
 
-    Each element is cut into 16 and 15 bits, whose products double precision adds exactly.
+    Each element is split into 16 and 15 bits, whose products double precision sums exactly.
     """
     parts = [
         ((each >> np.uint64(16)).astype(np.float64), (each & _LOW).astype(np.float64))
@@ -92,16 +92,16 @@ def product(one: Elements, other: Elements) -> Elements:
 
 _ROOTED = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _PI_ROOT = int(draw((1,), "the root of pi")[0])
-"""Stands for the square root of pi, which is no number of any field."""
+"""Random element that stands for the square root of pi, which no finite field contains."""
 _SINGLE = 1.2e-7
-"""Of a number in single precision, what rounding takes off it, twice."""
+"""Twice the relative error of rounding to single precision."""
 MOST_HALF = 65_504.0
-"""The largest number in half precision, to which converters clip masks."""
+"""Largest number in half precision, to which converters clip masks."""
 _HEAD = 256
 LARGE = 3.4e38
-"""Masks are the least number in single precision, or minus infinity: added to a score, both leave nothing of it."""
+"""Least magnitude of a mask: masks are the lowest number in single precision, or minus infinity; both erase a score."""
 _LEAST, _MOST = 1e-13, float(1 << 30)
-"""Between these, numbers are read as what they may stand for."""
+"""Bounds between which numbers are read as roundings of simpler ones."""
 _ENDLESS = int(draw((1,), "infinity")[0])
 
 
@@ -110,9 +110,9 @@ def _of_fraction(value: Fraction) -> int:
 
 
 def _root(value: Fraction) -> int | None:
-    """The root of a fraction of small primes: the product of theirs, each of which is a square itself.
+    """Return the root of a fraction of small primes: each of these has a root in the field; None for other fractions.
 
-    None of a fraction that is a square: its root is a fraction, and no rounded number.
+    None also for a fraction that is a square: its root is a fraction, which needs no rounding.
     """
     if all(math.isqrt(part) ** 2 == part for part in (value.numerator, value.denominator)):
         return None
@@ -129,7 +129,7 @@ def _root(value: Fraction) -> int | None:
 
 
 def _simple(value: float, most: int, tolerance: float) -> Fraction | None:
-    """A fraction of a small denominator, no further off than the tolerance; without one, that rounds to the number."""
+    """Return a fraction of small denominator within a relative tolerance; at tolerance 0, one that rounds to it."""
     found = Fraction(value).limit_denominator(most)
     if not found:
         return None
@@ -142,17 +142,17 @@ def _simple(value: float, most: int, tolerance: float) -> Fraction | None:
 
 
 def element_of(value: float) -> int:
-    """What stands for one floating-point number, read as what somebody may have rounded to single precision.
+    """Return the element of a floating-point number, which is read as a simpler number rounded to single precision.
 
-    Whole numbers, short decimals and small fractions are themselves; roots of small fractions, and of those of pi, are
-    what gives them squared; any other is an element of its own.
+    Integers, short decimals and small fractions keep their value in the field; a root of a small fraction, or of its
+    product or quotient with pi, is the element with the right square; any other number has a random element.
 
     >>> half = element_of(0.35355338)
     >>> half * half % PRIME == element_of(0.125)
     True
 
     Raises:
-        ValueError: it is no number.
+        ValueError: the number is NaN.
     """
     if math.isnan(value):
         raise ValueError("not a number")
@@ -180,7 +180,7 @@ def element_of(value: float) -> int:
             return root * unit % PRIME
     fourth = _simple(single**4, 512, 4 * _SINGLE)
     root = None if fourth is None else _root(fourth)
-    if root is not None:  # attention multiplies queries and keys with the root of their scale
+    if root is not None:  # attention multiplies queries and keys by the root of their scale
         return pow(root, (PRIME + 1) // 4, PRIME)
     for scale, unit in ((1 / math.pi, _PI_ROOT * _PI_ROOT), (math.pi, pow(_PI_ROOT, -2, PRIME))):
         simple = _simple(single * scale, 64, _SINGLE)
@@ -190,17 +190,17 @@ def element_of(value: float) -> int:
 
 
 def is_plain(value: float) -> bool:
-    """Whether few digits write a number down in binary: then it is no rounded one."""
+    """Whether a number has few binary digits, and so is no rounded one."""
     mantissa, _ = math.frexp(value)
     return (mantissa * (1 << 14)).is_integer() or value.is_integer()
 
 
 _MANY = 4_096
-"""Different numbers of one tensor up to which each is read as what somebody may have rounded."""
+"""Largest number of distinct values in a tensor that are read as roundings of simpler numbers."""
 
 
 class Numbers:
-    """What stands for floating-point numbers, the same for two that differ by rounding alone."""
+    """Elements for floating-point numbers; two numbers that differ only by rounding get the same element."""
 
     def __init__(self) -> None:
         self._known: dict[float, int] = {}
@@ -209,16 +209,16 @@ class Numbers:
         self._is_stale = False
 
     def of(self, array: npt.NDArray[Any], *, is_new: bool, is_half: bool = False) -> Elements:
-        """The elements of a tensor.
+        """Return the elements of a tensor.
 
         Args:
             array: the numbers.
-            is_new: whether they are to be known from now on; else each is the nearest that is known, if that is
-                within rounding, and not written down in few digits.
-            is_half: whether they may stand for what half precision has made of them.
+            is_new: whether the numbers are registered; otherwise each takes the element of the nearest registered
+                number that is within rounding and has many binary digits.
+            is_half: whether they may be other numbers that were rounded to half precision.
 
         Raises:
-            ValueError: one is no number.
+            ValueError: a number is NaN.
         """
         values, places = np.unique(array.astype(np.float64), return_inverse=True)
         is_long = values.size > _MANY
@@ -228,7 +228,7 @@ class Numbers:
         return found[places].reshape(array.shape)
 
     def _one(self, value: float, is_new: bool, is_long: bool, is_half: bool) -> int:
-        value = float(np.float32(value)) if abs(value) < LARGE else value  # as both sides compute
+        value = float(np.float32(value)) if abs(value) < LARGE else value  # both sides compute so
         known = self._known.get(value)
         if known is None and not is_new and value and math.isfinite(value):
             known = self._near(value)
@@ -264,7 +264,7 @@ class Numbers:
 
 
 def _half_root(value: float) -> int | None:
-    """A number in half precision that is 1 over the second or fourth root of a whole number, as scales of heads are."""
+    """Return the element of a half-precision scale of heads: 1 over an integer's square or fourth root."""
     if not 0 < value < 1:
         return None
     for degree in (2, 4):

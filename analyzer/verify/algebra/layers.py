@@ -1,4 +1,4 @@
-"""What PyTorch and ONNX both have a name for, of the algebra's operations: norms, windows, attention."""
+"""Operations of the algebra that PyTorch and ONNX both have: norms, windows, attention."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _HALF = number(0.5)
 
 
 def softmax(a: Algebra, value: Value, axis: int) -> Value:
-    """exp(x) / sum(exp(x))."""
+    """Compute exp(x) / sum(exp(x))."""
     powers = a.function("exp", value)
     found = a.divide(powers, a.sum(powers, (axis,), keeps=True))
     return Field(found.elements, is_share=True) if isinstance(found, Field) else found
 
 
 def log_softmax(a: Algebra, value: Value, axis: int) -> Value:
-    """X - log(sum(exp(x)))."""
+    """Compute x - log(sum(exp(x)))."""
     powers = a.function("exp", value)
     return a.subtract(value, a.function("log", a.sum(powers, (axis,), keeps=True)))
 
 
 def gelu(a: Algebra, value: Value, approximate: str) -> Value:
-    """Hendrycks and Gimpel 2016: exact, or with a tanh."""
+    """Compute GELU (Hendrycks and Gimpel 2016), exactly or with the tanh approximation."""
     if approximate == "tanh":
         cubed = a.multiply(number(0.044715), a.raise_to(value, number(3)))
         inner = a.multiply(number(math.sqrt(2 / math.pi)), a.add(value, cubed))
@@ -50,11 +50,11 @@ def gelu(a: Algebra, value: Value, approximate: str) -> Value:
 
 
 SELU = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
-"""Klambauer et al. 2017: alpha and scale."""
+"""Alpha and scale of SELU (Klambauer et al. 2017)."""
 
 
 def elu(a: Algebra, value: Value, alpha: Any, scale: Any, inner: Value) -> Value:
-    """Clevert et al. 2016: scale (max(x, 0) + alpha min(exp(inner x) - 1, 0))."""
+    """Compute ELU (Clevert et al. 2016): scale (max(x, 0) + alpha min(exp(inner x) - 1, 0))."""
     if is_known(inner) and not (np.asarray(inner) > 0).all():
         raise UnknownError("an elu by what is not above 0")
     below = a.function("expm1 below 0", a.multiply(value, inner))
@@ -63,18 +63,18 @@ def elu(a: Algebra, value: Value, alpha: Any, scale: Any, inner: Value) -> Value
 
 
 def silu(a: Algebra, value: Value) -> Value:
-    """X * sigmoid(x)."""
+    """Compute x * sigmoid(x)."""
     return a.multiply(value, a.function("sigmoid", value))
 
 
 def hard_sigmoid(a: Algebra, value: Value, alpha: float = 1 / 6, beta: float = 0.5) -> Value:
-    """clip(alpha x + beta, 0, 1), as a ReLU of six."""
+    """Compute clip(alpha x + beta, 0, 1); by default ReLU6(x + 3) / 6."""
     shifted = a.add(a.multiply(value, number(alpha)), number(beta))
     return a.clamp(shifted, number(0), number(1))
 
 
 def normalize(a: Algebra, value: Value, axes: Sequence[int], epsilon: float) -> Value:
-    """Less the mean, over the root of the variance."""
+    """Subtract the mean, and divide by the root of the variance."""
     centred = a.subtract(value, a.mean(value, axes, keeps=True))
     variance = a.mean(a.multiply(centred, centred), axes, keeps=True)
     return a.multiply(centred, a.invert(a.function("sqrt", a.add(variance, number(epsilon)))))
@@ -83,14 +83,14 @@ def normalize(a: Algebra, value: Value, axes: Sequence[int], epsilon: float) -> 
 def layer_norm(
     a: Algebra, value: Value, axes: Sequence[int], weight: Value | None, bias: Value | None, epsilon: float
 ) -> Value:
-    """Ba et al. 2016."""
+    """Apply layer normalization (Ba et al. 2016)."""
     found = normalize(a, value, axes, epsilon)
     found = found if weight is None else a.multiply(found, weight)
     return found if bias is None else a.add(found, bias)
 
 
 def rms_norm(a: Algebra, value: Value, axes: Sequence[int], weight: Value | None, epsilon: float) -> Value:
-    """Zhang and Sennrich 2019."""
+    """Apply RMS normalization (Zhang and Sennrich 2019)."""
     squares = a.mean(a.multiply(value, value), axes, keeps=True)
     found = a.multiply(value, a.invert(a.function("sqrt", a.add(squares, number(epsilon)))))
     return found if weight is None else a.multiply(found, weight)
@@ -109,7 +109,7 @@ def batch_norm(
     variance: Value,
     epsilon: float,
 ) -> Value:
-    """In evaluation: with stored statistics, along axis 1."""
+    """Apply batch normalization in evaluation mode: with stored statistics, along axis 1."""
     shape = _channels(value, len(shape_of(value)))
     scale = a.invert(a.function("sqrt", a.add(variance, number(epsilon))))
     found = a.multiply(a.subtract(value, a.reshape(mean, shape)), a.reshape(scale, shape))
@@ -120,7 +120,7 @@ def batch_norm(
 def group_norm(
     a: Algebra, value: Value, groups: int, weight: Value | None, bias: Value | None, epsilon: float
 ) -> Value:
-    """Wu and He 2018."""
+    """Apply group normalization (Wu and He 2018)."""
     shape = shape_of(value)
     apart = a.reshape(value, (shape[0], groups, -1))
     found = a.reshape(normalize(a, apart, (2,), epsilon), shape)
@@ -130,7 +130,7 @@ def group_norm(
 
 
 def weight_norm(a: Algebra, v: Value, g: Value, axis: int | None) -> Value:
-    """Salimans and Kingma 2016: a direction times a length for each place along an axis; one length for all if None."""
+    """Multiply a direction by a length for each index of an axis, or by a single one (Salimans and Kingma 2016)."""
     over = [at for at in range(len(shape_of(v))) if at != axis]
     length = a.function("sqrt", a.sum(a.multiply(v, v), over, keeps=True))
     return a.multiply(v, a.divide(a.reshape(g, shape_of(length)), length))
@@ -139,7 +139,7 @@ def weight_norm(a: Algebra, v: Value, g: Value, axis: int | None) -> Value:
 def attention(
     a: Algebra, query: Value, key: Value, value: Value, mask: Value | None, scale: float, *, causal: bool
 ) -> Any:
-    """softmax(q k^T scale + mask) v; a mask of truth values leaves out."""
+    """Compute softmax(q k^T scale + mask) v; a boolean mask hides elements."""
     heads = shape_of(query)[-3] if len(shape_of(query)) > 2 else 1
     if len(shape_of(key)) > 2 and shape_of(key)[-3] not in (1, heads):
         times = heads // shape_of(key)[-3]
@@ -156,7 +156,7 @@ def attention(
             mask = a.where(mask, number(0), number(-np.inf))
         scores = a.add(scores, mask)
     shares = softmax(a, scores, len(shape_of(scores)) - 1)
-    if is_known(shares):  # PyTorch's attention gives nothing where a mask leaves nothing (`_safe_softmax`)
+    if is_known(shares):  # PyTorch's attention gives 0 where a mask hides everything (`_safe_softmax`)
         shares = np.nan_to_num(np.asarray(shares))
     return a.matmul(shares, value)
 
@@ -165,7 +165,7 @@ def attention(
 
 
 class _Ring(Frozen):
-    """Sums and products of elements, or of real numbers where all are known."""
+    """Sums and products over the field, or of real numbers if all operands are known."""
 
     is_real: bool
 
@@ -176,7 +176,7 @@ class _Ring(Frozen):
         return np.zeros(shape, np.float64 if self.is_real else np.uint64)
 
     def less(self, values: Any) -> Any:
-        """What sums and products of two come to."""
+        """Reduce sums and products of two elements modulo the prime."""
         return values if self.is_real else values % _P
 
     def product(self, one: Any, other: Any) -> Any:
@@ -195,7 +195,7 @@ def _padded(a: Algebra, value: Value, pads: Sequence[tuple[int, int]]) -> Value:
 def windows(
     sizes: Sequence[int], kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
 ) -> tuple[int, ...]:
-    """How many there are along each axis."""
+    """Return the number of windows along each axis."""
     return tuple(
         (size - (width - 1) * step - 1) // jump + 1
         for size, width, jump, step in zip(sizes, kernel, stride, dilation, strict=True)
@@ -213,7 +213,7 @@ def _shifted(
     stride: Sequence[int],
     dilation: Sequence[int],
 ) -> Any:
-    """What stands at one place of every window."""
+    """Return the elements at one place of every window."""
     parts = tuple(
         slice(place * step, place * step + (many - 1) * jump + 1, jump)
         for place, many, jump, step in zip(at, count, stride, dilation, strict=True)
@@ -231,7 +231,7 @@ def convolve(
     dilation: Sequence[int],
     groups: int,
 ) -> Value:
-    """A convolution over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
+    """Convolve over any number of axes: (batch, channels, ...) by (channels out, channels / groups, ...)."""
     kernel = shape_of(weight)[2:]
     ring = _Ring(is_known(value) and is_known(weight))
     given = ring.of(a, _padded(a, value, pads))
@@ -280,7 +280,7 @@ def convolve_back(
     dilation: Sequence[int],
     groups: int,
 ) -> Value:
-    """A transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
+    """Apply a transposed convolution: (batch, channels, ...) by (channels, channels out / groups, ...)."""
     kernel = shape_of(weight)[2:]
     ring = _Ring(is_known(value) and is_known(weight))
     given = ring.of(a, value)
@@ -313,7 +313,7 @@ def max_pool(
     pads: Sequence[tuple[int, int]],
     dilation: Sequence[int],
 ) -> Any:
-    """The largest of each window; what pads is in none."""
+    """Return the maximum of each window; padding never counts."""
     if is_known(value):
         array = np.pad(np.asarray(value, np.float64), [(0, 0), (0, 0), *pads], constant_values=-np.inf)
         many = windows(array.shape[2:], kernel, stride, dilation)
@@ -336,17 +336,17 @@ def average_pool(
     counted: Sequence[tuple[int, int]] | None = None,
     divisor: int | None = None,
 ) -> Value:
-    """The mean of each window.
+    """Return the mean of each window.
 
     Args:
-        a: what it is computed in.
+        a: the algebra.
         value: (batch, channels, ...).
         kernel: sizes of a window.
-        stride: from one window to the next.
-        pads: on both sides.
-        counts_pads: whether what pads is counted.
-        counted: of the pads, those that may be counted; the others only make windows whole.
-        divisor: what is divided by in place of a count.
+        stride: steps from one window to the next.
+        pads: padding on both sides.
+        counts_pads: whether padding counts.
+        counted: part of the pads that may count; the rest only completes windows.
+        divisor: divisor in place of the count.
     """
     one = [1] * len(kernel)
     ring = _Ring(is_known(value))
@@ -367,7 +367,7 @@ def average_pool(
 
 
 def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
-    """The largest of each of so many windows, of which each has as many."""
+    """Return the maximum of each of so many windows, which must be of equal size."""
     shape = shape_of(value)[-len(sizes) :]
     if any(size % int(many) for size, many in zip(shape, sizes, strict=True)):
         raise UnknownError("the largest of windows of several sizes")
@@ -377,7 +377,7 @@ def adaptive_max_pool(a: Algebra, value: Value, sizes: Sequence[int]) -> Value:
 
 
 def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None]) -> Value:
-    """Means over as many windows as are asked for."""
+    """Return the means of so many windows."""
     found = value
     rank = len(shape_of(value))
     for place, wanted in enumerate(sizes):
@@ -397,7 +397,7 @@ def adaptive_average_pool(a: Algebra, value: Value, sizes: Sequence[int | None])
 
 
 def spread(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Value:
-    """Channels to blocks of size x size (Shi et al. 2016); what is left of them is the outer part, or the inner one."""
+    """Move channels into blocks of size x size (Shi et al. 2016); other channels are the outer or the inner part."""
     *batch, channels, height, width = shape_of(value)
     left = channels // size**2
     parts = (left, size, size) if channels_first else (size, size, left)
@@ -407,7 +407,7 @@ def spread(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Valu
 
 
 def gather_blocks(a: Algebra, value: Value, size: int, *, channels_first: bool) -> Value:
-    """The way back."""
+    """Move blocks into channels: the inverse of `spread`."""
     *batch, channels, height, width = shape_of(value)
     wide = a.reshape(value, [math.prod(batch), channels, height // size, size, width // size, size])
     order = (0, 1, 3, 5, 2, 4) if channels_first else (0, 3, 5, 1, 2, 4)
@@ -415,7 +415,7 @@ def gather_blocks(a: Algebra, value: Value, size: int, *, channels_first: bool) 
 
 
 def contract(a: Algebra, equation: str, values: Sequence[Value]) -> Value:
-    """Einstein's sums; of more than two tensors the first two, then the next with what these give."""
+    """Compute an einsum; more than two tensors are contracted pair by pair from the left."""
     if "..." in equation:
         raise UnknownError(f"einsum {equation}")
     before, _, after = equation.replace(" ", "").partition("->")

@@ -1,4 +1,4 @@
-"""ONNX's operators, and onnxruntime's fused ones -> what they are in the algebra.
+"""ONNX's operators, and onnxruntime's fused ones -> their computation in the algebra.
 
 ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md.
 """
@@ -35,21 +35,21 @@ _FUSED = "com.microsoft"
 
 
 class Operation(Frozen):
-    """A node with the values that it reads."""
+    """A node with its input values."""
 
     a: Algebra
     node: Node
     values: Sequence[Value | None]
-    """None of an input that is left out."""
+    """Inputs of the node; None for one that is left out."""
     fill: Array | None
-    """The tensor among its attributes."""
+    """Tensor among its attributes."""
     opset: int
 
     def at(self, slot: int) -> Value:
-        """An input that has to be there.
+        """Return a required input.
 
         Raises:
-            UnknownError: it is not.
+            UnknownError: the node does not have it.
         """
         value = self.maybe(slot)
         if value is None:
@@ -57,14 +57,14 @@ class Operation(Frozen):
         return value
 
     def maybe(self, slot: int) -> Value | None:
-        """An input, or None."""
+        """Return an input, or None."""
         return self.values[slot] if slot < len(self.values) else None
 
     def numbers(self, slot: int) -> list[int]:
-        """Whole numbers that have to be known: a shape, axes.
+        """Return integers that must be known: a shape, axes.
 
         Raises:
-            UnknownError: they depend on weights or on inputs of real numbers.
+            UnknownError: they depend on weights or real inputs.
         """
         value = self.at(slot)
         if not is_known(value):
@@ -72,41 +72,41 @@ class Operation(Frozen):
         return [int(each) for each in np.asarray(value).reshape(-1)]
 
     def integer(self, name: str, usual: int) -> int:
-        """An attribute."""
+        """Return an integer attribute, `usual` by default."""
         return self.node.integers.get(name, usual)
 
     def real(self, name: str, usual: float) -> float:
-        """An attribute."""
+        """Return a float attribute in single precision, `usual` by default."""
         found = self.node.settings.get(name, usual)
         if not isinstance(found, (int, float)):
             raise UnknownError(f"{self.node.op_type} with {name} {found}")
         return float(number(found))
 
     def text(self, name: str, usual: str) -> str:
-        """An attribute."""
+        """Return a string attribute, `usual` by default."""
         return str(self.node.settings.get(name, usual))
 
     def many(self, name: str) -> list[int]:
-        """An attribute; empty where there is none."""
+        """Return an attribute of integers; empty without one."""
         return list(self.node.axes(name))
 
     def axes(self, slot: int, value: Value) -> list[int]:
-        """Axes, which an attribute or an input says; all where none does."""
+        """Return axes, from an attribute or an input; all axes without either."""
         rank = len(shape_of(value))
         said = self.many("axes") or (self.numbers(slot) if self.maybe(slot) is not None else [])
         return [axis % rank for axis in said] if said else list(range(rank))
 
 
 def is_real(value: Value) -> bool:
-    """Whether a value has real numbers, not whole ones or truth values."""
+    """Whether a value holds real numbers, and not integers or booleans."""
     return value.dtype.kind == "f" if is_known(value) else value.kind == "real"  # type: ignore[union-attr]
 
 
 def operate(operation: Operation) -> Sequence[Value | None]:
-    """What a node gives.
+    """Compute the outputs of a node.
 
     Raises:
-        UnknownError: the algebra has no word for the operator, or not with these inputs.
+        UnknownError: the algebra does not support the operator, or not with these inputs.
     """
     node = operation.node
     table = PLAIN if node.domain in _PLAIN else FUSED if node.domain == _FUSED else {}
@@ -136,14 +136,14 @@ _OLDEST = 9
 _HARMLESS = frozenset(
     {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
 )
-"""Attributes that say nothing of a value, or of its rounding alone."""
+"""Attributes that do not change a value, or its rounding alone."""
 _YES_OR_NO = (
     *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
     *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),
     *("noop_with_empty_axes", "select_last_index", "sorted", "training_mode", "transA", "transB"),
     *("transBatchA", "transBatchB", "unidirectional", "upper"),
 )
-"""Attributes that are 0 or 1: of any other number nobody says what it means."""
+"""Attributes that are 0 or 1; other numbers have no defined meaning."""
 _AXES = frozenset({"axes", "keepdims", "noop_with_empty_axes"})
 _WINDOWS = frozenset({"kernel_shape", "strides", "pads", "dilations", "auto_pad"})
 _RECURRENT = frozenset({"activations", "clip", "direction", "hidden_size", "layout"})
@@ -222,10 +222,10 @@ READ: dict[str, frozenset[str]] = {
     "Trilu": frozenset({"upper"}),
     "Unsqueeze": frozenset({"axes"}),
 }
-"""The attributes that the reading of an operator knows; one that it does not know makes the operator unknown."""
+"""Attributes that are read for each operator; a node with any other is unsupported."""
 _MANY = 1 << 30
 INPUTS: dict[str, int] = {"MultiHeadAttention": 5, "Attention": 4, "RotaryEmbedding": 4, "Resize": 4}
-"""Of operators with more inputs than their reading knows: how many it knows."""
+"""Number of inputs that are supported, for operators with more."""
 PLAIN: dict[str, Callable[[Operation], Any]] = {}
 FUSED: dict[str, Callable[[Operation], Any]] = {}
 
@@ -248,7 +248,7 @@ def _fused(*names: str) -> Callable[[Callable[[Operation], Any]], Callable[[Oper
     return note
 
 
-# by the names that PyTorch has for the same
+# operators that PyTorch has under another name
 
 for _name, _said in {
     "Exp": "exp",
@@ -448,7 +448,7 @@ def _log_softmax(o: Operation) -> Value:
 
 
 def _over_rest(o: Operation, made: Callable[[Algebra, Value, int], Value]) -> Value:
-    """As before version 13: over all axes from one on."""
+    """Apply a function as before version 13: over all axes from one on."""
     shape = shape_of(o.at(0))
     axis = o.integer("axis", 1) % len(shape)
     flat = o.a.reshape(o.at(0), (math.prod(shape[:axis]), -1))
@@ -626,7 +626,7 @@ def _gather_nd(o: Operation) -> Value:
 
 
 def _apart(a: Algebra, index: Value, sizes: Sequence[int]) -> list[Value | None]:
-    """Indices of several axes, which stand along the last one."""
+    """Split indices of several axes, which lie along the last axis."""
     parts = [slice(None)] * (len(shape_of(index)) - 1)
     shape = shape_of(index)[:-1]
     found: list[Value | None] = []
@@ -749,7 +749,7 @@ def _cumsum(o: Operation) -> Value:
 
 _ORDERS = frozenset({"ReduceMax", "ReduceMin", "ReduceProd"})
 _IDLE = frozenset({"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"})
-"""Reductions that leave a value as it is where they have no axes, and are told so."""
+"""Reductions that return their input if axes are empty and `noop_with_empty_axes` is set."""
 
 
 def _reduction(name: str, made: Callable[[Operation, Value, list[int], bool], Value]) -> None:
@@ -818,7 +818,7 @@ def _gemm(o: Operation) -> Value:
 
 @_plain("SplitToSequence")
 def _split_to_sequence(o: Operation) -> list[Any]:
-    """A sequence is a tuple of values here; only what takes one of them, or joins them, reads it."""
+    """Split a value into a sequence: a tuple of values, which SequenceAt alone reads."""
     value, axis = o.at(0), o.integer("axis", 0)
     size = shape_of(value)[axis]
     told = o.maybe(1)
@@ -826,7 +826,7 @@ def _split_to_sequence(o: Operation) -> list[Any]:
         sizes = [1] * size
     else:
         sizes = o.numbers(1)
-        if not shape_of(told):  # one size for all but the last
+        if not shape_of(told):  # one size for all parts but the last
             sizes = [min(sizes[0], size - at) for at in range(0, size, sizes[0])]
     if sum(sizes) != size:
         raise UnknownError("SplitToSequence of parts that are not the whole")
@@ -940,9 +940,9 @@ def _recurrent(
     step: Callable[..., recurrent.Step],
     states: Sequence[int],
 ) -> list[Value]:
-    """A recurrent operator; `order` has the place of each of PyTorch's gates among its own.
+    """Compute a recurrent operator; `order` gives the position of each of PyTorch's gates among ONNX's.
 
-    Its functions are as many as `usual` names for each direction; its states stand in these inputs.
+    `usual` names its default activations for one direction; `states` are the inputs with its initial states.
     """
     a, value = o.a, o.at(0)
     steps, batch, _ = shape_of(value)
@@ -958,7 +958,7 @@ def _recurrent(
     if len(names) != len(usual) * count or not _BENDING.issuperset(names):
         raise UnknownError(f"operator {o.node.op_type} with activations {said}")
     bends = [recurrent.bend(name) for name in names]
-    if (limit := o.real("clip", 0)) > 0:  # of what each function is given
+    if (limit := o.real("clip", 0)) > 0:  # limits the input of each function
         bends = [_clipped(each, limit) for each in bends]
 
     def turned(value: Value) -> Value:
@@ -1014,7 +1014,7 @@ def _rnn(o: Operation) -> list[Value]:
 def _window(
     o: Operation, kernel: Sequence[int], sizes: Sequence[int]
 ) -> tuple[list[int], list[tuple[int, int]], list[int]]:
-    """Strides, pads and dilations."""
+    """Return strides, pads and dilations."""
     rank = len(kernel)
     strides = o.many("strides") or [1] * rank
     dilations = o.many("dilations") or [1] * rank
@@ -1121,7 +1121,7 @@ def _resize(o: Operation) -> Value:
     return found
 
 
-# codes, of stored weights and of what is rounded to the range that it has
+# codes, of stored weights and of numbers rounded to their own range
 
 
 @_plain("DequantizeLinear")
@@ -1155,7 +1155,7 @@ def _conv_integer(o: Operation) -> Value:
     return layers.convolve(o.a, one, two, None, strides, pads, dilations, o.integer("group", 1))
 
 
-# onnxruntime's
+# onnxruntime's operators
 
 
 @_fused("MatMulIntegerToFloat")

@@ -1,8 +1,8 @@
-"""What reads and writes at places: scatters, lookups by several indices, rows by group, sorts.
+"""Operations that read and write at indices: scatters, lookups by several indices, rows by group.
 
-Places that are known are computed. At others a sum that is scattered is what it is by definition: at each place the sum
-of what has that index. What is put there, not added, is a function of its own by the reduction's name, of what stood
-there and of all that is put: where two have one index, neither PyTorch nor ONNX says which stays.
+Known indices are computed. With unknown indices a scattered sum follows its definition: at each place the sum of the
+updates with that index. Any other scatter is a random function, drawn by the reduction's name, of the old element and
+of all updates there: neither PyTorch nor ONNX says which of two updates with the same index stays.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from analyzer.verify.algebra.values import (
 )
 
 NONE, ADD, MULTIPLY, LARGEST, LEAST = "none", "add", "mul", "max", "min"
-"""What a scatter does with what stands at a place, by ONNX's names."""
+"""Reductions of a scatter with the old element, by ONNX's names."""
 REDUCTIONS = (NONE, ADD, MULTIPLY, LARGEST, LEAST)
 
 
 def put_elements(
     a: Algebra, value: Value, axis: int, index: Value, updates: Value, reduction: str = NONE
 ) -> Value:
-    """Each of the updates at its index along one axis, and at its own place along the others."""
+    """Put each update at its index along one axis, and at its own position along the others."""
     shape, sizes = shape_of(value), shape_of(index)
     if not shape:
         raise UnknownError("a scatter into a number")
@@ -69,7 +69,7 @@ def put_elements(
 def put_rows(
     a: Algebra, value: Value, indices: Sequence[Value | None], updates: Value, reduction: str = NONE
 ) -> Value:
-    """The updates where several indices meet, one for each axis; of an axis without one all of it."""
+    """Put updates where several indices meet, one for each axis; an axis without an index is taken whole."""
     shape = shape_of(value)
     parts = _parts(indices, len(shape))
     if all(each is None or is_known(each) for each in parts):
@@ -97,7 +97,7 @@ def put_rows(
 
 
 def put(a: Algebra, value: Value, at: Array, updates: Value, reduction: str) -> Value:
-    """The updates at known places among all elements."""
+    """Put updates at known flat positions."""
     flat = at.reshape(-1)
     unique, turns = np.unique(flat), _turns(flat)
     if reduction not in REDUCTIONS:
@@ -137,7 +137,7 @@ def _laid(a: Algebra, value: Value, places: Array, new: Value) -> Value:
 
 
 def _turns(flat: Array) -> Array:
-    """Of each place, how often it was there before."""
+    """Return for each position how often it occurred before."""
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if flat.size else np.zeros(0, np.int64)
@@ -154,7 +154,7 @@ def _within(index: Array, size: int) -> Array:
 
 
 def _marks(a: Algebra, index: Value, size: int) -> Any:
-    """Of each index, and of each place, whether the one is the other; one below 0 may count from the end."""
+    """Return whether each index equals each position; a negative index may count from the end."""
     shape = shape_of(index)
     a.bound(math.prod(shape) * size)
     wide = a.reshape(index, (*shape, 1))
@@ -166,7 +166,7 @@ def _marks(a: Algebra, index: Value, size: int) -> Any:
 
 
 def _meet(a: Algebra, own: Value, marks: Value, updates: Value, reduction: str) -> Value:
-    """What stands at places along the last axis, of updates along the last axis, by marks along both."""
+    """Combine the elements along the last axis with the updates along the last axis, by marks along both."""
     given = a.dense(updates)
     wide = a.reshape(given, (*shape_of(given), 1))
     axis = len(shape_of(wide)) - 2
@@ -200,7 +200,7 @@ def _parts(indices: Sequence[Value | None], rank: int) -> list[Value | None]:
 
 
 class _Block(Frozen):
-    """A value with the axes that have an index first, and the indices as they meet."""
+    """A value with its indexed axes first, and the indices broadcast to one shape."""
 
     value: Value
     index: tuple[Value, ...]
@@ -230,18 +230,18 @@ class _Block(Frozen):
 
     @property
     def shape_read(self) -> tuple[int, ...]:
-        """What is read has."""
+        """Shape of a read by these indices."""
         rest = [n for at, n in enumerate(self.sizes) if at not in self.order[: len(self.index)]]
         return (*rest[: self.start], *shape_of(self.index[0]), *rest[self.start :])
 
     def turned(self, a: Algebra, read: Value) -> Value:
-        """What was read, whose first axes are those of the indices, with these where they stood."""
+        """Move the axes of the indices, which come first in a result that was read, to their place."""
         inner = len(shape_of(self.index[0]))
         after = range(inner + self.start, inner + len(self.rest))
         return a.permute(read, [*range(inner, inner + self.start), *range(inner), *after])
 
     def marks(self, a: Algebra) -> Value:
-        """Of each of the updates, and of each place where indices meet, whether it goes there."""
+        """Return for each update, and each place where indices may meet, whether the update goes there."""
         found: Value | None = None
         for size, each in zip(shape_of(self.value), self.index, strict=False):
             own = _marks(a, a.reshape(each, (-1,)), size)
@@ -257,9 +257,9 @@ class _Block(Frozen):
 
 
 def told(index: Value, size: int) -> Value:
-    """An index that was joined with others which are not known, and is itself, as all its elements are places.
+    """Return a known index that was concatenated with unknown ones: all its elements are valid positions.
 
-    Of an element that is drawn this is so once in 2^31 for each place.
+    A drawn element is a valid position with a probability of one in 2^31 for each position.
     """
     if not isinstance(index, Field) or index.kind != "whole" or not index.elements.size:
         return index
@@ -269,7 +269,7 @@ def told(index: Value, size: int) -> Value:
 def read_rows(
     a: Algebra, value: Value, indices: Sequence[Value | None], look_up: Callable[..., Value]
 ) -> Value:
-    """What stands where several indices meet; `look_up` reads by one."""
+    """Read where several indices meet; `look_up` reads by one index."""
     parts = _parts(indices, len(shape_of(value)))
     unknown = [at for at, each in enumerate(parts) if each is not None and not is_known(each)]
     if not unknown:
@@ -301,7 +301,7 @@ def read_rows(
 
 
 def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Value:
-    """The same by one index among all places where indices meet, of which none is below 0: so converters write it."""
+    """Read by one flat index, if no index is negative, as converters do."""
     sizes = shape_of(block.value)[: len(block.index)]
     flat: Value = np.zeros((), np.int64)
     for size, each in zip(sizes, block.index, strict=True):
@@ -312,7 +312,7 @@ def _read_flat(a: Algebra, block: _Block, look_up: Callable[..., Value]) -> Valu
 
 
 def one_hot(a: Algebra, index: Value, depth: int, off: Value, on: Value) -> Value:
-    """Along a new last axis: `on` at the index, `off` elsewhere."""
+    """Return `on` at the index along a new last axis, and `off` elsewhere."""
     return a.where(_marks(a, index, depth), on, off)
 
 
@@ -320,10 +320,10 @@ def one_hot(a: Algebra, index: Value, depth: int, off: Value, on: Value) -> Valu
 
 
 def joined(a: Algebra, parts: Sequence[Rows]) -> Value:
-    """Rows of one stretch after another, from the first row to the last.
+    """Join rows of consecutive stretches, from the first row to the last.
 
     Raises:
-        UnknownError: one does not begin where the last one ends.
+        UnknownError: a stretch does not begin where the one before ends.
     """
     before: Value = np.zeros((), np.int64)
     found: Value | None = None
@@ -343,13 +343,13 @@ def joined(a: Algebra, parts: Sequence[Rows]) -> Value:
 
 
 def _between(a: Algebra, rows: Array, first: Value, last: Value) -> Value:
-    """1 of rows from one on, and before another."""
+    """Return 1 for rows from `first` on and before `last`, else 0."""
     below, before = (a.cast(a.compare("less", rows, each), "f", np.float32) for each in (last, first))
     return a.subtract(below, before)
 
 
 def grouped_product(a: Algebra, value: Value, weights: Value, ends: Value) -> Value:
-    """Rows by the matrix of their group, which ends before a row (torch.nn.functional.grouped_mm)."""
+    """Multiply rows by the matrix of their group; `ends` are exclusive (torch.nn.functional.grouped_mm)."""
     if len(shape_of(value)) != 2 or len(shape_of(weights)) != 3 or len(shape_of(ends)) != 1:
         raise UnknownError("groups along other axes than rows")
     groups = shape_of(weights)[0]

@@ -1,4 +1,4 @@
-"""PyTorch's calls, and a file's graph -> their values in the algebra, each once, in order."""
+"""PyTorch's calls, and a file's graph -> their values in the algebra, each computed once, in order."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _CUTTING = ("Where", "Min", "Max", "Clip", "Mod", "Div", "Floor", "Ceil", "Round
 _DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
 """Operators by which a size may decide something."""
 _SHAPING = frozenset({"Reshape", "Expand"})
-"""Operators that numbers of sizes tell a shape, of as many elements or of repeated ones."""
+"""Operators that change a shape by sizes alone, with the same or repeated elements."""
 _PRODUCT = ".product"
-"""What follows the name of a linear layer's call in that of its product without the bias (`Traced.name`)."""
+"""Suffix of a linear layer's call in the name of its product without the bias (`Traced.name`)."""
 _MOST_NODES = 200_000
 _DEEPEST = 32
-"""Functions inside one another."""
+"""Largest depth of nested functions."""
 
 
 def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dict[str, Value]:
-    """What the program is given: drawn numbers, whole ones too, and of some inputs the example's, over and over.
+    """Return the inputs of the program: drawn numbers, also for integers, and for some inputs the example's, repeated.
 
     Args:
-        inputs: of the program.
-        seed: of the drawing.
-        known: the inputs of whole numbers that are given the example's.
+        inputs: inputs of the program.
+        seed: seed of the drawing.
+        known: names of integer inputs that take the example's numbers.
 
     Raises:
-        UnknownError: an example that is asked for was not recorded.
+        UnknownError: an example that is needed was not recorded.
     """
     found: dict[str, Value] = {}
     for given in inputs:
@@ -68,14 +68,14 @@ class Program(Mutable):
     inputs: Mapping[str, Value]
     values: dict[str, Any] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
-    """Of a value that is not known: why."""
+    """Reason why a value was not computed, by name."""
     constants: dict[str, Any] = field(default_factory=dict)
     stops: dict[str, tuple[Value, ...]] = field(default_factory=dict)
-    """By a call that nothing here has a word for, though all that it is given is known: what of that was drawn."""
+    """Inputs over the field of each unsupported call whose inputs were all computed, by the call's name."""
     stand_ins: dict[str, Value] = field(default_factory=dict)
-    """What stands for what such a call gives, from there on."""
+    """Random values that replace the results of such calls."""
     doubtful: dict[str, frozenset[str]] = field(default_factory=dict)
-    """What is computed of these: of which calls that is."""
+    """Names of the unsupported calls on which a value depends, by the value's name."""
     _doubts: frozenset[str] = frozenset()
 
     def run(
@@ -88,10 +88,10 @@ class Program(Mutable):
         """Compute every call.
 
         Args:
-            told: is given the number of a call, the call, and what it gives.
-            goes_on: whether numbers are drawn for what a call gives that nothing here has a word for: as many as it is
-                given, as of a function of each.
-            stand_ins: what is taken for them instead.
+            told: called with the index of a call, the call, and its result.
+            goes_on: whether the result of an unsupported call is drawn, in the shape of its first input, as of an
+                elementwise function.
+            stand_ins: values that are taken for such results instead.
         """
         self.values.update(self.inputs)
         for held in self.calls.constants:
@@ -117,7 +117,7 @@ class Program(Mutable):
                 if stand_ins is not None and each.name in stand_ins:
                     self.values[each.name] = stand_ins[each.name]
                 elif self._doubts and error.__cause__ is not None:
-                    continue  # what stands for a value may have another shape than that
+                    continue  # the stand-in may have another shape than the value
                 elif goes_on and given and isinstance(given[0], Field):
                     made = Field(draw(given[0].shape, "in place of", each.name, self.a.seed), given[0].kind)
                     self.values[each.name] = self.stand_ins[each.name] = made
@@ -130,10 +130,10 @@ class Program(Mutable):
                 told(at, each, self.values[each.name])
 
     def argument(self, arg: Any) -> Any:
-        """What an argument of a call stands for.
+        """Return the value of a call's argument.
 
         Raises:
-            UnknownError: a value that is not known.
+            UnknownError: the value was not computed.
         """
         if isinstance(arg, list):
             return [self.argument(each) for each in arg]
@@ -154,9 +154,9 @@ class Program(Mutable):
         return DType[name] if kind == "dtype" else float(name)
 
     def value(self, name: str) -> Value | None:
-        """A value or a constant of the program that is a tensor, by its name there or in the manifest's `program`.
+        """Return a tensor of the program, a value or a constant, by its name there or in the manifest's `program`.
 
-        Of `x.product`: what the layer x adds its bias to.
+        `x.product` names the product to which layer x adds its bias.
         """
         name = name.removeprefix(PROGRAM)
         found = self.values.get(name, self.constants.get(name))
@@ -184,21 +184,21 @@ class File(Mutable, dict=True):
     ledger: Ledger
     stored: Stored
     inputs: Mapping[str, Value]
-    """By the names of the graph."""
+    """Inputs by the names of the graph."""
     seen: Seen
-    """Told of each result of the main graph, by node and place; gives what stands for it from there on."""
+    """Function called with each result of the main graph, its node and output index; returns the value to use."""
     values: dict[str, Value] = field(default_factory=dict)
-    """Of the main graph."""
+    """Values of the main graph, by name."""
     why: dict[str, str] = field(default_factory=dict)
-    """Of a value that is not known: why."""
+    """Reason why a value was not computed, by name."""
     deciding: set[int] = field(default_factory=set)
-    """Positions of nodes that compute real numbers by what sizes have decided."""
+    """Positions of nodes that compute real numbers by decisions that depend on sizes."""
     again_run: frozenset[int] = frozenset()
     """Positions of nodes that were computed again."""
     stand_in: StandIn | None = None
-    """What stands for what a node gives that nothing here has a word for, by the node and what it is given."""
+    """Function that replaces the result of an unsupported node, by the node and its inputs."""
     stopped: set[int] = field(default_factory=set)
-    """Positions of such nodes, though all that they are given is known."""
+    """Positions of unsupported nodes whose inputs were all computed."""
 
     def __post_init__(self) -> None:
         model = self.ledger.model
@@ -210,9 +210,9 @@ class File(Mutable, dict=True):
         self._functions = {(each.domain, each.name, each.overload): each.path for each in model.functions}
         self._opset = dict(model.opsets).get("ai.onnx", dict(model.opsets).get("", 0))
         self._sized: set[str] = set()
-        """Values that are computed of sizes."""
+        """Names of values that are computed from sizes."""
         self._decided: set[str] = set()
-        """Those of them that a comparison, or the like, has a part in."""
+        """Those of them that depend on a comparison or another deciding operator."""
         self._left = _MOST_NODES
 
     def run(self) -> None:
@@ -228,7 +228,7 @@ class File(Mutable, dict=True):
         most: int | None = None,
         stand_in: StandIn | None = None,
     ) -> File:
-        """The same with other results of some nodes: what depends on them is computed again, or the first so many."""
+        """Copy with other results of some nodes; compute the nodes that depend on them again, at most about `most`."""
         found = File(a, self.ledger, self.stored, self.inputs, seen, dict(self.values), dict(self.why))
         found.stand_in, found.stopped = stand_in or self.stand_in, set(self.stopped)
         found._sized, found._decided, found.deciding = self._sized, self._decided, self.deciding
@@ -291,7 +291,7 @@ class File(Mutable, dict=True):
                 scope[name] = value if depth else self.seen(node, place, value)
 
     def _stop(self, node: Node, scope: dict[str, Value]) -> None:
-        """Go on behind a node of the main graph that nothing here has a word for, as far as something stands for it."""
+        """Go on behind an unsupported node of the main graph, if a value replaces its result."""
         self.stopped.add(node.position)
         bodies = node.place in self._inside or (node.domain, node.op_type, node.overload) in self._functions
         given = [scope[name] if name else None for name in node.inputs]
@@ -300,7 +300,7 @@ class File(Mutable, dict=True):
             scope[node.outputs[0]] = self.seen(node, 0, value)
 
     def _follow_sizes(self, node: Node, results: Sequence[Value | None], depth: int) -> None:
-        """Keep where something is computed by what sizes decide, as a trigger would at others."""
+        """Track computations that depend on decisions by sizes, as a hidden trigger at other sizes would need."""
         outputs = [name for name in node.outputs if name]
         if node.op_type in _SIZES:
             self._sized.update(outputs)
@@ -377,7 +377,7 @@ class File(Mutable, dict=True):
 
 
 def values_of(found: Any) -> Iterator[Value]:
-    """The tensors of what a call gives."""
+    """Yield the tensors in the result of a call."""
     if isinstance(found, (list, tuple)):
         for each in found:
             yield from values_of(each)

@@ -1,7 +1,7 @@
-"""What a file and the program give for real numbers: whether they differ for sure.
+"""File and program in real numbers: whether their values differ for sure.
 
-The weights are drawn, whole numbers are those of the example: the program is computed with these, and the part of the
-file that is not its own with what the program has right before it.
+Weights are drawn, integer inputs are the example's. The program is computed with these, and the differing part of the
+file with the program's values right before it.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from analyzer.verify.algebra.values import (
 from analyzer.verify.algebra.watched import print_of
 
 _MOST = 1 << 26
-"""Elements of a weight that is written out."""
+"""Largest number of elements of a weight that is computed in full."""
 _MOST_STEPS = 2_000
 _MASKED = 1e9
-"""What is larger on both sides is a mask."""
+"""Magnitude above which a number is a mask."""
 _SMALL = 100.0
-"""What is less on one side, and a mask on the other, is masked on that alone."""
+"""Magnitude below which a number on one side differs from a mask on the other."""
 _FAR, _FAR_OF_HALVES = 1e-5, 1e-3
-"""Of the largest number, what is no rounding of the file's constants; of those of half precision."""
+"""Differences, relative to the largest number, that rounded constants cannot cause; the second for half precision."""
 
 
 def _reals(elements: Elements) -> Array:
-    """Between -1 and 1, the same for the same element."""
+    """Return numbers between -1 and 1, equal for equal elements."""
     return mixed(elements, 0x4EA1).astype(np.float64) / 2.0**63 - 1.0
 
 
 def real_of(value: Value) -> Array:
-    """A drawn weight in real numbers: vectors are positive, and matrices such that products neither grow nor vanish.
+    """Return a drawn weight in real numbers: vectors are positive, matrices keep the magnitude of products.
 
     Raises:
         UnknownError: the value is too large.
@@ -77,12 +77,12 @@ def real_of(value: Value) -> Array:
 
 
 class _RealWeights(Weights):
-    """The same tensors in real numbers; large ones are made each time, buffers that are told are those."""
+    """The same tensors in real numbers; large ones are made on each use, buffers take values from the manifest."""
 
     told: Mapping[str, Array] = field(default_factory=dict)
 
     def of(self, name: str) -> Value:
-        """One of them."""
+        """Return the tensor of a name."""
         own = self.told.get(self.first.get(name, ""))
         if own is not None:
             return own
@@ -96,14 +96,14 @@ class _RealStored(Stored):
 
 
 class Reals(Mutable, dict=True):
-    """PyTorch's program in real numbers, computed when it is first asked for."""
+    """PyTorch's program in real numbers, computed on first use."""
 
     state: State
-    """The file beside the program, of the drawing whose values are told apart."""
+    """The file beside the program, for the drawing whose values are identified."""
 
     @cached_property
     def _computed(self) -> dict[int, Any]:
-        """By the identity of a value of the drawing: the same in real numbers."""
+        """Real value for each value of the drawing, by `id`."""
         drawn = self.state.drawing.program
         a = Algebra(0, Numbers())
         self.weights = _RealWeights(a, drawn.weights.shapes, drawn.weights.first, drawn.weights.known)
@@ -129,12 +129,12 @@ class Reals(Mutable, dict=True):
         return found
 
     def differ(self, state: State, node: Node, origin: Origin | None, put: Value) -> bool:
-        """Whether a node gives another value than the program has in its place.
+        """Whether a node computes another value than the program has in its place.
 
         Args:
-            state: the file beside the program, before the node is put right.
-            node: of the file.
-            origin: the program's value; None of a node that the program has nothing of.
+            state: the file beside the program, before the node's value is substituted.
+            node: the node of the file.
+            origin: the program's value; None for a node without counterpart in the program.
             put: the value that belongs in the node's place.
         """
         trial = _Trial(self, state)
@@ -166,7 +166,7 @@ class _Trial(Mutable, dict=True):
     # the file's side
 
     def result(self, node: Node) -> Sequence[Any]:
-        """What a node gives, of what is right before it."""
+        """Return the results of a node, computed from right values before it."""
         if node.position not in self.results:
             self._count()
             values = [self._input(name) if name else None for name in node.inputs]
@@ -193,7 +193,7 @@ class _Trial(Mutable, dict=True):
         return self.known[id(given)]
 
     def file_value(self, value: Value) -> Any:
-        """A value of the file that is the program's, in the file's order."""
+        """Return the real value of a file's value that is the program's, in the file's order."""
         key = print_of(value)
         if key is None or not isinstance(value, Field):
             return value
@@ -216,11 +216,11 @@ class _Trial(Mutable, dict=True):
     # the program's side
 
     def of(self, origin: Origin) -> Any:
-        """A value of the program."""
+        """Return a value of the program."""
         return self.value(origin.value)
 
     def value(self, value: Any) -> Any:
-        """A value of the program, by its identity: of a call, a weight, or a part of a call."""
+        """Return a value of the program by its `id`: of a call, a weight, or an intermediate value."""
         if id(value) not in self.known:
             self._count()
             step = self.state.drawing.steps.get(id(value))
@@ -236,13 +236,13 @@ class _Trial(Mutable, dict=True):
 
 
 def _is_one_each(elements: Elements, numbers: Array) -> bool:
-    """Whether equal elements, which follow each other, stand for equal numbers."""
+    """Whether equal elements, which are adjacent, stand for equal numbers."""
     equal = elements[1:] == elements[:-1]
     return bool(np.array_equal(numbers[1:][equal], numbers[:-1][equal]))
 
 
 def _apart(one: Any, other: Any, far: float) -> bool:
-    """Whether two results are certainly further apart than rounding, which is `far` of the largest number."""
+    """Whether two results differ by more than rounding, which is `far` times the largest number."""
     if not (is_known(one) and is_known(other)) or one is None or other is None:
         return False
     a, b = np.asarray(one), np.asarray(other)
@@ -259,6 +259,6 @@ def _apart(one: Any, other: Any, far: float) -> bool:
 
 
 def _is_masked(array: Array) -> Array:
-    """Where numbers are those of a mask, or infinite."""
+    """Return where numbers are those of a mask, or infinite."""
     found: Array = np.abs(array) > _MASKED
     return found

@@ -1,7 +1,7 @@
-"""Recurrent layers, step by step: what PyTorch's `lstm`, `gru` and `rnn_*` and ONNX's LSTM, GRU and RNN both are.
+"""Recurrent layers, step by step: PyTorch's `lstm`, `gru` and `rnn_*`, and ONNX's LSTM, GRU and RNN.
 
-Sizes are known here, so a layer is as many steps as its sequence has. Gates stand in PyTorch's order (torch.nn.LSTM:
-input, forget, cell, output; torch.nn.GRU: reset, update, new); those of ONNX (docs/Operators.md) are turned to it.
+Sizes are known here, so a layer is unrolled over its sequence. Gates are in PyTorch's order (torch.nn.LSTM: input,
+forget, cell, output; torch.nn.GRU: reset, update, new); those of ONNX (docs/Operators.md) are reordered to it.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from analyzer.records import Frozen
 from analyzer.verify.algebra.values import Algebra, UnknownError, Value, number, shape_of
 
 _MOST_STEPS = 1 << 12
-"""Steps of a sequence that are computed."""
+"""Largest number of steps of a sequence."""
 
 
 class Cell(Frozen):
     """The weights of one direction of one layer, (gates x hidden) x columns each."""
 
     given: Value
-    """Of the input."""
+    """Weight of the input."""
     kept: Value
-    """Of the hidden state."""
+    """Weight of the hidden state."""
     given_bias: Value | None = None
     kept_bias: Value | None = None
     projection: Value | None = None
-    """Of an LSTM: what its hidden state is projected with, projection x hidden."""
+    """Weight of an LSTM's projection of its hidden state, projection x hidden."""
 
 
 Bend = Callable[[Algebra, Value], Value]
-"""A function of each number, as a gate has one."""
+"""An elementwise function, as of a gate."""
 State = tuple[Value, ...]
-"""The hidden state, batch x hidden; of an LSTM then the cell's."""
+"""Hidden state, batch x hidden; for an LSTM also the cell state."""
 Step = Callable[[Algebra, Value, State, Cell], State]
-"""An input of batch x columns and a state -> the next."""
+"""Input of batch x columns, and state -> next state."""
 
 
 def bend(name: str) -> Bend:
-    """The function of this name."""
+    """Return the function of this name."""
     return lambda a, value: a.function(name, value)
 
 
@@ -45,16 +45,16 @@ SIGMOID, TANH, RELU = map(bend, ("sigmoid", "tanh", "relu"))
 
 
 def linear(a: Algebra, value: Value, weight: Value, bias: Value | None) -> Value:
-    """Value @ weight.T + bias."""
+    """Compute value @ weight.T + bias."""
     found: Value = a.matmul(value, a.permute(weight, (1, 0)))
     return found if bias is None else a.add(found, bias)
 
 
 def gates(a: Algebra, value: Value, count: int, axis: int = -1) -> list[Value]:
-    """The equal parts of an axis.
+    """Split an axis into equal parts.
 
     Raises:
-        UnknownError: it has no such parts.
+        UnknownError: the axis has no such parts.
     """
     shape = shape_of(value)
     size, rest = divmod(shape[axis], count)
@@ -64,7 +64,7 @@ def gates(a: Algebra, value: Value, count: int, axis: int = -1) -> list[Value]:
 
 
 def lstm_step(gate: Bend = SIGMOID, inner: Bend = TANH, outer: Bend = TANH) -> Step:
-    """Hochreiter and Schmidhuber 1997, with the functions of the gates, the cell and the hidden state."""
+    """Return a step of an LSTM (Hochreiter and Schmidhuber 1997) with the functions of gates, cell and hidden state."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
         hidden, kept = state
@@ -81,7 +81,7 @@ def lstm_step(gate: Bend = SIGMOID, inner: Bend = TANH, outer: Bend = TANH) -> S
 
 
 def gru_step(gate: Bend = SIGMOID, inner: Bend = TANH, *, resets_after: bool = True) -> Step:
-    """Cho et al. 2014; the reset is applied to what the hidden state gives (PyTorch), or to the state before."""
+    """Return a step of a GRU (Cho et al. 2014); reset applies after (PyTorch) or before the hidden state's product."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
         (hidden,) = state
@@ -101,7 +101,7 @@ def gru_step(gate: Bend = SIGMOID, inner: Bend = TANH, *, resets_after: bool = T
 
 
 def rnn_step(function: Bend = TANH) -> Step:
-    """Elman 1990."""
+    """Return a step of a plain recurrent layer (Elman 1990)."""
 
     def step(a: Algebra, value: Value, state: State, cell: Cell) -> State:
         (hidden,) = state
@@ -114,7 +114,7 @@ def rnn_step(function: Bend = TANH) -> Step:
 def run(
     a: Algebra, step: Step, value: Value, state: State, cell: Cell, *, backwards: bool
 ) -> tuple[Value, State]:
-    """One direction of one layer: its outputs, steps x batch x hidden, and the last state.
+    """Run one direction of one layer; return its outputs, steps x batch x hidden, and the last state.
 
     Raises:
         UnknownError: there are no steps, or too many.
@@ -133,17 +133,17 @@ def run(
 def layers(
     a: Algebra, step: Step, value: Value, states: Sequence[Value], cells: Sequence[Sequence[Cell]]
 ) -> tuple[Value, list[Value]]:
-    """Layers upon one another, each with one or both directions.
+    """Run stacked layers, each with one or both directions.
 
     Args:
         a: the algebra.
-        step: of a cell.
+        step: the step of a cell.
         value: steps x batch x columns.
-        states: the first ones, (layers x directions) x batch x hidden; of an LSTM two.
-        cells: by layer and direction; the second runs backwards.
+        states: initial states, (layers x directions) x batch x hidden; two for an LSTM.
+        cells: cells by layer and direction; the second direction runs backwards.
 
     Returns:
-        The outputs, steps x batch x (directions x hidden), and the last states as they were given.
+        The outputs, steps x batch x (directions x hidden), and the last states, in the form of `states`.
 
     Raises:
         UnknownError: there are no steps, or too many.
@@ -167,7 +167,7 @@ def _cut(a: Algebra, value: Value, start: int, stop: int, axis: int) -> Value:
 
 
 def row(a: Algebra, value: Value, at: int) -> Value:
-    """One place along the first axis, without that axis."""
+    """Return one index of the first axis, without that axis."""
     return a.reshape(_cut(a, value, at, at + 1, 0), shape_of(value)[1:])
 
 

@@ -1,4 +1,4 @@
-"""Interpolation along one axis: what each element of the result is made of, by ONNX's names (Resize, opset 19)."""
+"""Interpolation along one axis as a matrix or a selection of elements, by ONNX's names (Resize, opset 19)."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from analyzer.records import Frozen
 from analyzer.verify.algebra.values import Algebra, Array, UnknownError, Value, shape_of
 
 _CUBIC = -0.75
-"""Of Keys' kernel, as PyTorch has it."""
+"""Coefficient of Keys' kernel in PyTorch."""
 
 
 class Way(Frozen):
-    """How it is interpolated."""
+    """Settings of an interpolation."""
 
     mode: str
     """`nearest`, `linear` or `cubic`."""
     coordinates: str
-    """Where an element of the result stands among those that are given."""
+    """Transformation of an element's position in the result to one in the input."""
     nearest: str = ""
-    """How it is rounded to one of them."""
+    """Rounding of a position to the nearest element."""
     cubic: float = _CUBIC
-    """Of Keys' kernel."""
+    """Coefficient of Keys' kernel."""
 
 
 def resize(a: Algebra, value: Value, axis: int, many: int, scale: float, way: Way) -> Value:
-    """So many elements along an axis, which is scaled by this.
+    """Resize an axis to `many` elements, scaled by `scale`.
 
     Raises:
-        UnknownError: it is interpolated in another way.
+        UnknownError: the interpolation is not supported.
     """
     size = shape_of(value)[axis]
     places = _coordinates(size, many, scale, way.coordinates)
@@ -70,7 +70,7 @@ def _nearest(places: Array, size: int, said: str) -> Array:
 
 
 def _shares(places: Array, size: int, way: Way) -> Array:
-    """Of each element of the result, the share of each that is given; beyond the ends the last one counts."""
+    """Return the share of each input element in each output element; positions beyond an end take the last element."""
     first = np.floor(places)
     rest = places - first
     if way.mode == "linear":
@@ -87,7 +87,7 @@ def _shares(places: Array, size: int, way: Way) -> Array:
 
 
 def _keys(far: Array, alpha: float) -> Array:
-    """Keys 1981."""
+    """Evaluate the cubic kernel of Keys 1981."""
     near = ((alpha + 2) * far - (alpha + 3)) * far * far + 1
     outer = ((alpha * far - 5 * alpha) * far + 8 * alpha) * far - 4 * alpha
     return np.where(far <= 1, near, np.where(far < 2, outer, 0.0))

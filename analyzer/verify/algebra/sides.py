@@ -1,4 +1,4 @@
-"""One file and one program, for one drawing: all values of both, and which of the file's are the program's."""
+"""File and program, for one random drawing: values of both, and the values of the file that are the program's."""
 
 from __future__ import annotations
 
@@ -25,50 +25,50 @@ from analyzer.verify.algebra.watched import Print, Step, Watched, print_of
 CODED = (Line.QUANTIZED, Line.BLOCK_QUANTIZED)
 """Lines of weights that are stored as codes."""
 Place = tuple[int, int]
-"""A node by its position, and one of its outputs."""
+"""A node's position, and the index of one of its outputs."""
 
 
 class Origin(Frozen):
-    """Where a value of the program comes from."""
+    """Source of a value in the program."""
 
     at: int
-    """The number of its call."""
+    """Index of its call."""
     call: Call
     step: Step | None
-    """Of a part of the call: how it was made; None of the whole."""
+    """Operation that made an intermediate value of the call; None for a result."""
     value: Value
 
 
 class Drawing(Mutable, dict=True):
-    """PyTorch's side, computed for one drawing, at some sizes."""
+    """PyTorch's side, computed for one random drawing, at some sizes."""
 
     program: Program
     watched: Watched
     inputs: Sequence[Given]
-    """What it is given, at the sizes of the drawing."""
+    """Inputs at the sizes of the drawing."""
     is_least: bool = False
-    """Whether all sizes that may vary are 1, where masks are single numbers."""
+    """Whether all free sizes are 1, where masks are single numbers."""
     origins: dict[Print, Origin] = field(default_factory=dict)
-    """By what tells a value: the first that has it, a whole call before a part."""
+    """Origins by print: the first value with it, and a call's result rather than an intermediate value."""
     modules: dict[Print, set[str]] = field(default_factory=dict)
-    """The modules that have it."""
+    """Modules that compute a value, by print."""
     steps: dict[int, Step] = field(default_factory=dict)
-    """By the identity of a value: how it was made."""
+    """Operation that made a value, by the value's `id`."""
 
     @cached_property
     def deeds(self) -> frozenset[object]:
-        """What the program does by numbers that are known, but for what has no effect and may be anybody's."""
+        """Operations of the program with known numbers; those without effect count only if all free sizes are 1."""
         steps = (step for step in self.steps.values() if self.is_least or not _is_idle(step))
         return frozenset(deed for step in steps for deed in deeds_of(step))
 
     @cached_property
     def divisors(self) -> frozenset[Print | None]:
-        """What the program divides by."""
+        """Prints of the program's divisors."""
         return frozenset(_numbers_of(each) for step in self.steps.values() for each in divisors_of(step))
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the program returns is known."""
+        """Whether all outputs of the program are known, and depend on no unsupported call."""
         return all(
             self.program.value(name) is not None and name not in self.program.doubtful
             for name in self.program.calls.outputs
@@ -76,17 +76,17 @@ class Drawing(Mutable, dict=True):
 
     @cached_property
     def wanted(self) -> frozenset[Print]:
-        """What is given to calls that nothing here has a word for."""
+        """Prints of the inputs of unsupported calls."""
         given = (value for values in self.program.stops.values() for value in values)
         return frozenset(key for value in given if (key := print_of(value)) is not None)
 
     @cached_property
     def assumed(self) -> frozenset[Print | None]:
-        """What stands for what such calls give."""
+        """Prints of the values that replace the results of such calls."""
         return frozenset(print_of(value) for value in self.program.stand_ins.values())
 
     def run(self) -> None:
-        """Compute every call, and note what it gives, and its parts."""
+        """Compute every call, and record its results and intermediate values."""
         self.program.run(self._note, goes_on=True)
 
     def _note(self, at: int, call: Call, found: Any) -> None:
@@ -109,22 +109,22 @@ class Drawing(Mutable, dict=True):
 def draw_programs(
     manifest: Manifest, calls: Calls, seeds: Sequence[int], numbers: Numbers, model: Model
 ) -> list[Drawing]:
-    """Compute PyTorch's side, first at the sizes of the export, then at others as far as it can.
+    """Compute PyTorch's side, first at the sizes of the export, then at other sizes where they are free.
 
-    Inputs of whole numbers are drawn like real ones, so that nothing is decided by them that is not in the program;
-    those by which something has to be decided, as masks that pick elements, are given the example's numbers. An input
-    that the file leaves out is what transformers takes where it is given none: a mask of ones, zeros elsewhere.
+    Integer inputs are drawn like real ones, so that they decide nothing beyond the program. Inputs that the program
+    must know to be computed, such as masks that pick elements, take the example's numbers. An input that the file
+    leaves out takes the default of transformers: ones in a mask, zeros elsewhere.
 
     Args:
-        manifest: has the shapes of parameters and buffers.
+        manifest: the shapes of parameters and buffers.
         calls: the program.
-        seeds: of the drawings.
-        numbers: what stands for floating-point numbers.
-        model: the file, which fixes axes of inputs and may leave inputs out.
+        seeds: seeds of the drawings.
+        numbers: elements for floating-point numbers.
+        model: the file, which may fix axes of inputs, or leave inputs out.
 
     Raises:
-        UsageError: an example of whole numbers is needed and was not recorded; the file leaves out an input whose
-            numbers nobody knows.
+        UsageError: an integer example is needed and was not recorded; or the file leaves out an input without a known
+            default.
     """
     left = left_out(model.graphs[0], calls)
     fixed = _fixed_axes(model.graphs[0], calls)
@@ -169,13 +169,13 @@ def draw_programs(
 
 
 def left_out(graph: Graph, calls: Calls) -> list[str]:
-    """The program's inputs that a file does not take, all of whose inputs have names of the program's."""
+    """Return the program's inputs that a file does not take, if all of its own inputs are the program's."""
     names = [given.name for given in calls.inputs]
     return [name for name in names if name not in graph.inputs] if set(graph.inputs) < set(names) else []
 
 
 def _fixed_axes(graph: Graph, calls: Calls) -> Mapping[str, Sequence[int]]:
-    """For each input of the program that the file takes, by name and else in order, the axes that the file fixes."""
+    """Return the axes that the file fixes, for each input of the program; inputs match by name, else in order."""
     axes = {
         given.name: [axis for axis, size in enumerate(given.dims or ()) if isinstance(size, int)]
         for given in graph.signature
@@ -187,10 +187,10 @@ def _fixed_axes(graph: Graph, calls: Calls) -> Mapping[str, Sequence[int]]:
 
 
 def _default(given: Given, path: object) -> Given:
-    """An input that the file does not take, with the numbers that transformers takes where it is given none.
+    """Return an input that the file does not take, with the default numbers of transformers.
 
     Raises:
-        UsageError: nobody knows them.
+        UsageError: it has no known default.
     """
     element = given.dtype.to_numpy()
     if given.dtype.is_floating or element is None or "position" in given.name:
@@ -200,7 +200,7 @@ def _default(given: Given, path: object) -> Given:
 
 
 def _first_names(manifest: Manifest) -> dict[str, str]:
-    """The name that stands for each: of tied ones, and of tensors of the same numbers, which may be held once."""
+    """Return one name for each group of tensors: tied ones, or equal ones, which a file may store once."""
     equal: dict[tuple[object, ...], str] = {}
     found = {name: tensor.name for tensor in manifest.tensors for name in tensor.names}
     for tensor in manifest.tensors:
@@ -213,7 +213,7 @@ def _first_names(manifest: Manifest) -> dict[str, str]:
 def _resized(
     inputs: Sequence[Given], fixed: Mapping[str, Sequence[int]], *, least: bool
 ) -> Sequence[Given] | None:
-    """Inputs of larger sizes, or of 1; None where all are fixed."""
+    """Return inputs of larger sizes, or of size 1; None if all sizes are fixed."""
     kept = {
         given.axes[axis] for given in inputs for axis in fixed.get(given.name, ()) if axis < len(given.axes)
     }
@@ -239,10 +239,10 @@ def _resized(
 
 
 def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> dict[str, Value]:
-    """The program's inputs by the names of the graph: by name, and else in order; a file may leave some out.
+    """Return the program's inputs by the names of the graph, matched by name, else in order; a file may leave some out.
 
     Raises:
-        UsageError: the graph takes others.
+        UsageError: the graph takes other inputs.
     """
     names = [given.name for given in calls.inputs]
     if len(names) != len(graph.inputs) and not set(graph.inputs) <= set(names):
@@ -254,26 +254,26 @@ def input_values(graph: Graph, calls: Calls, program: Program, path: object) -> 
 
 
 class State(Mutable, dict=True):
-    """The file beside the program, with some of the program's values in the places of its own."""
+    """The file beside the program, with values of the program substituted for some of its own."""
 
     result: Reconciliation
     calls: Calls
     drawing: Drawing
     given: Mapping[Place, Value] = field(default_factory=dict)
     before: State | None = None
-    """The same with less put in: what does not depend on that is taken from there."""
+    """State with fewer substitutions; values that do not depend on the new ones are taken from it."""
     results: dict[Place, Value] = field(default_factory=dict)
     found: set[Print] = field(default_factory=set)
-    """What the file has of all values that are told again."""
+    """Prints of all values in the file."""
     prints: dict[Place, Print | None] = field(default_factory=dict)
     parts: dict[int, list[Print]] = field(default_factory=dict)
-    """What a node computes on its way, by position."""
+    """Prints of a node's intermediate values, by position."""
     strange: dict[int, bool] = field(default_factory=dict)
-    """Whether a node divides, or is decided by sizes, as nothing of the program is; by position."""
+    """Whether a node divides, or depends on a decision by sizes, unlike anything in the program; by position."""
     dividing: set[int] = field(default_factory=set)
-    """Those that divide so."""
+    """Positions of the nodes that divide so."""
     stood: dict[int, str] = field(default_factory=dict)
-    """The call that a node is taken for that nothing here has a word for, by position."""
+    """Call of the program with which an unsupported node is identified, by the node's position."""
 
     def __post_init__(self) -> None:
         self.ledger = self.result.ledger
@@ -334,9 +334,9 @@ class State(Mutable, dict=True):
         return value
 
     def _stand_in(self, node: Node, given: Sequence[Value | None]) -> Value | None:
-        """What stands for what a node gives that nothing here has a word for.
+        """Return the value that replaces the result of an unsupported node.
 
-        That is what was put there; or what stands for the one call of the program that is given the same.
+        It is the value that was substituted there, or the stand-in of the one unsupported call with the same inputs.
         """
         self.stood.pop(node.position, None)
         put = self.given.get((node.position, 0))
@@ -357,12 +357,12 @@ class State(Mutable, dict=True):
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether two nodes are taken for one call."""
+        """Whether two nodes are identified with one call."""
         return len(set(self.stood.values())) < len(self.stood)
 
     @cached_property
     def met(self) -> frozenset[Print]:
-        """What of that which is given to calls without a word here is given to such nodes."""
+        """Prints of the inputs of unsupported calls that unsupported nodes of the file also have."""
         names = (
             name
             for node in self.graph.nodes
@@ -374,37 +374,37 @@ class State(Mutable, dict=True):
 
     @cached_property
     def has_codes(self) -> bool:
-        """Whether weights are stored as codes: what is computed of these is in other units than PyTorch's."""
+        """Whether weights are stored as codes: values computed from codes are in other units than PyTorch's."""
         return any(line.line in CODED for line in self.result.parameters)
 
     # outputs
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Outputs of both: by the names that the export gave them, else in order."""
+        """Outputs of both sides: by the names that the export gave them, else in order."""
         named = dict(zip(self.calls.results, self.calls.outputs, strict=False))
         if named.keys() & set(self.graph.outputs):
             return [(name, named[name]) for name in self.graph.outputs if name in named]
         return list(zip(self.graph.outputs, self.calls.outputs, strict=False))
 
     def is_output_same(self, name: str, theirs: str) -> bool:
-        """Whether an output is the program's, in every element."""
+        """Whether an output equals the program's, in every element."""
         mine, yours = self.file.values.get(name), self.drawing.program.value(theirs)
         return mine is not None and yours is not None and self.a.same(mine, yours)
 
     @cached_property
     def equal_outputs(self) -> frozenset[str]:
-        """The outputs that have the program's values at these sizes, whatever a choice by sizes may hide."""
+        """Outputs that equal the program's at these sizes; a choice by sizes may hide differences."""
         return frozenset(name for name, theirs in self.pairs if self.is_output_same(name, theirs))
 
     @cached_property
     def same_outputs(self) -> frozenset[str]:
-        """The outputs that are the program's."""
+        """Outputs that are the program's."""
         return self.equal_outputs - (self.hidden_outputs if self.hidden else frozenset())
 
     @cached_property
     def hidden_outputs(self) -> frozenset[str]:
-        """The outputs that are made of what hides something."""
+        """Outputs that depend on hidden values."""
         reached = set(self.hidden)
         for node in self.graph.nodes:
             if not reached.isdisjoint(node.inputs):
@@ -413,13 +413,13 @@ class State(Mutable, dict=True):
 
     @cached_property
     def is_same(self) -> bool:
-        """Whether all outputs are, and no choice hides anything."""
+        """Whether all outputs are the program's, and no choice hides anything."""
         outputs = self.graph.outputs, self.calls.outputs
         return not self.hidden and len(outputs[0]) == len(outputs[1]) == len(self.same_outputs)
 
     @cached_property
     def rightness(self) -> int:
-        """How many of the program's values the file has; an output counts for many."""
+        """Number of the program's values in the file; an output counts for many."""
         found = len(self.found & self.drawing.origins.keys()) + len(self.met)
         return found + _OUTPUT * len(self.same_outputs)
 
@@ -427,12 +427,12 @@ class State(Mutable, dict=True):
 
     @cached_property
     def tensors(self) -> Mapping[str, StoredTensor]:
-        """The stored tensors by name."""
+        """Stored tensors by name."""
         return {tensor.name: tensor for tensor in self.graph.tensors}
 
     @cached_property
     def parameters(self) -> Mapping[str, str]:
-        """The parameter or buffer that a stored tensor holds, by the tensor's name."""
+        """Name of the parameter or buffer that a stored tensor holds, by the tensor's name."""
         return {
             line.key[1]: line.parameter
             for line in self.result.entries
@@ -441,12 +441,12 @@ class State(Mutable, dict=True):
 
     @cached_property
     def makers(self) -> Mapping[str, Node]:
-        """The node that makes a value."""
+        """Node that computes a value, by the value's name."""
         return {name: node for node in self.graph.nodes for name in node.outputs if name}
 
     @cached_property
     def readers(self) -> Mapping[str, list[Node]]:
-        """The nodes that read a value."""
+        """Nodes that read a value, by the value's name."""
         found: dict[str, list[Node]] = {}
         for node in self.graph.nodes:
             for name in node.inputs:
@@ -454,7 +454,7 @@ class State(Mutable, dict=True):
         return found
 
     def is_right(self, node: Node) -> bool:
-        """Whether a node's values are the program's, or computed as they are there, and hide nothing."""
+        """Whether a node's results are values of the program, or known or weights, and hide nothing."""
         if not self.hidden.isdisjoint(node.outputs):
             return False
         for place, name in enumerate(node.outputs):
@@ -471,21 +471,21 @@ class State(Mutable, dict=True):
 
     @cached_property
     def hidden(self) -> frozenset[str]:
-        """What sizes decide, and quotients, that the program has not."""
+        """Names of values with a decision by sizes, or a quotient, that the program does not have."""
         return frozenset(
             name for node in self.graph.nodes if self.strange.get(node.position) for name in node.outputs[:1]
         )
 
     @cached_property
     def quotients(self) -> frozenset[str]:
-        """Those of them that are quotients."""
+        """Names of those values that are quotients."""
         return frozenset(
             name for node in self.graph.nodes if node.position in self.dividing for name in node.outputs[:1]
         )
 
     @cached_property
     def settled(self) -> frozenset[int]:
-        """Positions of nodes that are right, or parts of what is: everything that is made of them is."""
+        """Positions of nodes that are right, or whose results are read only by settled nodes."""
         wrong = set(self.graph.outputs) - self.same_outputs
         found: set[int] = set()
         for node in reversed(self.graph.nodes):
@@ -499,7 +499,7 @@ class State(Mutable, dict=True):
         return frozenset(found)
 
     def node_names(self, node: Node) -> list[str]:
-        """What a node reads."""
+        """Return the names of a node's inputs."""
         return [name for name in node.inputs if name]
 
 
@@ -507,7 +507,7 @@ _OUTPUT = 1000
 
 
 def _is_idle(step: Step) -> bool:
-    """Whether a step chooses by one truth value, adds 0 or multiplies with 1."""
+    """Whether a step chooses by one truth value, adds 0 or multiplies by 1."""
     for slot, arg in enumerate(step.args[:2]):
         if isinstance(arg, np.ndarray) and arg.size == 1:
             number = float(arg.reshape(-1)[0])
@@ -517,7 +517,7 @@ def _is_idle(step: Step) -> bool:
 
 
 def deeds_of(step: Step) -> Iterator[object]:
-    """An operation with each of the known numbers, or parts, that it is done by."""
+    """Yield an operation with each known number, or slice, that it takes."""
     sizes = shape_of(step.args[0]) if step.args and hasattr(step.args[0], "shape") else ()
     for slot, arg in enumerate(step.args):
         if isinstance(arg, np.ndarray):
@@ -530,7 +530,7 @@ def deeds_of(step: Step) -> Iterator[object]:
 
 
 def _unexpanded(array: Array) -> Array:
-    """A tensor without the axes along which it only repeats itself, unless it does along all."""
+    """Drop the axes along which a tensor only repeats itself; a tensor of one number stays whole."""
     found = array
     for axis, size in enumerate(array.shape):
         if size > 1 and bool((found == found.take([0], axis)).all()):
@@ -539,22 +539,22 @@ def _unexpanded(array: Array) -> Array:
 
 
 def _has_halves(result: Reconciliation) -> bool:
-    """Whether what is read of a file is stored in half precision."""
+    """Whether the file stores tensors that it reads in half precision."""
     halves = (DType.FLOAT16, DType.BFLOAT16)
     return any(entry.uses and entry.tensor.dtype in halves for entry in result.ledger.entries)
 
 
 def _numbers_of(value: Value) -> Print | None:
-    """What tells the different elements of a value again, however often each stands there: one may be expanded."""
+    """Return the print of the distinct elements of a value, because the value may be expanded."""
     return print_of(Field(np.unique(value.elements))) if isinstance(value, Field) else None
 
 
 def divisors_of(step: Step) -> Sequence[Value]:
-    """What a step divides by, where that is not known."""
+    """Return the unknown divisors of a step."""
     slot = {"invert": 0, "divide": 1}.get(step.name)
     return [step.args[slot]] if slot is not None and isinstance(step.args[slot], Field) else []
 
 
 def elements_in(shape: Sequence[int]) -> int:
-    """How many a shape has."""
+    """Return the number of elements of a shape."""
     return int(np.prod(shape, dtype=np.int64))

@@ -1,4 +1,4 @@
-"""A reconciliation -> what each stored tensor is in the algebra: the parameters that it holds, as it holds them."""
+"""Reconciliation -> value of each stored tensor in the algebra: the parameters that it holds, in its layout."""
 
 from __future__ import annotations
 
@@ -32,54 +32,54 @@ from analyzer.verify.algebra.values import (
 )
 
 _MOST = 1 << 22
-"""Elements of a constant that is read."""
+"""Largest number of elements of a constant that is read."""
 _SAMPLES = 64
 _NEAR = 1e-5
-"""What a number that was computed in advance is off, relative to PyTorch's."""
+"""Relative error, against PyTorch's, of a number that was computed in advance."""
 _MADE: Mapping[str, Callable[[Algebra, Value], Value]] = {
     "1+w": lambda a, w: a.add(w, number(1)),
     "exp(w)": lambda a, w: a.function("exp", w),
     "-exp(w)": lambda a, w: a.negate(a.function("exp", w)),
     "softplus(w)": lambda a, w: a.function("softplus", w),
 }
-"""What rules of functions make of a weight."""
+"""Functions of a weight, by their rules."""
 _SIGNED = {DType.INT4: 8, DType.INT2: 2}
-"""Types of less than a byte, and the half of their range."""
+"""Types of less than a byte, and half of their range."""
 _FOLDED = "batchnorm "
-"""How rules of normalizations that were folded begin."""
+"""Prefix of rules for folded normalizations."""
 _NORMED = "weightnorm "
-"""How rules of weights begin that are a direction times a length."""
+"""Prefix of rules for weights that are a direction times a length."""
 _STANDARDIZED = ":standardized"
-"""What stands in rules of weights whose mean and deviation were taken out of them."""
+"""Part of rules for weights from which mean and deviation were taken out."""
 _SCALED = ":layerscale "
-"""What stands in rules of factors of each channel that were folded, before the factor's name."""
+"""Part of rules for folded factors of each channel, before the factor's name."""
 
 
 class Weights(Mutable):
-    """The parameters and buffers of PyTorch's side, each drawn by its name."""
+    """Parameters and buffers of PyTorch's side, each drawn by its name."""
 
     a: Algebra
     shapes: Mapping[str, tuple[int, ...]]
-    """By any of their names."""
+    """Shapes by any of their names."""
     first: Mapping[str, str]
-    """The name that stands for each, of those that are tied."""
+    """Name that stands for each, for tied tensors."""
     known: Mapping[str, Array] = field(default_factory=dict)
-    """What is computed with as it is, as buffers of whole numbers."""
+    """Tensors with known values, such as integer buffers."""
     _made: dict[str, Value] = field(default_factory=dict)
 
     def seen_by(self, a: Algebra) -> Weights:
-        """The same tensors, computed with by another."""
+        """Return the same tensors for another algebra."""
         return replace(self, a=a)
 
     def named(self) -> Collection[tuple[str, Value]]:
-        """Those that were asked for."""
+        """Return the tensors that were used, with their names."""
         return self._made.items()
 
     def of(self, name: str) -> Value:
-        """One of them.
+        """Return the tensor of a name.
 
         Raises:
-            UnknownError: there is none of this name.
+            UnknownError: no tensor has this name.
         """
         own = self.first.get(name)
         if own is None:
@@ -92,7 +92,7 @@ class Weights(Mutable):
 
 
 def whole_buffers(manifest: Manifest) -> dict[str, Array]:
-    """Buffers that are computed with as they are: whole numbers, truth values, and single numbers."""
+    """Return buffers with known values: integers, booleans, and single numbers."""
     found = told_buffers(manifest)
     kinds = {buffer.name: buffer for buffer in manifest.buffers}
     return {
@@ -101,13 +101,13 @@ def whole_buffers(manifest: Manifest) -> dict[str, Array]:
 
 
 def told_buffers(manifest: Manifest) -> dict[str, Array]:
-    """All buffers of which a manifest tells every element."""
+    """Return all buffers whose elements a manifest gives in full."""
     found = {buffer.name: _elements(buffer) for buffer in manifest.buffers}
     return {name: array for name, array in found.items() if array is not None}
 
 
 def _elements(buffer: Buffer) -> Array | None:
-    """Those that were described, or that counting gives."""
+    """Return a buffer's elements: its samples, or a counter, zeros or ones of the same digest; None if unknown."""
     element = buffer.dtype.to_numpy()
     if buffer.content is None or element is None or element.kind not in "iubf":
         return None
@@ -129,7 +129,7 @@ class Stored(Mutable, dict=True):
     result: Reconciliation
     weights: Weights
     values: Callable[[str], Value | None]
-    """What PyTorch's program computes of no input, by its name there or in the manifest."""
+    """Function that returns a value that PyTorch's program computes from no input, by name."""
     _pieces: dict[Key, list[tuple[str, Piece]]] = field(default_factory=lambda: defaultdict(list))
     _lines: dict[Key, EntryLine] = field(default_factory=dict)
     _tensors: dict[Key, StoredTensor] = field(default_factory=dict)
@@ -152,10 +152,10 @@ class Stored(Mutable, dict=True):
                 self._pieces[entry.key].append((entry.parameter, entry.piece))
 
     def of(self, tensor: StoredTensor) -> Value:
-        """What a stored tensor is.
+        """Return the value of a stored tensor.
 
         Raises:
-            UnknownError: it is no parameter, and no constant that can be read.
+            UnknownError: it is neither a parameter nor a readable constant.
         """
         if tensor.key not in self._made:
             try:
@@ -165,7 +165,7 @@ class Stored(Mutable, dict=True):
         return self._made[tensor.key]
 
     def _in_codes(self, tensor: StoredTensor, found: Value) -> Value:
-        """A parameter in the units that its codes have, as they are read: divided by the scale, past the zero point."""
+        """Return a parameter in the units of its codes: divided by the scale, plus the zero point."""
         line = self._lines.get(tensor.key)
         stands = self._pieces.get(tensor.key) or (line is not None and line.parameter is not None)
         encoded = self._restorer.encoding(tensor)
@@ -207,7 +207,7 @@ class Stored(Mutable, dict=True):
             try:
                 return self._evaluated(tensor, line.value, line.stands)
             except UnknownError:
-                if tensor.dtype.is_floating:  # whole numbers, which no weight is in, are what they are
+                if tensor.dtype.is_floating:  # integers, in which no weight is, are known
                     raise
         if line is not None and line.line is Line.FOLDED_BATCHNORM:
             return self._folded_bias(tensor, line.decided_by.partition(":")[2])
@@ -231,13 +231,13 @@ class Stored(Mutable, dict=True):
             raise UnknownError(f"{tensor.name}: not read")
         if tensor.dtype.is_floating and tensor.numel > 1 and self._may_be_drawn(array):
             raise UnknownError(f"{tensor.name}: numbers that a buffer may hold too")
-        if tensor.dtype in _SIGNED:  # they are handed out as they lie in a byte
+        if tensor.dtype in _SIGNED:  # the payload holds them as unsigned codes
             half = _SIGNED[tensor.dtype]
             return (array.astype(np.int64) + half) % (2 * half) - half
         return array.astype(np.float32) if tensor.dtype is DType.FLOAT16 else array
 
     def _may_be_drawn(self, array: Array) -> bool:
-        """Whether PyTorch has buffers of several real numbers, which are drawn, that may hold one of these."""
+        """Whether PyTorch has drawn buffers, of several real numbers, that may hold one of these."""
         manifest = self.result.manifest
         for buffer in manifest.buffers:
             if buffer.dtype.is_floating and buffer.numel > 1:
@@ -247,17 +247,17 @@ class Stored(Mutable, dict=True):
         return False
 
     def _stands_for_another(self, tensor: StoredTensor) -> bool:
-        """Whether a parameter of its size is not in the file: then this is that, with other numbers."""
+        """Whether a parameter of its size is missing in the file: this tensor is that one with other numbers."""
         shapes = {each.name: each.shape for each in self.result.manifest.parameters}
         numel = math.prod(self._restorer.shape(tensor))
         lost = (line.name for line in self.result.parameters if line.line is Line.MISSING)
         return any(math.prod(shapes[name]) == numel for name in lost)
 
     def _by_elements(self, tensor: StoredTensor, names: Sequence[str], error: UnknownError) -> Value:
-        """Each element that of a parameter or a buffer which has its number: rows of a table, in any order.
+        """Identify each element with that of a parameter or buffer by its number: rows of a table, in any order.
 
         Raises:
-            UnknownError: `error`, where the manifest does not tell all numbers, or one stands twice, or nowhere.
+            UnknownError: `error`, if the manifest does not give all numbers, or one occurs twice or nowhere.
         """
         a, owners = self.weights.a, list(dict.fromkeys(names))
         if len(owners) == 1 and (rows := self._by_rows(tensor, owners[0])) is not None:
@@ -275,7 +275,7 @@ class Stored(Mutable, dict=True):
         return a.reshape(a.take(whole, places[at].reshape(-1), 0), tensor.shape)
 
     def _by_rows(self, tensor: StoredTensor, name: str) -> Value | None:
-        """The same of whole rows of a table, by their digests; None where one is not the table's, or is twice in it."""
+        """Identify whole rows of a table by their digests; None if one is not the table's, or is twice in it."""
         table = next((each for each in self.result.manifest.parameters if name in each.names), None)
         if table is None or table.row_digests is None or not table.shape or tensor.dtype is not table.dtype:
             return None
@@ -293,11 +293,11 @@ class Stored(Mutable, dict=True):
         return a.reshape(a.take(whole, places[at], 0), tensor.shape)
 
     def _strange(self, name: str, shape: tuple[int, ...]) -> Value:
-        """Of a tensor whose values are nobody's."""
+        """Draw a tensor whose values are not PyTorch's."""
         return drawn(f"the file's {name}", shape, self.weights.a.seed)
 
     def _by_name(self, tensor: StoredTensor, name: str) -> Value:
-        """A buffer, of which nothing says how it is stored: as it is, if its shape is that."""
+        """Return a buffer that is stored in an unknown form: the buffer itself, if its shape agrees."""
         found = self.weights.of(name)
         if shape_of(found) == tensor.shape:
             return found
@@ -312,7 +312,7 @@ class Stored(Mutable, dict=True):
             return self.weights.a.reshape(self._part(*pieces[0]), shape)
         owners = {self.weights.first.get(name) for name, _ in pieces}
         if len(owners) == 1 and len({piece for _, piece in pieces}) == 1 and pieces[0][1].taken is None:
-            return self.weights.a.reshape(self._part(*pieces[0]), shape)  # of equal numbers, which are one
+            return self.weights.a.reshape(self._part(*pieces[0]), shape)  # tensors of equal numbers are one
         first = pieces[0][1]
         if any(piece.taken is None for _, piece in pieces):
             raise UnknownError(f"{tensor.name}: parameters that lie over one another")
@@ -334,7 +334,7 @@ class Stored(Mutable, dict=True):
         return self.weights.a.reshape(self.weights.a.concat(parts, axis), shape)
 
     def _part(self, name: str, piece: Piece) -> Value:
-        """What a piece holds, in the order of the file."""
+        """Return the content of a piece, in the order of the file."""
         a = self.weights.a
         if piece.tiles is not None:
             raise UnknownError(f"{name}: stored in blocks")
@@ -370,7 +370,7 @@ class Stored(Mutable, dict=True):
         return a.multiply(found, number(piece.computed.factor))
 
     def _made_by_program(self, name: str, tensor: StoredTensor) -> Value | None:
-        """What PyTorch's own program makes of a parameter, where it has these numbers: w may be clamped first."""
+        """Return the value with these numbers that the program computes from a parameter: w may be clamped first."""
         program = self.result.manifest.program
         array = tensor.payload.array() if program is not None and tensor.numel <= _MOST else None
         if program is None or array is None:
@@ -385,7 +385,7 @@ class Stored(Mutable, dict=True):
         return None
 
     def _is_read_plainly(self, name: str) -> bool:
-        """Whether nothing is computed of a weight before it is one of a layer: no norm of it, no mean."""
+        """Whether only layers read a weight, and no norm or mean of it is computed first."""
         names = {
             other for other, first in self.weights.first.items() if first == self.weights.first.get(name)
         }
@@ -399,7 +399,7 @@ class Stored(Mutable, dict=True):
         return bool(readers) and all(each.startswith("conv") or each == "linear" for each in readers)
 
     def _scale(self, rule: str) -> tuple[BatchNorm, Value]:
-        """A batch normalization, and what it multiplies each channel with."""
+        """Return a batch normalization and its factor for each channel."""
         a, module = self.weights.a, rule.removeprefix(_FOLDED)
         norm = next((norm for norm in self.result.manifest.batch_norms if norm.module == module), None)
         if norm is None or norm.running_var is None:
@@ -409,17 +409,17 @@ class Stored(Mutable, dict=True):
         return norm, scale if norm.weight is None else a.multiply(scale, self.weights.of(norm.weight))
 
     def _scaled(self, found: Value, rule: str) -> Value:
-        """A weight or a bias whose channels were multiplied by a vector that PyTorch multiplies what it gives by."""
+        """Multiply the channels of a weight or bias by the vector by which PyTorch multiplies the result."""
         a, scale = self.weights.a, self.weights.of(rule.partition(_SCALED)[2])
         return a.multiply(found, a.reshape(scale, (-1, *(1 for _ in shape_of(found)[1:]))))
 
     def _is_transposed(self, key: Key) -> bool:
-        """Whether a transposed convolution reads a stored tensor: its second axis is that of what it gives."""
+        """Whether a ConvTranspose reads a stored tensor: its output channels are the second axis of its weight."""
         readers = self.result.ledger.wiring.readers(self._tensors[key])
         return any(reader.node.op_type == "ConvTranspose" for reader in readers)
 
     def _normed(self, rule: str) -> Value:
-        """A direction times a length for each channel."""
+        """Return a direction times a length for each channel."""
         weight = rule.removeprefix(_NORMED)
         norm = next((norm for norm in self.result.manifest.weight_norms if norm.weight == weight), None)
         if norm is None:
@@ -428,14 +428,14 @@ class Stored(Mutable, dict=True):
         return layers.weight_norm(self.weights.a, direction, length, norm.axis)
 
     def _folded(self, name: str, rule: str, axis: int) -> Value:
-        """A weight that a normalization of what it gives, along this axis, was folded into."""
+        """Return a weight with a batch normalization of its output, along this axis, folded in."""
         _, scale = self._scale(rule)
         found = self.weights.of(name)
         channels = [-1 if at == axis else 1 for at in range(len(shape_of(found)))]
         return self.weights.a.multiply(found, self.weights.a.reshape(scale, channels))
 
     def _folded_bias(self, tensor: StoredTensor, rule: str) -> Value:
-        """The bias that it leaves."""
+        """Return the bias of a layer with a batch normalization folded in."""
         a = self.weights.a
         norm, scale = self._scale(rule)
         weight = next(
@@ -466,7 +466,7 @@ class Stored(Mutable, dict=True):
         raise UnknownError(f"{tensor.name}: a copy in another form")
 
     def _evaluated(self, tensor: StoredTensor, name: str, stands: Piece | None) -> Value:
-        """A value of the program, as the reconciliation found it to stand here."""
+        """Return a value of the program in the layout that the reconciliation found."""
         found, a = self.values(name), self.weights.a
         if found is None or stands is None or math.prod(shape_of(found)) != math.prod(stands.shape):
             raise UnknownError(f"{tensor.name}: the program's value {name}")
@@ -474,7 +474,7 @@ class Stored(Mutable, dict=True):
 
 
 def _alike(one: StoredTensor, other: StoredTensor, *, turned: bool) -> bool:
-    """Whether some elements of two tensors are equal."""
+    """Whether a sample of elements of two tensors is equal."""
     a, b = one.payload.array(), other.payload.array()
     if a is None or b is None or a.dtype != b.dtype:
         return False

@@ -1,8 +1,8 @@
-"""Values of a program over the field, and what moves, adds, multiplies and hashes them.
+"""Values of a program over the field, and the operations that move, add, multiply and hash them.
 
-A value is a numpy array where it depends on no weight and on no input of real numbers, as sizes, masks and positions
-do: then it is computed as it would be. Else it is `Field`, an element of the field for each number, or `Factored`, a
-large weight that is drawn as a sum of products of vectors, one along each axis.
+A value that depends on no weight and no real input, such as a size, mask or position, is a numpy array: it is known,
+and computed as in a run. Any other value is a `Field`, with an element of the field for each number, or `Factored`, a
+large weight that is drawn as a sum of outer products of vectors, one along each axis.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from analyzer.verify.algebra.field import (
 
 _P = np.uint64(PRIME)
 _MOST = 1 << 26
-"""Elements of one value."""
+"""Largest number of elements of one value."""
 _SMALL = 1 << 10
-"""Elements of a weight up to which each is drawn by itself."""
+"""Largest number of elements of a weight whose elements are drawn one by one."""
 PLAIN_BEYOND = 20.0
-"""Where PyTorch's softplus gives what it is given (torch.nn.Softplus, threshold)."""
+"""Threshold above which PyTorch's softplus returns its input (torch.nn.Softplus, threshold)."""
 _RANK = 2
-"""Products of vectors that a larger one is the sum of."""
+"""Number of outer products that make up a larger weight."""
 
 
 class UnknownError(Exception):
-    """A value that this algebra has no word for; why, in a sentence."""
+    """A value that this algebra cannot express; the message gives the reason."""
 
 
 class Field(Frozen):
@@ -48,62 +48,62 @@ class Field(Frozen):
 
     elements: Elements
     kind: str = "real"
-    """`real`; `whole` and `truth` of what is computed of real numbers and is none."""
+    """`real`, `whole` (integers) or `truth` (booleans)."""
     is_share: bool = False
-    """Whether it is a softmax, which is no number only where a mask leaves nothing."""
+    """Whether it is a softmax, which is NaN only where a mask hides everything."""
     guarded: Field | None = None
-    """Of a question: the softmax of which is asked whether it is no number."""
+    """For the result of `isnan`: the softmax that it tests."""
     is_place: bool = False
-    """Whether it tells where something stands, so that it is never less than 0."""
+    """Whether its elements are indices, which are never negative."""
     beyond: Field | None = None
-    """Of a question: what is asked whether it is so large that its softplus is itself."""
+    """For a comparison of a value with a large number: the value, which equals its softplus beyond that number."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return self.elements.shape
 
 
 class Factored(Frozen):
-    """A weight: of each term the product of its vectors, one along each axis."""
+    """A weight as a sum of terms; each is the outer product of its vectors, one along each axis."""
 
     terms: tuple[tuple[Elements, ...], ...]
     kind: str = "real"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return tuple(vector.size for vector in self.terms[0])
 
 
 class Coded(Frozen):
-    """A weight in codes, which are not written out unless something else reads them than what decodes them."""
+    """A weight in codes, which are not computed unless a node other than their decoder reads them."""
 
     of: Field | Factored
-    """What they stand for."""
+    """The decoded weight."""
     scale: Array
     zero: Array
-    """Of shapes that broadcast to its own."""
+    """Zero point; it and the scale broadcast to the shape of the weight."""
     kind: str = "real"
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the tensor."""
+        """Shape of the tensor."""
         return self.of.shape
 
 
 class Stretch(Frozen):
-    """The whole numbers from one to another, of which nobody knows how many they are."""
+    """The integers from one to another (exclusive), if their number is unknown."""
 
     first: Value
     last: Value
 
 
 class Rows(Frozen):
-    """Rows of a value, those of a stretch."""
+    """Rows of a value at the integers of a stretch."""
 
     of: Value
-    """All of them, as they would be."""
+    """All rows of the value, inside and outside of the stretch."""
     stretch: Stretch
 
 
@@ -113,22 +113,22 @@ Move = Callable[[Any], Any]
 
 
 def shape_of(value: Value) -> tuple[int, ...]:
-    """Of any value."""
+    """Return the shape of any value."""
     return tuple(value.shape)
 
 
 def number(value: float) -> Array:
-    """A number in single precision, as both sides compute with it."""
+    """Return a number in single precision, in which both sides compute."""
     return np.asarray(value, np.float32)
 
 
 def is_known(value: object) -> bool:
-    """Whether a value is computed as it would be."""
+    """Whether a value is computed as in a run, and not over the field."""
     return not isinstance(value, (Field, Factored, Coded, Stretch, Rows))
 
 
 def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
-    """The weight of a name."""
+    """Draw the weight of a name."""
     whole = tuple(shape)
     if math.prod(whole) <= _SMALL or len([size for size in whole if size > 1]) < 2:
         if math.prod(whole) > _MOST:
@@ -143,19 +143,19 @@ def drawn(name: str, shape: Sequence[int], seed: int) -> Value:
 
 
 class Algebra(Mutable):
-    """The operations, for one drawing."""
+    """Operations on values, for one random drawing."""
 
     seed: int
     numbers: Numbers
     is_first: bool = True
-    """Whether numbers that are met are to be known: of PyTorch's side, which is read first."""
+    """Whether constants are registered as new: on PyTorch's side, which is computed first."""
     is_half: bool = False
-    """Whether stored numbers may be what half precision has made of others."""
+    """Whether stored numbers may be others that were rounded to half precision."""
 
     # from one form to another
 
     def dense(self, value: Value) -> Field:
-        """Every element by itself."""
+        """Return the value with every element as an element of the field."""
         if isinstance(value, Field):
             return value
         if isinstance(value, Factored):
@@ -201,10 +201,10 @@ class Algebra(Mutable):
                 return True
         return bool(np.array_equal(self.dense(one).elements, self.dense(other).elements))
 
-    # what only moves elements
+    # operations that only move elements
 
     def move(self, value: Value, moved: Move) -> Value:
-        """What numpy's `moved` makes of the elements, of whatever kind they are; it may not make many more of them."""
+        """Apply numpy's function `moved` to a value of any kind; its result may not have many more elements."""
         value = self.dense(value) if isinstance(value, Coded) else value
         if isinstance(value, Field):
             return Field(np.ascontiguousarray(moved(value.elements)), value.kind, is_place=value.is_place)
@@ -213,14 +213,14 @@ class Algebra(Mutable):
         return np.asarray(moved(np.asarray(value)))
 
     def permute(self, value: Value, axes: Sequence[int]) -> Value:
-        """Axes in another order."""
+        """Permute the axes."""
         if isinstance(value, Factored):
             order = [axis % len(value.shape) for axis in axes]
             return Factored(tuple(tuple(term[axis] for axis in order) for term in value.terms), value.kind)
         return self.move(value, lambda each: np.transpose(each, axes))
 
     def reshape(self, value: Value, shape: Sequence[int]) -> Value:
-        """The same elements in another shape."""
+        """Return the same elements in another shape."""
         if isinstance(value, Factored):
             sizes = [int(size) for size in shape]
             if -1 in sizes:
@@ -231,7 +231,7 @@ class Algebra(Mutable):
         return self.move(value, lambda each: np.reshape(each, [int(size) for size in shape]))
 
     def _with_ones(self, value: Factored, sizes: Sequence[int]) -> Factored:
-        """Axes of one element put in or taken out; what stood on these goes to the first that is left."""
+        """Insert or remove axes of size 1; the factors on removed axes go to the first axis."""
         terms = []
         for term in value.terms:
             lost = math.prod(int(vector[0]) for vector in term if vector.size == 1) % PRIME
@@ -242,7 +242,7 @@ class Algebra(Mutable):
         return Factored(tuple(terms), value.kind)
 
     def take(self, value: Value, index: Array, axis: int) -> Value:
-        """What stands at known places along an axis."""
+        """Take the elements at known indices along an axis."""
         sizes = shape_of(value)
         self.bound(math.prod(sizes) // max(sizes[axis], 1) * index.size)
         if isinstance(value, Factored):
@@ -267,11 +267,11 @@ class Algebra(Mutable):
         return self.move(value, lambda each: np.take(each, index, axis=axis))
 
     def pick(self, value: Value, places: Array, axis: int) -> Value:
-        """For each place one element along an axis."""
+        """Take for each index one element along an axis."""
         return self.move(value, lambda each: np.take_along_axis(each, places, axis=axis))
 
     def cut(self, value: Value, slices: Sequence[slice]) -> Value:
-        """A part."""
+        """Return a part."""
         if isinstance(value, Factored):
             return Factored(
                 tuple(tuple(v[part] for v, part in zip(term, slices, strict=True)) for term in value.terms),
@@ -280,14 +280,14 @@ class Algebra(Mutable):
         return self.move(value, lambda each: each[tuple(slices)])
 
     def expand(self, value: Value, shape: Sequence[int]) -> Value:
-        """As by ONNX's Expand: broadcast with a shape."""
+        """Broadcast with a shape, as in ONNX's Expand."""
         self.bound(math.prod(np.broadcast_shapes(shape_of(value), tuple(shape))))
         return self.move(
             value, lambda each: np.broadcast_to(each, np.broadcast_shapes(each.shape, tuple(shape)))
         )
 
     def concat(self, values: Sequence[Value], axis: int) -> Value:
-        """One after another along an axis."""
+        """Concatenate values along an axis."""
         values = [value for value in values if 0 not in shape_of(value)] or list(values[:1])
         if all(is_known(value) for value in values):
             return np.concatenate([np.asarray(value) for value in values], axis=axis)
@@ -310,10 +310,10 @@ class Algebra(Mutable):
         return Factored(tuple(terms), values[0].kind)
 
     def bound(self, size: int) -> None:
-        """Refuse what is too large.
+        """Refuse a value that is too large.
 
         Raises:
-            UnknownError: it is.
+            UnknownError: it is too large.
         """
         if size > _MOST:
             raise UnknownError(f"a value of {size:,} elements")
@@ -325,7 +325,7 @@ class Algebra(Mutable):
         return self.dense(one).elements, self.dense(other).elements
 
     def add(self, one: Value, other: Value) -> Value:
-        """Elementwise, with broadcasting."""
+        """Add elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
                 return np.add(*_like(one, other))
@@ -334,7 +334,7 @@ class Algebra(Mutable):
         return Field((a + b) % _P, "whole" if kind == "truth" else kind)
 
     def negate(self, value: Value) -> Any:
-        """Elementwise."""
+        """Negate elementwise."""
         if is_known(value):
             return np.negative(np.asarray(value))
         if isinstance(value, Factored):
@@ -342,14 +342,14 @@ class Algebra(Mutable):
         return Field(negative(self.dense(value).elements), self.dense(value).kind)
 
     def subtract(self, one: Value, other: Value) -> Value:
-        """Elementwise, with broadcasting."""
+        """Subtract elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
                 return np.subtract(*_like(one, other))
         return self.add(one, self.negate(other))
 
     def scale(self, value: Factored, vector: Elements, axis: int) -> Factored:
-        """A weight whose elements are multiplied along one axis."""
+        """Multiply a weight by a vector along one axis."""
         return Factored(
             tuple(
                 tuple(v * vector % _P if at == axis else v for at, v in enumerate(term))
@@ -359,7 +359,7 @@ class Algebra(Mutable):
         )
 
     def multiply(self, one: Value, other: Value) -> Value:
-        """Elementwise, with broadcasting."""
+        """Multiply elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
                 return np.multiply(*_like(one, other))
@@ -376,21 +376,21 @@ class Algebra(Mutable):
         return Field(a * b % _P, _kind(one, other))
 
     def _factor(self, value: Value) -> Elements:
-        """The elements of a factor."""
+        """Return the elements of a factor, which must be finite."""
         is_real = not isinstance(value, (Field, Factored, Coded)) and value.dtype.kind == "f"
         if is_real and np.isinf(np.asarray(value)).any():
             raise UnknownError("an infinite factor")
         return self.dense(value).elements
 
     def invert(self, value: Value) -> Value:
-        """1 / value."""
+        """Return 1 / value."""
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(1 / _float(value))
         return Field(inverse(self.dense(value).elements))
 
     def divide(self, one: Value, other: Value) -> Value:
-        """Of real numbers."""
+        """Divide real numbers elementwise, with broadcasting."""
         if is_known(one) and is_known(other):
             with np.errstate(all="ignore"):
                 return np.divide(*_like(_float(one), _float(other)))
@@ -399,7 +399,7 @@ class Algebra(Mutable):
         return self.multiply(one, self.invert(other))
 
     def raise_to(self, value: Value, exponent: Value) -> Value:
-        """A power: of a whole exponent a product, of a half the root."""
+        """Raise to a power: an integer exponent gives a product, a multiple of one half a product of roots."""
         if is_known(value) and is_known(exponent):
             with np.errstate(all="ignore"):
                 a, b = _like(value, exponent)
@@ -418,7 +418,7 @@ class Algebra(Mutable):
         return self.function("pow", value, exponent)
 
     def matmul(self, one: Value, other: Value) -> Any:
-        """As by `numpy.matmul`."""
+        """Multiply matrices, as in `numpy.matmul`."""
         if is_known(one) and is_known(other):
             return np.matmul(np.asarray(one), np.asarray(other))
         if isinstance(other, Factored) and len(other.shape) == 2:
@@ -436,7 +436,7 @@ class Algebra(Mutable):
         return Field(found[..., 0] if vector[1] else found, _kind(one, other))
 
     def _times(self, given: Elements, weight: Any) -> Value:
-        """Given @ weight: as many sums as the weight has terms."""
+        """Return given @ weight; a factored weight takes one dot product and one outer product for each term."""
         if not isinstance(weight, Factored):
             return Field(product(given, self.dense(weight).elements))
         found = np.zeros((*given.shape[:-1], weight.shape[1]), np.uint64)
@@ -447,7 +447,7 @@ class Algebra(Mutable):
         return Field(found)
 
     def sum(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Any:
-        """Over axes."""
+        """Sum over axes."""
         if is_known(value):
             array = np.asarray(value)
             return np.sum(array, axis=tuple(axes), keepdims=keeps, dtype=_sum_type(array))
@@ -456,16 +456,16 @@ class Algebra(Mutable):
         return Field(found, "real" if dense.kind == "real" else "whole")
 
     def mean(self, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
-        """Over axes."""
+        """Average over axes."""
         count = math.prod(shape_of(value)[axis] for axis in axes)
         return self.divide(self.sum(value, axes, keeps=keeps), number(count))
 
-    # what is random
+    # functions that are drawn at random
 
     def function(
         self, name: str, *values: Value, settings: Mapping[str, object] | Sequence[object] = ()
     ) -> Value:
-        """An elementwise function that is none of these: a random one of its name, settings and operands."""
+        """Apply an elementwise function without a rule here: a random one of its name, settings and operands."""
         real = _REAL.get(name)
         if real is not None and not isinstance(settings, Mapping) and all(map(is_known, values)):
             keeps = name in _KEEPING and all(np.asarray(value).dtype.kind in "iu" for value in values)
@@ -485,17 +485,17 @@ class Algebra(Mutable):
         return Field(found % _P, kind, guarded=guarded, is_place=kind == "whole")
 
     def symmetric(self, name: str, one: Value, other: Value) -> Value:
-        """The same of a function whose operands may be exchanged."""
+        """Apply a random function whose two operands may be exchanged."""
         return self.function(name, self.add(one, other), self.multiply(one, other))
 
     def gathered(self, name: str, value: Value, axes: Sequence[int], *, keeps: bool) -> Value:
-        """A function of all along some axes, in whatever order: the largest, the least."""
+        """Apply a random function of all elements along some axes, in any order: the maximum, the minimum."""
         elements = mixed(self.dense(value).elements, key_of(name, "each")) % _P
         sums = elements.sum(axis=tuple(axes), keepdims=keeps, dtype=np.uint64) % _P
         return Field(mixed(sums, key_of(name)) % _P, self.dense(value).kind if name in _CHOOSING else "real")
 
     def ordered(self, name: str, value: Value, axis: int, count: int, settings: object = ()) -> Value:
-        """A function of all along an axis, with so many results: a sort, the greatest few, a running sum of logs."""
+        """Apply a random function of the elements along an axis in order, with `count` results: a sort, a lookup."""
         elements = np.moveaxis(self.dense(value).elements, axis, -1)
         weights = draw((elements.shape[-1],), name, "places")
         rows = (mixed(elements, key_of(name, "each")) % _P * weights % _P).sum(axis=-1, dtype=np.uint64) % _P
@@ -507,10 +507,11 @@ class Algebra(Mutable):
     # choices
 
     def where(self, condition: Value, one: Value, other: Value) -> Value:
-        """One where the condition holds, else the other.
+        """Return `one` where the condition holds, else `other`.
 
-        Zero where a softmax is no number is the softmax: PyTorch's own attention has that too (`_safe_softmax`). A
-        softplus that gives what it is given beyond 20 is one: nothing of the rest is left there.
+        Two choices are recognised. Zero where a softmax is NaN equals the softmax: PyTorch's own attention does the
+        same (`_safe_softmax`). A softplus that returns its input beyond 20 equals softplus: there the rest is below
+        rounding.
         """
         if is_known(condition):
             chosen = np.asarray(condition).astype(bool)
@@ -534,21 +535,21 @@ class Algebra(Mutable):
         return Field((yes * a + no * b) % _P, _kind(one, other))
 
     def _is_softplus(self, condition: Value, one: Value, other: Value) -> bool:
-        """Whether a choice is a softplus by any factor: w * c where w is large, and softplus(w) * c elsewhere."""
+        """Whether a choice is a softplus times any factor: w * c where w is large, and softplus(w) * c elsewhere."""
         wide = condition.beyond if isinstance(condition, Field) else None
         if wide is None or not all(
             isinstance(each, Field) and each.shape == wide.shape for each in (one, other)
         ):
             return False
         given, plain, bent = (self.dense(each).elements.reshape(-1) for each in (wide, one, other))
-        for end in (1, given.size):  # of nearly all choices the first element tells
+        for end in (1, given.size):  # the first element decides nearly all choices
             made = self.dense(Algebra.function(self, "softplus", Field(given[:end]))).elements
             if not np.array_equal(made * plain[:end] % _P, bent[:end] * given[:end] % _P):
                 return False
         return bool(given.size and given.all())
 
     def compare(self, name: str, one: Value, other: Value) -> Any:
-        """`less`, `less_equal`, `equal`; of the others these, exchanged or negated."""
+        """Compare as `less`, `less_equal` or `equal`; other comparisons exchange or negate these."""
         if is_known(one) and is_known(other):
             return np.asarray(getattr(np, name)(*_like(one, other)))
         if name == "equal" and {_kind(one, one), _kind(other, other)} == {"truth"}:
@@ -573,14 +574,14 @@ class Algebra(Mutable):
         return Field(found.elements, found.kind, beyond=other) if is_large else found
 
     def invert_truth(self, value: Value) -> Any:
-        """`not`."""
+        """Negate truth values."""
         if is_known(value):
             return np.logical_not(np.asarray(value))
         self._require_truth(value)
         return Field(self.dense(self.subtract(np.ones((), np.int64), value)).elements, "truth")
 
     def combine(self, name: str, one: Value, other: Value) -> Value:
-        """`and`, `or`, `xor` of truth values."""
+        """Combine truth values by `and`, `or`, `xor`."""
         if is_known(one) and is_known(other):
             made: Callable[..., Any] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}[
                 name
@@ -606,7 +607,7 @@ class Algebra(Mutable):
             raise UnknownError("bits of whole numbers")
 
     def greatest(self, one: Value, other: Value) -> Value:
-        """The larger of two."""
+        """Return the larger of two values, elementwise."""
         if is_known(one) and is_known(other):
             return np.maximum(*_like(one, other))
         for value, bound in ((one, other), (other, one)):
@@ -615,13 +616,13 @@ class Algebra(Mutable):
         return self.symmetric("max", one, other)
 
     def least(self, one: Value, other: Value) -> Value:
-        """The smaller of two."""
+        """Return the smaller of two values, elementwise."""
         if is_known(one) and is_known(other):
             return np.minimum(*_like(one, other))
         return self.symmetric("min", one, other)
 
     def clamp(self, value: Value, low: Value | None, high: Value | None) -> Value:
-        """Between two bounds; of 0 and none a ReLU."""
+        """Clamp between two bounds; a lower bound of 0 alone gives ReLU."""
         if is_known(value) and (low is None or is_known(low)) and (high is None or is_known(high)):
             found = np.asarray(value)
             found = found if low is None else np.maximum(found, np.asarray(low, found.dtype))
@@ -635,7 +636,7 @@ class Algebra(Mutable):
         return bent if high is None else self.least(bent, high)
 
     def cast(self, value: Value, kind: str, dtype: Any) -> Any:
-        """To another type: `kind` is one of numpy's letters."""
+        """Cast to another type; `kind` is numpy's letter for it."""
         if is_known(value):
             with np.errstate(all="ignore"):
                 return np.asarray(value).astype(dtype)
@@ -657,16 +658,16 @@ class Algebra(Mutable):
 
 
 _KEEPING = frozenset({"abs", "sign", "relu"})
-"""Functions of which whole numbers stay whole."""
+"""Functions whose results are integers if their operands are."""
 _TRUTHS = frozenset({"less", "equal", "isnan", "isinf", "is at"})
 _WHOLE = frozenset({"argmax", "argmin", "topk-places", "quotient of places"})
-"""Functions that tell a place: whole numbers, none below 0."""
+"""Functions that return indices: integers that are never negative."""
 _CHOOSING = frozenset({"max", "min"})
-"""Functions of many that give one of these."""
+"""Reductions that return one of their elements."""
 
 
 def _is_place(value: Value) -> bool:
-    """Whether all are whole numbers, and none below 0."""
+    """Whether all elements are integers and none is negative."""
     if isinstance(value, Field):
         return value.is_place
     is_whole = is_known(value) and np.asarray(value).dtype.kind in "iu"
@@ -678,7 +679,7 @@ def _is_all(bound: Value | None, value: float) -> bool:
 
 
 def _kind(one: Value, other: Value) -> str:
-    """Of what two values are combined to: the widest of theirs."""
+    """Return the kind of a combination of two values: the wider of theirs."""
     kinds = {
         value.kind
         if isinstance(value, (Field, Factored, Coded))
@@ -710,7 +711,7 @@ def _sum_type(array: Array) -> Any:
 
 
 def _like(one: Any, other: Any) -> tuple[Array, Array]:
-    """Two known values as PyTorch takes them: the type of the tensor, where a number of its kind meets one."""
+    """Promote two known values as PyTorch does: a number takes the type of a tensor of its kind or a wider one."""
     a, b = np.asarray(one), np.asarray(other)
     if a.dtype == b.dtype:
         return a, b
@@ -722,7 +723,7 @@ def _like(one: Any, other: Any) -> tuple[Array, Array]:
         return a, b.astype(a.dtype)
     if ranks[0] != ranks[1]:
         wide = a.dtype if ranks[0] > ranks[1] else b.dtype
-        if wide == np.float64 and 0 in (a.ndim, b.ndim):  # a number of Python's beside whole ones
+        if wide == np.float64 and 0 in (a.ndim, b.ndim):  # a Python number beside integers
             wide = np.dtype(np.float32)
         return a.astype(wide), b.astype(wide)
     wide = np.promote_types(a.dtype, b.dtype)

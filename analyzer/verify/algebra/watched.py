@@ -1,4 +1,4 @@
-"""The algebra, told what it computes: each result with its operation, so that two programs can be held side by side."""
+"""Algebra that records each result with its operation, so that two programs can be compared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from analyzer.verify.algebra.field import mixed
 from analyzer.verify.algebra.values import Algebra, Factored, Field, Value
 
 Print = tuple[int, int]
-"""Elements of a value, and what they sum to, in whatever order."""
+"""Number of elements of a value, and a hash that does not depend on their order."""
 
 
 def print_of(value: Value) -> Print | None:
-    """What tells a value again however its elements are ordered; None of what is computed as it is, and of weights."""
+    """Return a fingerprint of a value that ignores the order of elements; None for known values and weights."""
     if not isinstance(value, Field):
         return None
     with np.errstate(over="ignore"):
@@ -25,7 +25,7 @@ def print_of(value: Value) -> Print | None:
 
 
 class Step(Frozen):
-    """An operation of the algebra, as it was done."""
+    """A recorded operation of the algebra."""
 
     name: str
     args: tuple[Any, ...]
@@ -33,7 +33,7 @@ class Step(Frozen):
     value: Value
 
     def again(self, a: Algebra, other: Callable[[Any], Any]) -> Value:
-        """The same with other operands."""
+        """Repeat the operation with other operands."""
         found: Value = getattr(a, self.name)(
             *(_mapped(each, other) for each in self.args),
             **{name: _mapped(each, other) for name, each in self.kwargs.items()},
@@ -55,12 +55,12 @@ _DONE = (
 
 
 class Watched(Algebra):
-    """Notes every step whose result depends on weights or on inputs of real numbers."""
+    """Algebra that records every step whose result depends on weights or real inputs."""
 
     steps: list[Step] = field(default_factory=list)
 
     def taken(self) -> list[Step]:
-        """The steps since it was asked last."""
+        """Return the steps since the last call."""
         found, self.steps = self.steps, []
         return found
 
