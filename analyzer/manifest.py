@@ -37,7 +37,7 @@ PROGRAM = "%"
 
 
 class Content(Frozen):
-    """Evidence of a tensor's elements, as `analyzer.model.content` defines it. Absent on the meta device."""
+    """Digests and samples of a tensor's elements (`analyzer.model.content`); absent on the meta device."""
 
     digest: str
     digest_transposed: str | None
@@ -167,13 +167,13 @@ class Program(Frozen):
 
 
 class Given(Frozen):
-    """An input of the traced program, at the example's size."""
+    """An input of the traced program, with the size of the example."""
 
     name: str
     dtype: DType
     shape: tuple[int, ...]
     numbers: str | None = None
-    """Base64 of whole numbers, where they are few; None of others."""
+    """Base64 of whole numbers, if they are few; None for others."""
     axes: tuple[str, ...] = ()
     """Name of each axis in the program if other sizes work too; "" for a fixed axis."""
 
@@ -360,7 +360,7 @@ def is_manifest(path: Path) -> bool:
     try:
         document = load_json(path)
     except (OSError, ValueError, RecursionError):
-        return path.name == MANIFEST_FILE  # `load_manifest` says what is wrong with it
+        return path.name == MANIFEST_FILE  # `load_manifest` reports the mistake
     # A report of onnxledger is no config either: `load_manifest` refuses it with a reason.
     return isinstance(document, dict) and (document.get("kind") == KIND or "schema_version" in document)
 

@@ -48,7 +48,7 @@ class Surveyed(Frozen):
     roles: tuple[Group, ...]
     dtypes: tuple[Group, ...]
     findings: tuple[Finding, ...]
-    """Findings without their subjects, of which the ledger of a bad model has thousands."""
+    """Findings without their subjects: the ledger of a bad model has thousands of those."""
     unsettled: tuple[str, ...] = ()
     """Reasons why `parameters_at_least` is not `parameters_at_most`."""
     wasted_nbytes: int = 0

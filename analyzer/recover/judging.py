@@ -238,7 +238,7 @@ class Judge:
 
 
 def _next_to_absent_norms(result: Reconciliation) -> frozenset[str]:
-    """Return modules whose weight has as many channels as some BatchNorm of which no tensor was found."""
+    """Return modules whose weight has as many channels as some BatchNorm without any tensor in the file."""
     manifest = result.manifest
     held = {
         settled.name
