@@ -1,15 +1,19 @@
 """All exceptions of onnxledger, drawn as a tree. Raising one means "could not answer" (exit 2).
 
 ```
-OnnxLedgerError             base; each message tells the event, the place and a remedy ├── ModelReadError          not
-ONNX, truncated, unsupported │   └── ExternalDataError   a referenced weights file is absent, too short, or outside the
-model's folder ├── ManifestError           the PyTorch side is unreadable, or written for another schema ├── SourceError
-SOURCE names nothing that can be resolved to a model ├── ExportError             torch.onnx failed; the cause is chained
-├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself ├── TimingError
-the model cannot be run, or ended the process that ran it ├── CostError               the cost of the model cannot be
-computed ├── FormulaError            no count follows from a config: a field is missing, of the wrong type, or no size
-├── UsageError              options that contradict each other or name nothing ├── ConfigError             a config is
-unreadable or wrong; every mistake in it, each with its line └── MissingExtraError       names the extra to install
+OnnxLedgerError             base; each message tells the event, the place and a remedy
+├── ModelReadError          not ONNX, truncated, unsupported
+│   └── ExternalDataError   a referenced weights file is absent, too short, or outside the model's folder
+├── ManifestError           the PyTorch side is unreadable, or written for another schema
+├── SourceError             SOURCE names nothing that can be resolved to a model
+├── ExportError             torch.onnx failed; the cause is chained
+├── LedgerError             an identity of the account does not hold: a defect of onnxledger itself
+├── TimingError             the model cannot be run, or ended the process that ran it
+├── CostError               the cost of the model cannot be computed
+├── FormulaError            no count follows from a config: a field is missing, of the wrong type, or no size
+├── UsageError              options that contradict each other or name nothing
+├── ConfigError             a config is unreadable or wrong; has a message line for each mistake
+└── MissingExtraError       names the extra to install
 ```
 
 Findings of an audit in a readable file are data (`analyzer.account.ledger.Finding`), never exceptions.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Surveyed(Frozen):
     """Row of a survey: the numbers and findings of one model's ledger.
 
-    `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` are its bounds;
+    `parameters` are learned elements, each once; `parameters_at_least` and `parameters_at_most` bound them;
     `opaque_elements` take part in the computation and are not explained; `stored_elements` are those of all
     `stored_tensors`; `stored_nbytes` are bytes of their payloads, `shared_nbytes` those that several tensors claim,
     beyond the first; `nodes` are those of all graphs and functions.

@@ -215,7 +215,7 @@ class _Account(Mutable):
                 yield Pairing("", name, "", "", None, alone)
 
     def _is_reached(self, name: str) -> bool:
-        """Whether an output is the program's after all substitutions; those may have mended what it hides."""
+        """Whether an output is the program's after all substitutions, or equal only since then, whatever it hides."""
         is_mended = name in self.after.equal_outputs and name not in self.before.equal_outputs
         return name in self.after.same_outputs or is_mended
 

@@ -869,7 +869,7 @@ def _mish(a: Algebra, input: Value) -> Value:
 
 @_operator("softplus")
 def _softplus(a: Algebra, input: Value, beta: Any = 1, threshold: Any = PLAIN_BEYOND) -> Value:
-    """PyTorch returns the input above a threshold; from 20 on this only changes the rounding."""
+    """Compute softplus; PyTorch returns the input above a threshold, which from 20 on only changes rounding."""
     wide = input if beta == 1 else a.multiply(input, _array(beta))
     bent = a.function("softplus", wide)
     bent = bent if beta == 1 else a.divide(bent, _array(beta))
@@ -1169,7 +1169,7 @@ def _minimum(a: Algebra, input: Value, other: Value) -> Value:
 def _topk(
     a: Algebra, input: Value, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
-    """Results that need not be sorted are sorted too, because converters sort them."""
+    """Return the k largest elements and their indices; unsorted results are sorted too, as converters do."""
     return greatest_few(a, input, k, _axis(input, dim), largest)
 
 
@@ -1580,7 +1580,7 @@ def _avg_pool(
 
 @_operator("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def _adaptive_max(a: Algebra, input: Value, output_size: Any) -> list[Value | None]:
-    """Indices of the maxima are not supported."""
+    """Return the maxima of windows; their indices are not supported."""
     return [layers.adaptive_max_pool(a, input, output_size), None]
 
 

@@ -42,7 +42,7 @@ class Change(Frozen):
     origin: Origin | None
     """The program's value in its place; None for a node without counterpart in the program."""
     verdict: Verdict
-    """Whether the two differ for sure, or that is unknown."""
+    """DIFFERS if the two differ for sure, else NOT_COMPARED."""
     difference: Difference
     is_before_stop: bool = False
     """Whether the evidence is a right input of an unsupported operator behind it, and not a right output: its operands

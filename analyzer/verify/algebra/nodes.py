@@ -136,7 +136,7 @@ _OLDEST = 9
 _HARMLESS = frozenset(
     {"stash_type", "storage_order", "saturate", "round_mode", "name", "momentum", "consumed_inputs"}
 )
-"""Attributes that do not change a value, or its rounding alone."""
+"""Attributes that change no value, or only its rounding."""
 _YES_OR_NO = (
     *("allowzero", "antialias", "ceil_mode", "count_include_pad", "exclude_outside", "exclusive", "fmod"),
     *("input_forget", "interleaved", "is_causal", "keepdims", "largest", "linear_before_reset", "reverse"),

@@ -25,7 +25,7 @@ _SIZES = ("Shape", "Size")
 _COMPARING = ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal", "Not", "And", "Or", "Xor")
 _CUTTING = ("Where", "Min", "Max", "Clip", "Mod", "Div", "Floor", "Ceil", "Round", "NonZero", "TopK")
 _DECIDING = frozenset({*_COMPARING, *_CUTTING, "Sign", "Abs", "Relu"})
-"""Operators by which a size may decide something."""
+"""Operators that may turn a size into a decision."""
 _SHAPING = frozenset({"Reshape", "Expand"})
 """Operators that change a shape by sizes alone, with the same or repeated elements."""
 _PRODUCT = ".product"
@@ -60,7 +60,7 @@ def inputs_of(inputs: Sequence[Given], seed: int, known: Collection[str]) -> dic
 
 
 class Program(Mutable):
-    """PyTorch's side, computed."""
+    """Values of PyTorch's program, computed call by call."""
 
     a: Algebra
     calls: Calls
@@ -178,7 +178,7 @@ StandIn = Callable[[Node, Sequence[Value | None]], Value | None]
 
 
 class File(Mutable, dict=True):
-    """A file's side, computed."""
+    """Values of a file's graph, computed node by node."""
 
     a: Algebra
     ledger: Ledger

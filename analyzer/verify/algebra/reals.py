@@ -99,7 +99,7 @@ class Reals(Mutable, dict=True):
     """PyTorch's program in real numbers, computed on first use."""
 
     state: State
-    """The file beside the program, for the drawing whose values are identified."""
+    """The file beside the program, for the drawing whose values are compared."""
 
     @cached_property
     def _computed(self) -> dict[int, Any]:
@@ -259,6 +259,6 @@ def _apart(one: Any, other: Any, far: float) -> bool:
 
 
 def _is_masked(array: Array) -> Array:
-    """Return where numbers are those of a mask, or infinite."""
+    """Mark the numbers that belong to a mask or are infinite."""
     found: Array = np.abs(array) > _MASKED
     return found

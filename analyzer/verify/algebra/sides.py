@@ -454,7 +454,7 @@ class State(Mutable, dict=True):
         return found
 
     def is_right(self, node: Node) -> bool:
-        """Whether a node's results are values of the program, or known or weights, and hide nothing."""
+        """Whether a node's results hide nothing, and are values of the program, known values or weights."""
         if not self.hidden.isdisjoint(node.outputs):
             return False
         for place, name in enumerate(node.outputs):

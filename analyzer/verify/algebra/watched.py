@@ -13,7 +13,7 @@ from analyzer.verify.algebra.field import mixed
 from analyzer.verify.algebra.values import Algebra, Factored, Field, Value
 
 Print = tuple[int, int]
-"""Number of elements of a value, and a hash that does not depend on their order."""
+"""Fingerprint of a value: its number of elements, and a hash that ignores their order."""
 
 
 def print_of(value: Value) -> Print | None:
