@@ -19,7 +19,7 @@ _FILES = (
 
 
 def available(proc: Path = _PROC, groups: Path = _GROUPS) -> int | None:
-    """Return the bytes left in the machine and in each control group of this process; None if neither is known."""
+    """Return the fewest bytes left in the machine or in a control group of this process; None if unknown."""
     found = list(_left_in_groups(proc, groups))
     with suppress(OSError, ValueError, KeyError):
         found.append(_table(proc / "meminfo")["MemAvailable:"] * 1024)
@@ -89,8 +89,8 @@ def limit_growth(nbytes: int | None) -> None:
     """Limit this process's own memory to `nbytes` in all, so that onnxruntime names the node that asks for more.
 
     The system's limit (Linux) counts all writable memory, used or not, and mapped weights and thread stacks have
-    enlarged that already. So the limit is set to the present count plus the memory that is still free. None removes the
-    limit.
+    enlarged that already. So the limit is the present count plus the part of `nbytes` that is not yet used. None
+    removes the limit.
     """
     try:
         import resource
