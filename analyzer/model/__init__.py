@@ -1,4 +1,4 @@
-"""What a file holds, before anything is decided about it: stored tensors, nodes, graphs."""
+"""Content of an ONNX file -> records of it, without any judgement: stored tensors, nodes, graphs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 DEFAULT_DOMAIN = "ai.onnx"
-"""What the domain of ONNX's own operators is called, which files may leave empty."""
+"""Name of the domain of ONNX's own operators; files may leave it empty."""
 
 ONNX_DOMAINS = frozenset(
     {
@@ -60,30 +60,30 @@ ONNX_DOMAINS = frozenset(
         "ai.onnx.training",
     }
 )
-"""The domains whose operators ONNX itself defines; `ai.onnx.contrib` is onnxruntime-extensions'."""
+"""Domains whose operators ONNX itself defines; `ai.onnx.contrib` belongs to onnxruntime-extensions."""
 
 GraphPath = tuple[str, ...]
-"""Where a graph lives: () is the main graph; `("If_3.then_branch",)` a nested graph; `("function:domain:name",)` a
-local function. In an artifact of several files each begins with its component: `("decoder_model",)` is that file's main
-graph. A label to show and to tell graphs apart, never to take apart: operators may have any name. Names of values are
-unique only within one graph."""
+"""Path of a graph: () is the main graph, `("If_3.then_branch",)` a nested graph, `("function:domain:name",)` a local
+function. In an artifact of several files each path begins with its component: `("decoder_model",)` is the main graph of
+that file. The path is a label: it is shown and compared, but never parsed, because an operator may have any name. Value
+names are unique only within one graph."""
 
 Key = tuple[GraphPath, str]
-"""What identifies a stored tensor: its graph and its name there."""
+"""Identity of a stored tensor: its graph and its name there."""
 
 
 Place = tuple[GraphPath, int]
-"""What identifies a node: its graph and its position there."""
+"""Identity of a node: its graph and its position there."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""An empty mapping that records share: most nodes have no attributes of interest, and a dict each is 64 bytes."""
+"""Empty mapping that records share: most nodes have no attributes of interest, and a dict for each takes 64 bytes."""
 
 Vertex = tuple[Literal["node", "tensor", "input", "output"], GraphPath, int | str]
-"""A vertex of `analyzer.graph.build_graph`: what it is, its graph, and its position or name there."""
+"""Vertex of `analyzer.graph.build_graph`: its kind, its graph, and its position or name there."""
 
 
 def label(key: Key) -> str:
-    """A tensor's name as findings and reports show it, with its graph where that is not the main one.
+    """Return a tensor's name as findings and reports show it, with its graph unless that is the main graph.
 
     >>> label((("If_3.then_branch",), "w"))
     'If_3.then_branch/w'
@@ -93,12 +93,12 @@ def label(key: Key) -> str:
 
 
 def is_training(path: GraphPath) -> bool:
-    """Whether a graph is one of `training_info`, or nested in one: nothing that a file is served for depends on it."""
+    """Whether a graph belongs to `training_info` or is nested in such a graph: inference never depends on it."""
     return any(part.startswith(TRAINING) for part in path[:2])
 
 
 TRAINING = "training:"
-"""What the path of a graph of `training_info` begins with; of an artifact, behind the component's name."""
+"""Prefix of the path of a `training_info` graph; in an artifact of several files it follows the component's name."""
 
 
 def is_runtime_domain(domain: str) -> bool:
@@ -111,7 +111,7 @@ def is_runtime_domain(domain: str) -> bool:
 
 
 class Carrier(enum.StrEnum):
-    """The place in the ONNX format that holds a tensor."""
+    """Place in the ONNX format that holds a tensor."""
 
     INITIALIZER = "initializer"
     """A graph's `initializer` (onnx.proto, GraphProto)."""
@@ -124,36 +124,36 @@ class Carrier(enum.StrEnum):
     CONSTANT_LIST = "constant_list"
     """A Constant node's `value_int(s)`, `value_float(s)`, `value_string(s)` (ONNX operators, Constant)."""
     ATTRIBUTE_TENSOR = "attribute_tensor"
-    """A tensor in an attribute of any other node."""
+    """A tensor in an attribute of any other node, or in a default value of a function's attribute."""
     ATTRIBUTE_LIST = "attribute_list"
     """A numeric or string list of an `ai.onnx.ml` node: trees, support vectors, coefficients."""
 
 
 class Payload(Protocol):
-    """The elements of one tensor, read only when asked. `analyzer.read.payload` has them in files."""
+    """Elements of one tensor, read on demand. `analyzer.read.payload` implements it for files."""
 
     def array(self) -> Array | None:
-        """All elements in the tensor's shape; None where they are strings, or cannot be had."""
+        """Return all elements in the tensor's shape; None if they are strings or not available."""
         ...
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.model.content.sample_positions`, flat."""
+        """Return the elements at `analyzer.model.content.sample_positions`, flat."""
         ...
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
-        """The elements at these row-major positions, flat."""
+        """Return the elements at these row-major positions, flat."""
         ...
 
     def parts(self) -> Iterator[Array]:
-        """All elements, flat, a few megabytes at a time; nothing where they cannot be had."""
+        """Yield all elements, flat, a few megabytes at a time; nothing if they are not available."""
         ...
 
 
 class NoPayload(Frozen):
-    """The elements are no array of numbers, or cannot be had."""
+    """Payload whose elements are not an array of numbers, or not available."""
 
     def digest(self) -> bytes | None:
-        """A digest of what is stored, the same for the same content; None where it cannot be had."""
+        """Return a digest of the stored bytes, equal for equal content; None if they are not available."""
         return None
 
     def array(self) -> Array | None:
@@ -170,37 +170,39 @@ class NoPayload(Frozen):
 
 
 class Extent(Frozen):
-    """A range of one external file, `length` bytes from byte `offset` on, clipped to what the file has."""
+    """Range of one external file: `length` bytes from byte `offset` on, clipped to the size of the file."""
 
     file: str
-    """What the file's location resolves to, as in `File.key`."""
+    """Resolved location of the file, as in `File.key`."""
     offset: int
     length: int
 
 
 @aside("payload", "key")
 class StoredTensor(Frozen):
-    """A tensor that takes room in the file, wherever it is carried."""
+    """Tensor that takes space in the file, in whatever carrier."""
 
     name: str
-    """The initializer's name; for a Constant node its output; else the node and the attribute."""
+    """Name of the initializer, or of a Constant node's output; for other carriers the node and the attribute."""
     graph_path: GraphPath
     carrier: Carrier
     dtype: DType
     shape: tuple[int, ...]
     numel: int
-    """Stored elements: the product of a dense shape, the stored values of a sparse tensor, a list's length."""
+    """Number of stored elements: the product of a dense shape, the stored values of a sparse tensor, or a list's
+    length."""
     nbytes: int
-    """Bytes of the encoded payload that are on disk; 0 where an external file is missing."""
+    """Bytes of the encoded payload on disk; 0 if its external file is missing."""
     payload: Payload
     extent: Extent | None = None
-    """Where the bytes are if they are external; None if they are inside the model file."""
+    """Location of the bytes if they are external; None if they are inside the model file."""
     node: int | None = None
-    """Position of the node that carries it, where it is no initializer."""
+    """Position of the node that carries the tensor; None for an initializer or a function's default value."""
     occurrence: int = 1
-    """1 for the first tensor of this name in its graph; a file that repeats the name is invalid, and still counted."""
+    """1 for the first tensor of this name in its graph. A file that repeats the name is invalid, but is still counted.
+    """
     key: Key = ((), "")
-    """Made of the others, and unique in the file: a repeated name gets its number, as in `w#2`."""
+    """Derived from the other fields, and unique in the file: a repeated name gets its number, as in `w#2`."""
 
     def __post_init__(self) -> None:
         name = self.name if self.occurrence == 1 else f"{self.name}#{self.occurrence}"
@@ -208,43 +210,43 @@ class StoredTensor(Frozen):
 
     @property
     def logical_nbytes(self) -> int:
-        """Bytes that the elements need as such, whatever their encoding; 0 for strings."""
+        """Bytes that the elements need in their type, whatever their encoding; 0 for strings."""
         return self.dtype.nbytes(self.numel)
 
     @property
     def by_size(self) -> tuple[int, int, Key]:
-        """A key that sorts the largest first: the most elements, whether or not their data is there."""
+        """Sort key that puts the tensor with the most elements first, whether or not its data is available."""
         return -self.numel, -max(self.nbytes, self.logical_nbytes), self.key
 
 
 Setting = float | str | tuple[float, ...] | tuple[int, ...] | tuple[str, ...]
-"""An attribute's value: a number, a text, or a list. Of a list of many kilobytes its digest, `sha256:...`; what a
-function's caller gives is `@` and the name of the caller's attribute."""
+"""Value of an attribute: a number, a text, or a list. A list of many kilobytes is replaced by its digest, `sha256:...`;
+a reference to an attribute of the function's caller is `@` and the name of that attribute."""
 
 
 class Node(NamedTuple):
-    """One node, keyed by position: names may be empty or repeated. A tuple, as there are many."""
+    """One node, identified by position, because names may be empty or repeated. A tuple, as there are many."""
 
     graph_path: GraphPath
     position: int
-    """Its place among its graph's nodes, from 0."""
+    """Position among its graph's nodes, from 0."""
     op_type: str
     domain: str
     name: str
     inputs: tuple[str, ...]
-    """Value names; an omitted optional input is ""."""
+    """Names of the input values; an omitted optional input is ""."""
     outputs: tuple[str, ...]
     integers: Mapping[str, int] = NOTHING
-    """Its single-integer attributes."""
+    """Attributes that are a single integer."""
     metadata: Mapping[str, str] = NOTHING
-    """The `metadata_props` that tell where the node comes from (`analyzer.account.scopes` reads them)."""
+    """The `metadata_props` that record where the node comes from (`analyzer.account.scopes` reads them)."""
     overload: str = ""
-    """Which of several functions of one name it calls."""
+    """Overload of the function that the node calls, among functions of one name."""
     settings: Mapping[str, Setting] = NOTHING
-    """Its other attributes by name, without tensors and graphs."""
+    """The other attributes by name, without tensors and graphs."""
 
     def axes(self, name: str) -> tuple[int, ...]:
-        """A list of axes among its attributes; empty where it has none."""
+        """Return an attribute that is a list of axes; empty if the node does not have it."""
         found = self.settings.get(name, ())
         return tuple(int(axis) for axis in found) if isinstance(found, tuple) else ()
 
@@ -254,55 +256,57 @@ class Node(NamedTuple):
 
     @property
     def is_standard(self) -> bool:
-        """Whether the operator is one that ONNX or onnxruntime defines: of any other, a name says nothing."""
+        """Whether ONNX or onnxruntime defines the operator; in another domain its name says nothing."""
         return self.domain in ONNX_DOMAINS or is_runtime_domain(self.domain)
 
 
 class ValueType(NamedTuple):
-    """What a caller has to feed to an input of a main graph, or is given by an output, as far as the file says it."""
+    """Type of an input or output of a main graph, as far as the file states it."""
 
     name: str
     kind: str
-    """`tensor`, `sparse_tensor`, `sequence`, `optional`, `map`, `opaque`; "" where the file does not say."""
+    """`tensor`, `sparse_tensor`, `sequence`, `optional`, `map`, `opaque`; "" if the file does not say."""
     dtype: DType
-    """Of a tensor's elements; `UNDEFINED` for what is no tensor."""
+    """Type of a tensor's elements; `UNDEFINED` if the value is not a tensor."""
     dims: tuple[int | str | None, ...] | None
-    """A size as the file has it, an axis's name, or None for neither; None as a whole where the rank is unknown."""
+    """Per axis its size, its symbolic name, or None if the file gives neither; None as a whole if the rank is unknown.
+    """
     each: ValueType | None = None
-    """The tensors of a sequence; None of what is no sequence of tensors."""
+    """Type of the tensors of a sequence; None if the value is not a sequence of tensors."""
 
     @property
     def sizes(self) -> tuple[int | str | None, ...]:
-        """The same; an axis that an exporter calls "11" has this size. None of an unknown rank."""
+        """The same as `dims`, but an axis that an exporter names "11" has size 11; empty if the rank is unknown."""
         return tuple(int(dim) if isinstance(dim, str) and dim.isdigit() else dim for dim in self.dims or ())
 
 
 class Graph(Frozen):
-    """The main graph, a nested graph or a function body."""
+    """Main graph, nested graph or function body."""
 
     path: GraphPath
     inputs: tuple[str, ...]
-    """What a caller feeds: without the initializers that are inputs too."""
+    """Inputs that a caller feeds, without the initializers that are also listed as inputs."""
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     tensors: tuple[StoredTensor, ...]
     parent: Place | None = None
-    """The If, Loop or Scan node that holds it, by (graph path, position); None for the main graph and for functions."""
+    """The If, Loop or Scan node that holds the graph, as (graph path, position); None for main graphs and functions."""
     metadata: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """`value_info[*].metadata_props`, by value name."""
     overridable: tuple[str, ...] = ()
-    """Initializers that are inputs too: all of them before IR 4, since then those that a caller may replace."""
+    """Initializers that are also inputs: all of them before IR 4, and since then only those that a caller may replace.
+    """
     annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """For a value, which tensor is its SCALE_TENSOR, its ZERO_POINT_TENSOR (onnx.proto, TensorAnnotation)."""
+    """For each value, the names of its SCALE_TENSOR and ZERO_POINT_TENSOR (onnx.proto, TensorAnnotation)."""
     signature: tuple[ValueType, ...] = ()
-    """The types of `inputs`, one each, of a main graph; none for nested graphs and functions."""
+    """Types of `inputs`, one each, for a main graph; empty for nested graphs and functions."""
     results: tuple[ValueType, ...] = ()
-    """The same of `outputs`."""
+    """Types of `outputs`, likewise."""
     noted: Mapping[str, ValueType] = field(default_factory=dict)
-    """What the file says (`value_info`) of outputs of operators that are not ONNX's own: nothing else tells those."""
+    """Types from `value_info` for outputs of operators that ONNX does not define, because nothing else states these."""
 
     def places(self) -> Iterator[Place]:
-        """The places of `nodes`, in their order."""
+        """Return the places of `nodes`, in their order."""
         return zip(itertools.repeat(self.path), range(len(self.nodes)))
 
     def __repr__(self) -> str:
@@ -311,34 +315,34 @@ class Graph(Frozen):
 
 
 class Function(Frozen):
-    """A local function's identity, and where its body is among the model's graphs."""
+    """Identity of a local function, and the path of its body among the model's graphs."""
 
     domain: str
     name: str
     overload: str
     path: GraphPath
     opsets: tuple[tuple[str, int], ...] = ()
-    """As in `Model`: those of its own, which its nodes are of."""
+    """Opsets that the function itself imports, in the form of `Model.opsets`; its nodes use these."""
 
 
 class File(Frozen):
-    """One file of the artifact: its path as it is referred to, and its size on disk, `nbytes` bytes."""
+    """One file of the artifact: its path as the model refers to it, and its size on disk, `nbytes` bytes."""
 
     path: str
     nbytes: int
     key: str = ""
-    """What it resolves to, as in `Extent.file`."""
+    """Resolved location, as in `Extent.file`."""
 
 
 class Component(Frozen):
-    """One model file of an artifact, and what its header says: `ir_version`, opsets, producer."""
+    """One model file of an artifact, with the fields of its header: `ir_version`, opsets, producer."""
 
     name: str
-    """As `export.json` names it, else the stem of its file; "" where the model is one file."""
+    """Name in `export.json`, else the stem of the file name; "" if the model is one file."""
     path: GraphPath
-    """Of its main graph: what the paths of all its graphs begin with."""
+    """Path of its main graph, with which the paths of all its graphs begin."""
     files: tuple[str, ...]
-    """`File.key` of the model file, then of the external data that it refers to."""
+    """`File.key` of the model file, then of the external data files to which it refers."""
     ir_version: int
     opsets: tuple[tuple[str, int], ...]
     producer: str
@@ -346,35 +350,37 @@ class Component(Frozen):
 
 @aside("sources")
 class Model(Frozen):
-    """A model file as read, or several that are one artifact. The model files come first, then their external data."""
+    """Model read from one file, or from several that form one artifact. Model files come first, then external data."""
 
     path: str
-    """As it was named: a path or a URL; the folder of an artifact of several files."""
+    """Path or URL as the user gave it; the folder of an artifact of several files."""
     files: tuple[File, ...]
     ir_version: int
-    """Of an artifact the highest of its components."""
+    """The highest among the components, if there are several."""
     opsets: tuple[tuple[str, int], ...]
-    """(domain, version) as the file lists them; the default domain is "ai.onnx". Of an artifact the highest version."""
+    """(domain, version) as the file lists them; the default domain is "ai.onnx". The highest version among components.
+    """
     producer: str
     graphs: tuple[Graph, ...]
-    """The main graph first; then nested graphs, training graphs and functions in file order; component by component."""
+    """The main graph first; then nested graphs, training graphs and functions in file order; one component after
+    another."""
     functions: tuple[Function, ...] = ()
     structure: tuple[tuple[str, int], ...] = ()
-    """(account, bytes) of the model file besides its tensors' elements; with these they sum to its size."""
+    """(account, bytes) of the model file outside its tensors' elements; together with these they sum to its size."""
     unread: tuple[tuple[str, Key, str], ...] = ()
-    """What could not be read: (finding id, tensor, sentence)."""
+    """Parts that could not be read: (finding id, tensor, sentence)."""
     not_utf8: tuple[str, ...] = ()
-    """Names that are no UTF-8, as they were escaped."""
+    """Names that are not valid UTF-8, in escaped form."""
     odd_names: tuple[str, ...] = ()
     """Names with control or invisible characters."""
     traffic: Traffic | None = None
-    """None for a local file."""
+    """Requests and bytes of a remote model; None for a local file."""
     sources: Mapping[str, Source] = field(default_factory=dict)
-    """The files themselves, by `File.key`."""
+    """Sources of the files, by `File.key`."""
     components: tuple[Component, ...] = ()
-    """Those of an artifact of several files; none where the model is one file."""
+    """Components of an artifact of several files; empty if the model is one file."""
     missing: tuple[str, ...] = ()
-    """Locations of external data that is not there, as a path from the model's folder; of one file alone."""
+    """Locations of missing external data, as paths from the model's folder; only for a model of one file."""
 
     def __repr__(self) -> str:
         tensors = sum(len(graph.tensors) for graph in self.graphs)
@@ -396,11 +402,11 @@ class Model(Frozen):
         return self.files[len(self.parts) :]
 
     def root(self, path: GraphPath) -> GraphPath:
-        """The main graph of the component that a graph belongs to."""
+        """Return the path of the main graph of the component to which a graph belongs."""
         return path[:1] if self.components else ()
 
     def by_part(self) -> Iterator[tuple[Component, tuple[Graph, ...]]]:
-        """Each model file with its graphs, in file order."""
+        """Yield each model file with its graphs, in file order."""
         graphs = itertools.groupby(self.graphs, key=lambda graph: self.root(graph.path))
         found = {root: tuple(group) for root, group in graphs}
         for part in self.parts:
@@ -408,12 +414,12 @@ class Model(Frozen):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Where its files are if they are local, as in `files`."""
+        """Paths of its files if they are local, in the order of `files`."""
         return tuple(Path(file.key) for file in self.files if file.key and self.traffic is None)
 
     @property
     def fixed_inputs(self) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
-        """Names and shapes of what a caller feeds, where the rank is known; None of an axis that is free."""
+        """Names and shapes of the inputs that a caller feeds, if the rank is known; None for a dynamic axis."""
         mains = {part.path for part in self.parts}
         return tuple(
             (each.name, tuple(dim if isinstance(dim, int) else None for dim in each.dims))
@@ -425,14 +431,14 @@ class Model(Frozen):
 
     @property
     def nested_graphs(self) -> int:
-        """Bodies of If, Loop and Scan, at any depth."""
+        """Number of bodies of If, Loop and Scan, at any depth."""
         return sum(1 for graph in self.graphs if graph.parent is not None)
 
     @property
     def salt(self) -> str:
-        """A digest of the structure, wherever its files lie: what picks the elements that stand for a tensor's content.
+        """Digest of the structure, independent of the files' location; it seeds the choice of sampled elements.
 
-        Of two files that differ in a name, a shape, an operator or a size, other elements are looked at.
+        Files that differ in a name, a shape, an operator or a size get different sample positions.
         """
         hasher = hashlib.sha256(repr([file.nbytes for file in self.files]).encode())
         for graph in self.graphs:
@@ -447,7 +453,7 @@ class Model(Frozen):
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
-        """Read its files, until the block ends, without opening them anew each time; for one thread.
+        """Keep its files open until the block ends, so that reads do not reopen them; for one thread.
 
         Raises:
             ModelReadError: one of them was replaced meanwhile.
@@ -462,12 +468,12 @@ class Model(Frozen):
             yield from graph.nodes
 
     def places(self) -> Iterator[Place]:
-        """The places of `nodes`, in their order: quicker than to ask each."""
+        """Yield the places of `nodes`, in their order: quicker than `Node.place` of each."""
         for graph in self.graphs:
             yield from graph.places()
 
     def numbers(self) -> dict[GraphPath, range]:
-        """The numbers of each graph's nodes among all `nodes`."""
+        """Return the numbers of each graph's nodes among all `nodes`."""
         found: dict[GraphPath, range] = {}
         first = 0
         for graph in self.graphs:

@@ -1,4 +1,4 @@
-"""Model + wiring -> nodes by number, what flows between them, and which of them only prepare stored tensors."""
+"""Model + wiring -> numbered nodes, the data flow between them, and the nodes that only prepare stored tensors."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from analyzer.records import Frozen
 
 
 class Dataflow(Frozen):
-    """Every node of a model under its number, in file order: bodies come after the nodes that hold them."""
+    """Nodes of a model, numbered in file order: bodies come after the nodes that hold them."""
 
     nodes: tuple[Node, ...]
     numbers: Mapping[GraphPath, range]
-    """Of each graph those of its nodes, by position."""
+    """Numbers of each graph's nodes, by position."""
     sources: list[list[int]]
-    """For each node, those whose values it computes with. They come before it; what only prepares is left out."""
+    """For each node, the earlier nodes whose values it computes with, without those that only prepare stored tensors.
+    """
     targets: list[list[int]]
-    """For each node, those that compute with its values. They come after it."""
+    """For each node, the later nodes that compute with its values."""
     prepares: bytearray
-    """Whether all that a node reads is stored, or prepared from what is stored: a weight is turned, or decoded."""
+    """Whether a node reads only stored tensors, or values prepared from these: it transposes or decodes a weight."""
     measures: bytearray
-    """Whether a node takes from a value its size alone."""
+    """Whether a node takes only the size of a value."""
     holders: Mapping[GraphPath, int]
-    """The node that holds each nested graph."""
+    """Number of the node that holds each nested graph."""
     wiring: Wiring
 
     def reads(self, tensor: StoredTensor) -> list[tuple[int, int]]:
-        """The nodes that read a stored tensor, and at which input, in file order."""
+        """Return the nodes that read a stored tensor, and the input at which each does, in file order."""
         numbers = self.numbers
         readers = self.wiring.readers(tensor, inlined=False)
         return [(numbers[node.graph_path][node.position], slot) for node, slot in readers]
 
 
 def follow_data(model: Model, wiring: Wiring) -> Dataflow:
-    """Number the nodes of a model, and find what flows between them. A value that is read too early does not."""
+    """Number the nodes of a model and find the data flow between them; values read too early are ignored."""
     nodes, numbers = tuple(model.nodes()), model.numbers()
     flow = Dataflow(
         nodes=nodes,
@@ -55,7 +56,7 @@ def follow_data(model: Model, wiring: Wiring) -> Dataflow:
 
 
 def _held(model: Model, numbers: Mapping[GraphPath, range]) -> Iterator[tuple[Graph, Place]]:
-    """The nested graphs whose node is there."""
+    """Yield the nested graphs whose holder node exists, with its place."""
     for graph in model.graphs:
         parent = graph.parent
         if parent is not None and parent[1] < len(numbers.get(parent[0], ())):
@@ -89,7 +90,7 @@ def _connect(graph: Graph, wiring: Wiring, flow: Dataflow, holding: Container[in
 
 
 def _maker_around(flow: Dataflow, wiring: Wiring, number: int, slot: int) -> int:
-    """The number of the node of any graph that makes what a node reads; else STORED, also of nothing, or GIVEN."""
+    """Return the number of the producer of a node's input, in any graph; else STORED (also for no input) or GIVEN."""
     node = flow.nodes[number]
     name = node.inputs[slot]
     provider = wiring.look_up(node.graph_path, name) if name else None

@@ -12,7 +12,7 @@ import numpy as np
 class DType(enum.IntEnum):
     """`TensorProto.DataType` of the ONNX IR spec, by its own names and numbers.
 
-    A number that this list does not know is kept as `UNDEFINED`; its elements can be counted, not read.
+    An unknown number becomes `UNDEFINED`; elements of that type can be counted, but not read.
     """
 
     UNDEFINED = 0
@@ -47,7 +47,7 @@ class DType(enum.IntEnum):
 
     @classmethod
     def from_onnx(cls, number: int) -> DType:
-        """The type with this `TensorProto.DataType` number, `UNDEFINED` if there is none."""
+        """Return the type with this `TensorProto.DataType` number, `UNDEFINED` if there is none."""
         return _BY_NUMBER.get(number, cls.UNDEFINED)
 
     @property
@@ -57,16 +57,16 @@ class DType(enum.IntEnum):
 
     @property
     def is_floating(self) -> bool:
-        """A real or complex floating-point type, of any width."""
+        """Whether the type is real or complex floating-point, of any width."""
         return self in _FLOATING
 
     @property
     def is_integer(self) -> bool:
-        """A signed or unsigned integer type, of any width; booleans are not."""
+        """Whether the type is a signed or unsigned integer of any width; booleans are not."""
         return self in _INTEGER
 
     def nbytes(self, numel: int) -> int:
-        """Bytes of `numel` elements, packed types rounded up to a whole byte.
+        """Return the bytes of `numel` elements; packed types are rounded up to a whole byte.
 
         >>> DType.INT4.nbytes(3)
         2
@@ -74,12 +74,12 @@ class DType(enum.IntEnum):
         return (self.bits * numel + 7) // 8
 
     def to_numpy(self) -> np.dtype | None:
-        """The numpy (or ml_dtypes) type with the same bytes; None where elements are packed or not numbers."""
+        """Return the numpy (or ml_dtypes) type with the same bytes; None if elements are packed or not numbers."""
         known = _NUMPY.get(self)
         if known is not None:
             return known
         if self in _ML_DTYPES:
-            import ml_dtypes  # 0.03 s, and few files need it
+            import ml_dtypes  # imported here because it takes 0.03 s, and few files need it
 
             element: np.dtype = np.dtype(getattr(ml_dtypes, _ML_DTYPES[self]))
             return element
@@ -188,11 +188,11 @@ _FINER: dict[DType, frozenset[DType]] = {
     DType.BFLOAT16: frozenset({DType.FLOAT, DType.DOUBLE}),
     DType.FLOAT: frozenset({DType.DOUBLE}),
 }
-"""Types that have every number of a type."""
+"""For each type, the wider types that represent all its numbers."""
 
 
 def is_exact(dtype: DType, stored: DType) -> bool:
-    """Whether a tensor of one type loses nothing when it is stored in the other.
+    """Whether a tensor of type `dtype` loses nothing when it is stored as `stored`.
 
     >>> is_exact(DType.BFLOAT16, DType.FLOAT), is_exact(DType.FLOAT, DType.BFLOAT16)
     (True, False)
@@ -201,10 +201,10 @@ def is_exact(dtype: DType, stored: DType) -> bool:
 
 
 def round_to_half(number: float, half: str) -> float:
-    """A number as a file of half precision stores it; one that the type cannot hold at all stays as it is.
+    """Return a number as a half-precision file stores it; a number outside the type's range stays unchanged.
 
     Args:
-        number: as an epsilon or a scale.
+        number: such as an epsilon or a scale.
         half: `FLOAT16` or `BFLOAT16`.
 
     >>> round_to_half(1e-5, "FLOAT16"), round_to_half(1e-5, "BFLOAT16"), round_to_half(1e-12, "FLOAT16")
@@ -219,7 +219,7 @@ def round_to_half(number: float, half: str) -> float:
 
 
 def is_one_in_half(one: float, other: float, half: str) -> bool:
-    """Whether a file of half precision cannot tell two numbers apart: what is too small is the least that it has.
+    """Whether two numbers are equal in a half-precision file, where too small numbers become the least one.
 
     >>> is_one_in_half(1e-6, 1.01328e-6, "FLOAT16"), is_one_in_half(1e-5, 1e-6, "FLOAT16")
     (True, False)
@@ -229,8 +229,8 @@ def is_one_in_half(one: float, other: float, half: str) -> bool:
 
 
 HALF_STEPS = {DType.FLOAT16: 2.0**-11, DType.BFLOAT16: 2.0**-8}
-"""The types of half precision, and what rounding to each takes off a number at most, relative to it."""
+"""Half-precision types, with the largest relative error of rounding to each."""
 
 _LEAST_HALF, _MOST_HALF = 1e-7, 6e4
 _TINY = 1.2e-7
-"""Tools that round give what is smaller this size, so that it does not vanish."""
+"""Size to which converters raise smaller numbers, so that they do not vanish."""

@@ -1,6 +1,7 @@
-"""A value that only stored ones lead to -> its numbers, by the operators that tables and conditions are made of.
+"""Value computed from stored tensors alone -> its numbers, by constant folding.
 
-A few dozen of ONNX's operators on small arrays, as ONNX docs/Operators.md defines them. What it cannot do is None.
+Covers a few dozen of ONNX's operators on small arrays, as ONNX docs/Operators.md defines them: those that tables and
+conditions are made of. Returns None for anything else.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen, Mutable, field
 
 _MOST = 1 << 22
-"""Elements of a value that is worked out."""
+"""Most elements of a computed value."""
 _DEEPEST = 200
-"""Nodes after one another."""
+"""Most nodes in a chain."""
 _MOST_STEPS = 20_000
-"""Nodes of functions that are worked out for their callers."""
+"""Most nodes of functions that are computed for their callers."""
 
 
 class Evaluator(Mutable):
-    """Works values out, each once. Reads nothing of a remote file."""
+    """Constant folder that computes each value once. It reads nothing of a remote file."""
 
     model: Model
     wiring: Wiring
     most: int = _MOST
     by_default: bool = False
-    """Whether a caller may be taken to replace nothing: what has a default has that value."""
+    """Whether to assume that callers replace no overridable initializer, so that it has its stored value."""
     unrounded: bool = False
-    """Whether what a graph quantizes is taken as it was before: codes made at run time are the numbers themselves."""
+    """Whether quantization at run time is skipped: QuantizeLinear returns its input unrounded."""
     tracked: Callable[[StoredTensor], Array | None] | None = None
-    """What stands for the elements of a stored tensor, as `PLACE`; None where they do. Then nothing is cast or decoded,
-    and 0 stands for all else that is no whole number."""
+    """Function that replaces the elements of a stored tensor with position numbers of type `PLACE`; None from it keeps
+    the elements. If set, nothing is cast or decoded, and 0 stands for all other values that are not whole numbers."""
     _known: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _numbers: dict[tuple[GraphPath, str], Array | None] = field(default_factory=dict)
     _given: set[Key] = field(default_factory=set)
@@ -48,7 +49,7 @@ class Evaluator(Mutable):
             self._given = {(graph.path, name) for graph in self.model.graphs for name in graph.overridable}
 
     def value(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
-        """The numbers of a value, seen from a graph; None where an input of the model has a part in it."""
+        """Return the numbers of a value visible in a graph; None if an input of the model contributes to it."""
         if not name or self.model.traffic is not None or depth > _DEEPEST:
             return None
         place = self.wiring.place(path, name)
@@ -56,14 +57,14 @@ class Evaluator(Mutable):
             return None
         key = (place, name)
         if key not in self._known:
-            self._known[key] = None  # a circle has no value
+            self._known[key] = None  # a cycle has no value
             self._known[key] = self._work_out(key, depth)
         return self._known[key]
 
     def number(self, path: GraphPath, name: str, depth: int = 0) -> Array | None:
-        """The one number that a value has throughout, of whatever shape it is; None where it has more, or may have.
+        """Return the one number that all elements of a value have, whatever its shape; None if they may differ.
 
-        An input may say how often the number stands there, and nothing else.
+        An input of the model may determine how often the number occurs, but nothing else.
         """
         if not name or self.tracked is not None or depth > _DEEPEST:
             return None
@@ -72,7 +73,7 @@ class Evaluator(Mutable):
             return None
         key = (place, name)
         if key not in self._numbers:
-            self._numbers[key] = None  # a circle has none
+            self._numbers[key] = None  # a cycle has no value
             value = self.value(path, name)
             if value is None:
                 self._numbers[key] = self._find_number(key, depth)
@@ -114,7 +115,9 @@ class Evaluator(Mutable):
     def _work_out(self, key: tuple[GraphPath, str], depth: int) -> Array | None:
         provider = self.wiring.find(*key)
         if not isinstance(provider, StoredTensor):
-            provider = self.wiring.look_up(*key)  # of a node in a function it is not said which output
+            provider = self.wiring.look_up(
+                *key
+            )  # for a node in a function, `find` does not say which output is meant
         if isinstance(provider, StoredTensor) and self.tracked is not None:
             numbers = self.tracked(provider)
             if numbers is not None:
@@ -152,7 +155,7 @@ class Evaluator(Mutable):
         return found if found.size <= self.most else None
 
     def _part(self, node: Node, depth: int) -> Array | None:
-        """One part of a tensor that a SplitToSequence has cut; no other sequence is followed."""
+        """Return one part of a tensor that SplitToSequence has split; other sequences are not followed."""
         made = self.wiring.find(node.graph_path, node.inputs[0]) if len(node.inputs) > 1 else None
         if not isinstance(made, Node) or made.op_type != "SplitToSequence" or not made.is_standard:
             return None
@@ -178,7 +181,7 @@ class Evaluator(Mutable):
         return np.moveaxis(part, 0, axis) if is_kept else part.reshape(part.shape[1:])
 
     def _call(self, node: Node, output: str, depth: int) -> Array | None:
-        """What a call of a function gives: its body worked out for this caller."""
+        """Return an output of a function call, whose body is computed for this caller."""
         if (
             self.tracked is not None
             or node.graph_path not in self.wiring.graphs
@@ -186,13 +189,13 @@ class Evaluator(Mutable):
         ):
             return None
         if node.place not in self._called:
-            self._called[node.place] = {}  # a circle has no value
+            self._called[node.place] = {}  # a cycle has no value
             given = [self.value(node.graph_path, name, depth + 1) if name else None for name in node.inputs]
             self._called[node.place] = self._run(node, given, depth)
         return self._called[node.place].get(output)
 
     def _run(self, caller: Node, given: Sequence[Array | None], depth: int) -> dict[str, Array]:
-        """The caller's outputs by name, as far as they can be worked out."""
+        """Compute the caller's outputs by name, as far as possible."""
         body = self.wiring.graphs.get(self.wiring.calls[caller.place])
         if body is None or depth > _DEEPEST:
             return {}
@@ -245,7 +248,7 @@ class Evaluator(Mutable):
         return _CODED.get(node.op_type) if node.domain == "com.microsoft" and self.tracked is None else None
 
     def _fill(self, node: Node) -> Array | None:
-        """The tensor in a ConstantOfShape's `value`."""
+        """Return the tensor in a ConstantOfShape's `value`."""
         if node.op_type != "ConstantOfShape":
             return None
         graph = self.wiring.graphs[node.graph_path]
@@ -254,7 +257,7 @@ class Evaluator(Mutable):
 
 
 def _with_settings(node: Node, caller: Node) -> Node | None:
-    """A node of a function with what its caller gives for its attributes; None where the caller does not say."""
+    """Replace references to the caller's attributes in a function's node; None if the caller does not set one."""
     integers, settings = dict(node.integers), dict(node.settings)
     for name, setting in node.settings.items():
         if isinstance(setting, str) and setting.startswith("@"):
@@ -263,13 +266,13 @@ def _with_settings(node: Node, caller: Node) -> Node | None:
                 integers[name] = caller.integers[setting[1:]]
             elif setting[1:] in caller.settings:
                 settings[name] = caller.settings[setting[1:]]
-            else:  # the function's own default, which is not looked up
+            else:  # the function's own default is not looked up
                 return None
     return node._replace(integers=integers, settings=settings)
 
 
 def _constant_of(node: Node) -> Array | None:
-    """A Constant of a number or of a list that its function's caller gives (ONNX docs/Operators.md, Constant)."""
+    """Return a Constant's number or list that the function's caller sets (ONNX docs/Operators.md, Constant)."""
     if "value_int" in node.integers:
         return np.array(node.integers["value_int"], np.int64)
     for name, element in (
@@ -284,19 +287,19 @@ def _constant_of(node: Node) -> Array | None:
 
 
 class _Call(Frozen):
-    """One node with its operands."""
+    """One node with the values of its operands."""
 
     node: Node
     operands: Sequence[Array | None]
     fill: Array | None
     most: int
     index: int = 0
-    """Which of its outputs is asked for."""
+    """Position of the output to compute."""
     unrounded: bool = False
-    """Whether nothing is quantized."""
+    """Whether quantization is skipped."""
 
     def array(self, slot: int) -> Array:
-        """An operand; it has to be there."""
+        """Return an operand that must be present."""
         found = self.operands[slot]
         if found is None:
             raise ValueError(slot)
@@ -306,7 +309,7 @@ class _Call(Frozen):
         return self.operands[slot] if slot < len(self.operands) else None
 
     def ints(self, slot: int, setting: str) -> tuple[int, ...] | None:
-        """Axes and the like, from an input or, before it was one, from an attribute."""
+        """Return integers such as axes from an input, or, in earlier opsets, from an attribute."""
         given = self.optional(slot)
         if given is not None:
             return tuple(int(number) for number in given.reshape(-1))
@@ -396,9 +399,9 @@ def _quantize(call: _Call) -> Array:
 
 
 def _coded(function: Callable[[Sequence[Array], Node], Array], results: int) -> Callable[[_Call], Array]:
-    """An operator on codes: each operand is followed by its scale and zero point.
+    """Wrap a function on real numbers as an operator on codes: each operand is followed by its scale and zero point.
 
-    Those of what it gives are from `results` on.
+    Input `results` is the scale of the result, and the next is its zero point.
     """
 
     def apply(call: _Call) -> Array:
@@ -564,7 +567,7 @@ def _gather_elements(call: _Call) -> Array:
 
 
 def _gather_places(call: _Call) -> Array:
-    """GatherND: the last axis of the indices are places in the data, after `batch_dims` axes that both have."""
+    """GatherND: the last axis of the indices holds positions in the data, after `batch_dims` axes that both share."""
     data, index = call.array(0), call.array(1).astype(np.int64)
     batch, depth = call.node.integers.get("batch_dims", 0), index.shape[-1]
     call.check([*index.shape[:-1], *data.shape[batch + depth :]])
@@ -589,7 +592,7 @@ def _cumsum(call: _Call) -> Array:
 
 
 def _resize(call: _Call) -> Array:
-    """Resize in mode `nearest`: along each axis the element that each place of the result is nearest to."""
+    """Resize in mode `nearest`: take, along each axis, the element nearest to each position of the result."""
     data, settings = call.array(0), call.node.settings
     scales, sizes = call.optional(2), call.optional(3)
     if len(call.operands) < 3 or settings.get("mode", "nearest") != "nearest" or "axes" in settings:
@@ -619,7 +622,7 @@ _NEAREST: Mapping[str, Callable[[Any], Any]] = {
     "round_prefer_ceil": lambda place: np.floor(place + 0.5),
     "round_prefer_floor": lambda place: np.ceil(place - 0.5),
 }
-"""Which element a place between two is."""
+"""Function that rounds a position between two elements, for each `nearest_mode`."""
 
 _COORDINATES: Mapping[str, Callable[[Any, int, int, float], Any]] = {
     "align_corners": lambda place, new, old, _: place * (old - 1) / (new - 1) if new > 1 else 0 * place,
@@ -627,7 +630,7 @@ _COORDINATES: Mapping[str, Callable[[Any, int, int, float], Any]] = {
     "half_pixel": lambda place, _new, _old, ratio: (place + 0.5) / ratio - 0.5,
     "pytorch_half_pixel": lambda place, new, _, ratio: (place + 0.5) / ratio - 0.5 if new > 1 else 0 * place,
 }
-"""Where in the old axis a place of the new one is (ONNX docs/Operators.md, Resize)."""
+"""Function from a position on the new axis to its coordinate on the old one (ONNX docs/Operators.md, Resize)."""
 
 
 def _trilu(call: _Call) -> Array:
@@ -730,20 +733,20 @@ _WAYS: Mapping[str, Callable[[_Call], Array]] = {
     "Where": _where,
     "Xor": _both(np.logical_xor),
 }
-"""What each operator gives."""
+"""Function that computes each operator."""
 
 _SPREADS = frozenset(
     {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "Reshape", "Slice", "Split"}
     | {"Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
-"""Operators that give the elements of their first input and no others, wherever and how often."""
+"""Operators that return only elements of their first input, in any position and any number."""
 
 _EACH = frozenset(
     {"Abs", "Add", "And", "Cast", "Ceil", "Cos", "Div", "Equal", "Exp", "Floor", "Greater", "GreaterOrEqual"}
     | {"Less", "LessOrEqual", "Log", "Max", "Min", "Mul", "Neg", "Not", "Or", "Pow", "Reciprocal", "Relu"}
     | {"Round", "Sigmoid", "Sign", "Sin", "Sqrt", "Sub", "Tanh", "Where", "Xor"}
 )
-"""Operators that give each element of the elements that stand in its place."""
+"""Operators that compute each element from the elements at the same position."""
 
 _CODED: Mapping[str, Callable[[_Call], Array]] = {
     "QLinearAdd": _coded(lambda given, _: np.asarray(np.add(given[0], given[1])), 6),
@@ -753,7 +756,7 @@ _CODED: Mapping[str, Callable[[_Call], Array]] = {
     "QLinearMul": _coded(lambda given, _: np.asarray(np.multiply(given[0], given[1])), 6),
     "QLinearSigmoid": _coded(lambda given, _: np.asarray(1 / (1 + np.exp(np.negative(given[0])))), 3),
 }
-"""What operators on codes give (onnxruntime docs/ContribOperators.md)."""
+"""Functions that compute operators on codes (onnxruntime docs/ContribOperators.md)."""
 
 _TRACKED: Mapping[str, Callable[[_Call], Array]] = {
     **_WAYS,
@@ -761,7 +764,7 @@ _TRACKED: Mapping[str, Callable[[_Call], Array]] = {
         ("Cast", "CastLike", "DequantizeLinear", "Dropout", "QuantizeLinear"), lambda call: call.array(0)
     ),
 }
-"""The same of numbers that say where an element comes from."""
+"""Functions for position numbers in place of values: casts and codecs return their input."""
 
 _MOVED = _SPREADS | {
     *(
@@ -778,14 +781,14 @@ _MOVED = _SPREADS | {
     ),
     *("ScatterElements", "ScatterND", "Trilu", "Where"),
 }
-"""Operators that give places as they are given them, or none."""
+"""Operators that only move position numbers; all others turn them into 0."""
 
 PLACE = np.uint32
-"""The type of the numbers of stored elements: no operator on shapes and indices gives it."""
+"""Type of the position numbers of stored elements: no operator on shapes and indices returns it."""
 
 
 def _placed(value: Array) -> Array:
-    """A value as places: of numbers that are not whole none is known."""
+    """Return a value as position numbers: floats have none and become 0."""
     return np.broadcast_to(PLACE(0), value.shape) if value.dtype.kind == "f" else value
 
 

@@ -1,4 +1,4 @@
-"""Model -> which node calls which local function, how often each is called, and which of them call themselves."""
+"""Model -> nodes that call local functions, the number of calls of each function, and the recursive functions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from analyzer.records import Frozen
 
 
 class Calls(Frozen):
-    """How often one function is called."""
+    """Number of calls of one function."""
 
     function: Function
     sites: int
-    """Nodes that call it, wherever they are."""
+    """Number of nodes that call it, in any graph."""
     calls: int | None
-    """How often its body is inserted when all calls are inlined from the main and the training graphs; the bodies of
-    If, Loop and Scan once each. None where functions that call each other in a circle call it, or beyond 2^128."""
+    """Number of copies of its body when all calls are inlined from the main and training graphs, counting the bodies of
+    If, Loop and Scan once each. None if functions that call each other in a cycle call it, or beyond 2^128."""
     is_recursive: bool = False
-    """Whether it calls itself, directly or by others."""
+    """Whether it calls itself, directly or through others."""
 
 
 def called_bodies(model: Model) -> dict[Place, GraphPath]:
-    """The local function that each node calls, of those that call one. Of two that are the same, the first is called.
+    """Return the local function that each calling node calls; of two identical functions the first.
 
-    A node is no call where a runtime has an operator of its name (`analyzer.model.operators.is_own`).
+    A node is not a call if a runtime has its own operator of that name (`analyzer.model.operators.is_own`).
     """
     known: dict[_Called, GraphPath] = {}
     for function in model.functions:
@@ -42,7 +42,7 @@ def called_bodies(model: Model) -> dict[Place, GraphPath]:
 
 
 def count_calls(model: Model) -> tuple[Calls, ...]:
-    """One item for each of the model's functions, in file order."""
+    """Return one item for each of the model's functions, in file order."""
     if not model.functions:
         return ()
     callers = _callers(model)
@@ -60,14 +60,14 @@ def count_calls(model: Model) -> tuple[Calls, ...]:
 
 
 _Called = tuple[GraphPath, str, str, str]
-"""What a node calls: the component that it is in, and the domain, name and overload of one of its functions."""
+"""Component that contains the node, and the domain, name and overload of the function that the node calls."""
 
 _MOST = 1 << 128
-"""Calls that are told apart: a chain of thousands of functions would give a number of thousands of digits."""
+"""Largest count of calls: a chain of thousands of functions would give a number of thousands of digits."""
 
 
 def _callers(model: Model) -> dict[GraphPath, Counter[GraphPath]]:
-    """For each function, the function (or () for any other graph) in which its call sites are, and how many."""
+    """For each function, its callers and their number of call sites; () stands for all graphs outside functions."""
     bodies = {function.path for function in model.functions}
     callers: dict[GraphPath, Counter[GraphPath]] = defaultdict(Counter)
     for (path, _), called in called_bodies(model).items():
@@ -79,7 +79,7 @@ def _callers(model: Model) -> dict[GraphPath, Counter[GraphPath]]:
 def _totals(
     paths: list[GraphPath], callers: dict[GraphPath, Counter[GraphPath]]
 ) -> dict[GraphPath, int | None]:
-    """Calls with everything inlined, by a topological order and not by recursion: chains are thousands deep."""
+    """Count calls with everything inlined, in topological order and not by recursion: chains are thousands deep."""
     waiting = {path: sum(1 for caller in callers[path] if caller) for path in paths}
     called: dict[GraphPath, list[GraphPath]] = defaultdict(list)
     for path in paths:
@@ -104,9 +104,9 @@ def _totals(
 def _circular(
     callers: dict[GraphPath, Counter[GraphPath]], total: dict[GraphPath, int | None]
 ) -> set[GraphPath]:
-    """The functions that call themselves, among those that have no number of calls: the strongly connected components.
+    """Return the functions that call themselves, among those without a count: strongly connected components.
 
-    By Kosaraju's two walks, with lists and not by recursion.
+    Kosaraju's two walks, with lists and not by recursion.
     """
     unknown = callers.keys() - total.keys()
     above = {path: [caller for caller in callers[path] if caller in unknown] for path in unknown}
@@ -134,7 +134,7 @@ def _walk(
     seen: set[GraphPath],
     finished: list[GraphPath],
 ) -> None:
-    """Go wherever no walk has been before; note each place when nothing is left beyond it."""
+    """Visit all unvisited places from a start in depth-first order, and note each when nothing is left beyond it."""
     if start in seen:
         return
     seen.add(start)

@@ -1,10 +1,10 @@
-"""Model + wiring -> what its outputs depend on: one backward slice, from the outputs to the stored tensors.
+"""Model + wiring -> the values that its outputs depend on: one backward slice, from the outputs to stored tensors.
 
 A value is live if an output can change with it. The slice follows calls into local functions and the bodies of If, Loop
-and Scan; of an If whose condition is stored it follows the branch that is taken; of a Where whose condition is stored
-the operand that is chosen; past a product with zeros that are nobody's parameter, nothing. Shape and Size take the size
-of a value: what only they read is needed to run the model, and is not live. What functions that nobody calls hold, and
-`training_info`, is neither.
+and Scan. If the condition of an If is stored, it follows only the branch taken; if the condition of a Where is stored,
+only the operand chosen. It does not follow the other factor of a product with zeros that are no parameter. Shape and
+Size read the size of a value: values that only they read are needed to run the model, but are not live. The contents of
+uncalled functions and of `training_info` are neither.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ from analyzer.model.wiring import GIVEN, STORED, GraphInput, Wiring
 from analyzer.records import Frozen, Mutable, field
 
 _MOST_FOLDED = 1 << 20
-"""Elements of a stored condition, or of a factor that may be zeros, that are looked at."""
+"""Most elements of a stored condition, or of a factor that may be zeros, that are computed."""
 _SHUT_OUT = frozenset({"Gemm", "MatMul", "Mul", "Where"})
-"""Operators of which a stored operand may shut out another."""
+"""Operators for which a stored operand may make another one irrelevant."""
 _PRODUCTS = _SHUT_OUT - {"Where"}
 _ODD = _SHUT_OUT | MEASURES
-"""Operators whose values may not depend on all that they read."""
+"""Operators whose values may not depend on all their inputs."""
 _DEEPEST = 12
-"""Nodes between a factor and the stored values that it is computed from."""
+"""Most nodes between a factor and the stored values from which it is computed."""
 
 
 class Live(Frozen):
-    """What some output depends on."""
+    """Nodes and stored tensors on which some output depends."""
 
     nodes: Set[Place]
     tensors: frozenset[Key]
-    """Stored tensors whose values reach an output, wherever they are carried."""
+    """Stored tensors whose values reach an output, in any carrier."""
     needed: frozenset[Key]
-    """Those, and the ones without which the model would not run: of which a size is taken, or which a factor of zeros
-    or a stored condition shuts out."""
+    """These, and the tensors without which the model would not run: those of which only the size is read, and those
+    that a factor of zeros or a stored condition makes irrelevant."""
 
 
 def find_live(
     model: Model, wiring: Wiring, is_learned: Callable[[StoredTensor], bool] = lambda tensor: True
 ) -> Live:
-    """The backward slice from the outputs of the main graph, or of each component's.
+    """Compute the backward slice from the outputs of the main graph, or of each component's main graph.
 
     Args:
         model: the model.
-        wiring: who provides what.
-        is_learned: whether a stored tensor is a parameter, which may be zeros before it is trained. Zeros that are
-            none shut out what they are multiplied with.
+        wiring: index of the provider of each value.
+        is_learned: whether a stored tensor is a parameter, which may be zeros before training. Zeros that are no
+            parameter make their other factor irrelevant.
     """
     found = _Slice(model, wiring, is_learned)
     for part in model.parts:
@@ -69,18 +69,18 @@ def find_live(
 
 
 class _Slice(Mutable, dict=True):
-    """Values that are wanted and not looked at yet, and what has been found."""
+    """Backward slice in progress: values still to follow, and nodes and tensors found so far."""
 
     model: Model
     wiring: Wiring
     is_learned: Callable[[StoredTensor], bool]
     is_needed: bool = False
-    """Whether sizes count too, and what is shut out."""
+    """Whether sizes count too, and operands that another one makes irrelevant."""
     nodes: dict[GraphPath, bytearray] = field(default_factory=dict)
-    """Of each graph whether its nodes are live, by position."""
+    """For each graph, whether each node is live, by position."""
     tensors: set[Key] = field(default_factory=set)
     _followed: dict[GraphPath, bytearray] = field(default_factory=dict)
-    """The same of nodes of which all that they read is wanted by now."""
+    """For each graph, whether all inputs of each node are wanted already."""
     _waiting: list[tuple[GraphPath, str]] = field(default_factory=list)
     _wanted: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     _sites: dict[GraphPath, dict[Place, Node]] = field(default_factory=lambda: defaultdict(dict))
@@ -88,10 +88,10 @@ class _Slice(Mutable, dict=True):
     _given: dict[GraphPath, set[str]] = field(default_factory=lambda: defaultdict(set))
     """Inputs of function bodies and nested graphs that are wanted."""
     _cut: list[tuple[Node, str]] = field(default_factory=list)
-    """Nodes of which less is followed than is needed, and their outputs."""
+    """Nodes that need more inputs to run than were followed, with the output that was wanted."""
 
     _computed: dict[GraphPath, bytearray] = field(default_factory=dict)
-    """Of each graph whether what it is given has a part in the values of its nodes, by position."""
+    """For each graph, whether its inputs contribute to the values of each node, by position."""
 
     def __post_init__(self) -> None:
         for graph in self.model.graphs:
@@ -103,14 +103,14 @@ class _Slice(Mutable, dict=True):
         return Evaluator(self.model, self.wiring, _MOST_FOLDED)
 
     def want(self, path: GraphPath, name: str) -> None:
-        """Ask for a value, as seen from a graph."""
+        """Add a value, as visible from a graph, to the values to follow."""
         if not name or name in self._wanted[path]:
             return
         self._wanted[path].add(name)
         self._waiting.append((path, name))
 
     def stored(self) -> frozenset[Key]:
-        """The stored tensors that were found, with those that the nodes carry."""
+        """Return the stored tensors found, with those that live nodes carry in their attributes."""
         return frozenset(
             self.tensors.union(
                 tensor.key
@@ -121,7 +121,7 @@ class _Slice(Mutable, dict=True):
         )
 
     def go_on(self) -> None:
-        """Follow all that is needed, from where it was left."""
+        """Follow the rest of the needed values, from where the live slice stopped."""
         self.is_needed = True
         while self._cut:
             self._follow_node(*self._cut.pop())
@@ -149,7 +149,7 @@ class _Slice(Mutable, dict=True):
                 self._follow_input(path, name)
 
     def _follow_plain(self, path: GraphPath, position: int) -> None:
-        """From a node that depends on all that it reads to others of which this is so, by position: nearly all."""
+        """Follow a node that depends on all its inputs, and its producers of the same sort: nearly all nodes."""
         nodes, makers = self.wiring.graphs[path].nodes, self.wiring.makers[path]
         live, followed = self.nodes[path], self._followed[path]
         waiting = [position]
@@ -165,9 +165,9 @@ class _Slice(Mutable, dict=True):
                     self.want(path, nodes[position].inputs[slot])
 
     def _is_plain(self, path: GraphPath, position: int) -> bool:
-        """Whether a node depends on all that it reads: no factor of a product can be zeros that shut out another.
+        """Whether a node depends on all its inputs: no factor of a product can be zeros that make another irrelevant.
 
-        Neither can a learned one, nor what is computed of what the graph is given.
+        A learned factor cannot be such zeros, and neither can a factor computed from the graph's inputs.
         """
         node = self.wiring.graphs[path].nodes[position]
         if node.op_type not in _ODD:
@@ -214,7 +214,7 @@ class _Slice(Mutable, dict=True):
             self._cut.append((node, name))
 
     def _slots(self, node: Node) -> Sequence[int]:
-        """The inputs that a node's values depend on."""
+        """Return the inputs on which a node's values depend."""
         every = range(len(node.inputs))
         if self.is_needed or node.op_type not in _SHUT_OUT or len(every) < 2 or not node.is_standard:
             return every
@@ -246,7 +246,7 @@ class _Slice(Mutable, dict=True):
             self.want(node.graph_path, node.inputs[slot])
 
     def _follow_input(self, path: GraphPath, name: str) -> None:
-        """A graph's own input: of a main graph the caller's; of a function each live call's; of a body its holder's."""
+        """Follow a graph's input to the arguments of a function's live calls, or to the node that holds a body."""
         self._given[path].add(name)
         for node in self._sites.get(path, {}).values():
             self._want_argument(node, self.wiring.graphs[path], name)
@@ -269,9 +269,7 @@ class _Slice(Mutable, dict=True):
             if slot < states:
                 self._want_output(graph, slot)
         elif holder.op_type == "If":
-            self.want(
-                holder.graph_path, name
-            )  # a branch takes nothing: what it declares is the value around it
+            self.want(holder.graph_path, name)  # branches have no inputs: a declared one is the outer value
         else:
             for other in range(len(holder.inputs)):
                 self._want_slot(holder, other)
@@ -296,7 +294,7 @@ class _Slice(Mutable, dict=True):
                 self._want_output(body, 0)
                 self._want_output(body, index + 1)
                 if index + 2 < len(node.inputs):
-                    self._want_slot(node, index + 2)  # what comes out if it never runs
+                    self._want_slot(node, index + 2)  # the result if the loop runs zero times
             elif node.op_type == "Scan":
                 self._want_output(body, index)
             else:
@@ -319,7 +317,7 @@ class _Slice(Mutable, dict=True):
         return graph.nodes[place[1]] if graph is not None and place[1] < len(graph.nodes) else None
 
     def _condition(self, path: GraphPath, name: str) -> bool | None:
-        """A condition that is one value throughout and depends on nothing but what is stored; None for any other."""
+        """Return the one truth value of a condition computed from stored values alone; None if there is none."""
         value = self._evaluator.value(path, name)
         if value is None or not value.size or value.dtype.kind not in "biuf":
             return None
@@ -327,7 +325,7 @@ class _Slice(Mutable, dict=True):
         return bool(truths.flat[0]) if bool((truths == truths.flat[0]).all()) else None
 
     def _is_zero(self, path: GraphPath, name: str) -> bool:
-        """Whether a factor is zeros, and depends on nothing but what is stored."""
+        """Whether a factor is all zeros, is computed from stored values alone, and involves no parameter."""
         own = self.wiring.providers[path].get(name) if name and not self.wiring.calls else None
         provider = own if own is not None or not name else self.wiring.find(path, name)
         if isinstance(provider, StoredTensor) and self.is_learned(provider):
@@ -348,12 +346,10 @@ class _Slice(Mutable, dict=True):
         )
 
     def _is_computed(self, path: GraphPath, name: str) -> bool:
-        """Whether an operand of each node leads back to what the graph is given: such a value is not stored."""
+        """Whether the graph's inputs contribute to a value, so that it cannot be computed from stored values alone."""
         wiring = self.wiring
         if wiring.calls or wiring.repeated:
-            return (
-                False  # what a function is given may be stored; of two that make a value, either may be meant
-            )
+            return False  # arguments may be stored; of two producers either may be meant
         if path not in self._computed:
             self._computed[path] = self._find_computed(path)
         provider = wiring.providers[path].get(name)
@@ -368,14 +364,14 @@ class _Slice(Mutable, dict=True):
         for position, makers in enumerate(wiring.makers[path] if wiring.is_plain else ()):
             for slot, maker in enumerate(makers):
                 if maker == GIVEN or (0 <= maker < position and found[maker]):
-                    # Of the second operand of CastLike only the type is taken.
+                    # CastLike takes only the type of its second operand.
                     is_type = slot and nodes[position].op_type == "CastLike"
                     found[position] = not is_type and nodes[position].place not in wiring.nested
                     break
         return found
 
     def _is_trained(self, path: GraphPath, name: str, depth: int) -> bool:
-        """Whether a parameter has a part in a value that only stored ones lead to."""
+        """Whether a parameter contributes to a value that is computed from stored values alone."""
         provider = self.wiring.find(path, name) if name else None
         if isinstance(provider, StoredTensor):
             return self.is_learned(provider)

@@ -1,4 +1,4 @@
-"""Model -> who provides each value and who reads it: the index that rules ask (`analyzer.graph` draws it)."""
+"""Model -> index of the provider and the readers of each value, which all rules query (`analyzer.graph` draws it)."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from analyzer.model.operators import DECODES, MEASURES, MOVES, Slot, operator_of
 from analyzer.records import Mutable, field
 
 CARRIED = -1
-"""The slot of a tensor in one of its reader's own attributes."""
+"""Slot of a tensor that the reading node carries in its own attributes."""
 
 _INITIALIZERS = frozenset({Carrier.INITIALIZER, Carrier.SPARSE_INITIALIZER})
 _CONSTANTS = frozenset({Carrier.CONSTANT, Carrier.SPARSE_CONSTANT, Carrier.CONSTANT_LIST})
 NAMED = _INITIALIZERS | _CONSTANTS
-"""Carriers whose tensor has a value's name. Of a Constant node it is the tensor that provides the value."""
+"""Carriers whose tensor has the name of a value. For a Constant node, the tensor provides its output."""
 
 
 STORED, GIVEN, ELSEWHERE = -1, -2, -3
-"""In `Wiring.makers`, where no node of the graph makes a value: it is a stored tensor, or what the graph is given;
-or it belongs to a graph around it, nothing provides it, or the input is left out."""
+"""Entries of `Wiring.makers` for an input that no node of the graph makes: a stored tensor; an input of the graph; or
+the rest: a value of an enclosing graph, an undefined name, or an omitted input."""
 
 
 _MOST_HANDS = 8
-"""Identities through which a body hands a state on."""
+"""Most Identity nodes through which a loop body passes a state on."""
 
 
 class Reader(NamedTuple):
-    """A node that reads a value, and at which input."""
+    """Node that reads a value, and the position of the input that does."""
 
     node: Node
     slot: int
 
 
 _make_reader: Callable[[Iterable[Any]], Reader] = functools.partial(tuple.__new__, Reader)
-"""A reader of the pair of its fields: in a fifth of the time that a call of the class takes."""
+"""Constructor of a reader from the pair of its fields, in a fifth of the time of a call of the class."""
 
 
 class GraphInput(NamedTuple):
-    """What a graph is given: by a caller, or by the node that holds the graph."""
+    """Input of a graph, given by a caller or by the node that holds the graph."""
 
     path: GraphPath
     name: str
@@ -53,25 +53,25 @@ Provider = StoredTensor | Node | GraphInput
 
 
 class _Value(NamedTuple):
-    """A value on the way to its readers."""
+    """Value on the way to its readers."""
 
     path: GraphPath
-    """The graph that it belongs to."""
+    """Graph to which the value belongs."""
     name: str
     via: Place | None
-    """The call through which its graph, the body of a function, was entered."""
+    """Call through which the walk entered its graph, if that is a function body."""
 
 
 _NOWHERE: GraphPath = ("",)
-"""No graph's path: what is looked up for a node that calls nothing."""
+"""Path of no graph, looked up for a node that calls nothing."""
 
 _OPERANDS = frozenset({Slot.DATA, Slot.CODES, Slot.TABLE, Slot.LEARNED})
 
 
 def is_passed(reader: Reader, past: Collection[str]) -> bool:
-    """Whether a reader is one of these operators, and hands on what it reads at that input.
+    """Whether a reader is one of these operators and passes on the value that it reads at that input.
 
-    That is: it moves, decodes or looks up the value, and does not take it for a shape, a scale or an index.
+    It moves, decodes or looks up the value, and does not use it as a shape, a scale or an index.
     """
     node, slot = reader
     if node.op_type not in past or slot < 0 or not node.is_standard:
@@ -83,7 +83,7 @@ def is_passed(reader: Reader, past: Collection[str]) -> bool:
 
 
 def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
-    """The first of them that looks at an element, as Shape and Size do not; else the first."""
+    """Return the first reader that uses an element of the value, as Shape and Size do not; else the first reader."""
     if len(readers) == 1:
         return readers[0]
     looking = (reader for reader in readers if reader.node.op_type not in MEASURES)
@@ -91,57 +91,58 @@ def _first_that_looks(readers: Sequence[Reader]) -> Reader | None:
 
 
 class Wiring(Mutable, dict=True):
-    """Names of values belong to one graph; nested graphs also see those of the graphs around them."""
+    """Index of providers and readers. Names belong to one graph; nested graphs also see those around them."""
 
     parents: dict[GraphPath, GraphPath]
-    """The graph around each nested graph. A function body and a training graph have none."""
+    """Enclosing graph of each nested graph. A function body and a training graph have none."""
     providers: dict[GraphPath, dict[str, Provider]] = field(default_factory=dict)
     makers: dict[GraphPath, list[tuple[int, ...]]] = field(default_factory=dict)
-    """For each node of a graph, by position, and each of its inputs, the position of the node of this graph that makes
-    it; else STORED, GIVEN or ELSEWHERE. Whoever goes through all nodes asks here: names take twice as long."""
+    """For each node of a graph, by position, and each of its inputs: the position of the node of this graph that makes
+    it; else STORED, GIVEN or ELSEWHERE. Loops over all nodes use this, because a lookup by name takes twice as long."""
     undefined: list[Key] = field(default_factory=list)
-    """Values that are read and nothing provides."""
+    """Values that are read but have no provider."""
     unsorted: list[Key] = field(default_factory=list)
     """Values that a node reads before they are computed."""
     repeated: list[Key] = field(default_factory=list)
-    """Values that are computed more than once, or computed and given besides."""
+    """Values that are computed more than once, or both computed and given."""
     _nodes: dict[GraphPath, tuple[Node, ...]] = field(default_factory=dict)
     _order: dict[GraphPath, int] = field(default_factory=dict)
-    """The graphs' places in the file."""
+    """Position of each graph in the file."""
     is_plain: bool = True
-    """Whether no two graphs have one path."""
+    """Whether each graph has a path of its own."""
     _reads: dict[GraphPath, dict[str, list[Reader]]] = field(default_factory=dict)
-    """By the graph that provides a value, and its name, who reads it at which input, in file order: of what is stored
-    and what is given."""
+    """Readers of stored tensors and graph inputs, in file order, by the graph that provides the value and its name."""
     _parts: tuple[Graph, ...] = ()
-    """All graphs, those of one path too."""
+    """All graphs, including several with one path."""
 
     graphs: dict[GraphPath, Graph] = field(default_factory=dict)
-    """By path; of several under one path the first."""
+    """Graphs by path; the first if several have one path."""
     nested: dict[Place, list[Graph]] = field(default_factory=dict)
-    """The bodies that a node holds (If, Loop, Scan), of those that hold one."""
+    """Bodies of each If, Loop or Scan node that holds any."""
     carried: dict[Place, list[StoredTensor]] = field(default_factory=dict)
-    """The tensors in a node's own attributes, of those that have one and give it no value's name."""
+    """Tensors in the attributes of each node that carries any, without those that provide a named value."""
     calls: dict[Place, GraphPath] = field(default_factory=dict)
-    """The function that each node calls, of those that call one (`analyzer.model.functions.called_bodies`)."""
+    """Function that each calling node calls (`analyzer.model.functions.called_bodies`)."""
     _bodies: dict[GraphPath, Graph] = field(default_factory=dict)
-    """The bodies of functions that somebody calls."""
+    """Bodies of the called functions."""
     _sites: dict[GraphPath, list[Node]] = field(default_factory=dict)
-    """The nodes that call each of them, in file order."""
+    """Nodes that call each function, in file order."""
     _inner: dict[Key, Provider | None] = field(default_factory=dict)
-    """What a function's output comes from within it: an input of its own where it is handed through."""
+    """Provider of each function output within the function; one of its own inputs if the function passes it through."""
     _asked: tuple[Sequence[StoredTensor], list[list[Reader]]] = ((), [])
-    """The tensors of the last `read_by`, and who reads them."""
+    """Tensors of the last `read_by`, and their readers."""
     _origins: dict[Key, Provider | None] = field(default_factory=dict)
-    """What a value comes from, calls followed (`find`)."""
+    """Provider of each value, with calls followed (`find`)."""
     _ends: dict[tuple[frozenset[str], bool], dict[_Value, _Value]] = field(default_factory=dict)
-    """By what is passed, and whether calls are followed: where the chain ends in which a value is handed on."""
+    """For each set of passed operators, and with or without calls followed: the last value of the chain that each value
+    starts."""
 
     def find(self, path: GraphPath, name: str) -> Provider | None:
-        """What provides a name, seen from a graph; None where nothing does, and the file is invalid.
+        """Return the node, graph input or stored tensor that provides a name visible in a graph; None if undefined.
 
-        Calls are followed: what a call gives out is provided by the node of the body that computes it, and what a body
-        is given by what the one call of it is given. Where several nodes call a function, its inputs are its own.
+        Calls are followed: the provider of a call's output is the node of the body that computes it, and the provider
+        of a body's input is that of the argument if one node calls the function. If several nodes call it, its inputs
+        provide themselves.
         """
         found = self.look_up(path, name)
         if not self.calls or found is None or isinstance(found, StoredTensor):
@@ -149,7 +150,7 @@ class Wiring(Mutable, dict=True):
         return self._follow_back(found, name)
 
     def look_up(self, path: GraphPath, name: str) -> Provider | None:
-        """What provides a name in a graph or those around it, as it stands: a call, or an input of a body."""
+        """Return the provider of a name in a graph or those around it, without following calls of functions."""
         own = self.providers[path].get(name)
         if own is not None:
             return own
@@ -157,7 +158,7 @@ class Wiring(Mutable, dict=True):
         return None if place is None else self.providers[place][name]
 
     def place(self, path: GraphPath, name: str) -> GraphPath | None:
-        """The graph that a name belongs to, seen from a graph: its own names first, then those around it."""
+        """Return the graph to which a name visible in a graph belongs: the graph itself first, then those around it."""
         around: GraphPath | None = path
         while around is not None:
             if name in self.providers[around]:
@@ -166,23 +167,23 @@ class Wiring(Mutable, dict=True):
         return None
 
     def is_in_order(self, path: GraphPath) -> bool:
-        """Whether each node of a graph comes after those whose values it reads, and no value is computed twice.
+        """Whether each node of a graph comes after the producers of its inputs, and no value is computed twice.
 
-        Of Constant nodes nothing is said: the tensor provides the value.
+        Constant nodes are not checked: their stored tensor is the provider.
         """
         return all(each != path for each, _ in itertools.chain(self.unsorted, self.repeated))
 
     def node_at(self, place: Place) -> Node:
-        """The node of a place.
+        """Return the node at a place.
 
         Raises:
             KeyError: no graph has this path.
-            IndexError: it has fewer nodes.
+            IndexError: the graph has fewer nodes.
         """
         return self._nodes[place[0]][place[1]]
 
     def given(self, declared: GraphInput) -> list[Provider | None]:
-        """What the calls of a function give one of its inputs, in file order; nothing for an input of another graph."""
+        """Return the providers of the arguments for a function's input, one for each call in file order; else none."""
         body = self._bodies.get(declared.path)
         if body is None:
             return []
@@ -193,14 +194,14 @@ class Wiring(Mutable, dict=True):
         ]
 
     def _follow_back(self, found: Provider, name: str) -> Provider | None:
-        """Into the functions that are called for a value, and out again to what these calls are given.
+        """Follow a value into the functions that compute it, and out again to the arguments of these calls.
 
-        What a body's output comes from is kept, whoever calls it, and so is what a value comes from: functions may call
-        each other in a chain of thousands, and each value of each is asked for.
+        The origin of a body's output is kept for all callers, and so is the origin of each value: functions may call
+        each other in a chain of thousands, and rules ask for each value of each.
         """
         entered: list[tuple[Node, Key]] = []
         inside: set[GraphPath] = set()
-        left: list[Key] = []  # the values that were seen from outside any call
+        left: list[Key] = []  # values seen from outside any call
         seen: set[tuple[GraphPath, str, int]] = set()
         following: Provider | None = found
         while following is not None and not isinstance(following, StoredTensor):
@@ -214,7 +215,7 @@ class Wiring(Mutable, dict=True):
                 left.append(key)
             state = (path, name, len(entered))
             if state in seen:
-                return found  # functions that call each other in a circle
+                return found  # functions that call each other in a cycle
             seen.add(state)
             if isinstance(found, Node) and (body := self._bodies.get(self.calls.get(found.place, _NOWHERE))):
                 index = found.outputs.index(name)
@@ -259,16 +260,16 @@ class Wiring(Mutable, dict=True):
     def readers(
         self, provider: StoredTensor | Node, past: Collection[str] = (), *, inlined: bool = True
     ) -> list[Reader]:
-        """The nodes that read what a tensor or a node provides, in file order, one item for each input that does.
+        """Return the readers of the values that a tensor or a node provides, in file order, one for each reading input.
 
-        A call of a function is followed: the nodes of the body that read what they are given there are the readers,
-        and what the body gives out is read where it is called.
+        Calls of functions are followed: the nodes of the body that read the argument are the readers, and the readers
+        of the body's outputs are those of the call's outputs.
 
         Args:
             provider: a stored tensor, or a node with all of its outputs.
-            past: names of operators that are passed where they hand the value on (or decode it): who reads their
-                output is told in their place. None that computes with the value is passed.
-            inlined: whether calls are followed. Otherwise a call is a reader, and a body ends at its outputs.
+            past: names of operators to pass when they move or decode the value: the readers of their output take their
+                place. An operator that computes with the value is not passed.
+            inlined: whether calls are followed. If not, a call is itself a reader, and a body ends at its outputs.
         """
         found = self._direct(provider)
         if not past and not (inlined and self.calls):
@@ -276,9 +277,9 @@ class Wiring(Mutable, dict=True):
         return self._follow(provider, found, past, inlined=inlined)
 
     def read_by(self, tensors: Sequence[StoredTensor]) -> list[list[Reader]]:
-        """Of each stored tensor its `readers`, calls among them: of many in a fraction of the time.
+        """Return the `readers` of each stored tensor, with calls as readers; much faster for many than one by one.
 
-        The last answer is kept, as stage after stage asks for the tensors of one model.
+        The last answer is kept, because every stage asks for the tensors of one model.
         """
         asked, known = self._asked
         if len(asked) == len(tensors) and all(map(operator.is_, asked, tensors)):
@@ -301,10 +302,10 @@ class Wiring(Mutable, dict=True):
         return found
 
     def kept_in_body(self, reader: Reader) -> GraphInput | None:
-        """The input of a Loop's or Scan's body that is, in each turn, what its node reads at an input.
+        """Return the input of a Loop's or Scan's body that equals, in each iteration, what its node reads at an input.
 
-        That is a state that the body hands on as it is: TensorFlow's loops hand their weights round. None where the
-        body computes it anew, and for what is no state.
+        This is a state that the body passes on unchanged, as TensorFlow's loops do with their weights. None if the body
+        computes it anew, or if it is not a state.
         """
         node, slot = reader
         if node.op_type not in ("Loop", "Scan") or not node.is_standard:
@@ -331,7 +332,7 @@ class Wiring(Mutable, dict=True):
         return None
 
     def kept_outside(self, given: GraphInput) -> Provider | None:
-        """What a Loop or Scan hands round unchanged as this input of its body; None where it is no such state."""
+        """Return the provider of the state that a Loop or Scan passes on unchanged as this input; None if none."""
         body = self.graphs.get(given.path)
         if body is None or body.parent is None:
             return None
@@ -343,14 +344,14 @@ class Wiring(Mutable, dict=True):
         return None
 
     def readers_of_given(self, given: GraphInput) -> list[Reader]:
-        """The nodes that read what a graph is given, in its body and in those within it."""
+        """Return the nodes that read a graph's input, in its body and in the graphs nested in it."""
         return list(self._readers_at(given.path, given.name))
 
     def computing(self, tensors: Sequence[StoredTensor]) -> list[Reader | None]:
-        """For each tensor the first reader that computes with it, in file order; for one that is only moved, the mover.
+        """Return for each tensor the first reader that computes with it, in file order; for one only moved, the mover.
 
-        What moves, casts or decodes a tensor on the way (Transpose, Reshape, Cast, DequantizeLinear) is passed, and
-        where it is a scale what decodes with it. What takes only its shape comes last.
+        Nodes that move, cast or decode the tensor (Transpose, Reshape, Cast, DequantizeLinear) are passed; so is the
+        decoder of which the tensor is the scale. Readers that take only its shape come last.
         """
         past = frozenset(MOVES | DECODES)
         firsts: dict[Place, Reader | None] = {}  # thousands of tensors may go into one Concat
@@ -373,7 +374,7 @@ class Wiring(Mutable, dict=True):
         return found
 
     def _look_past(self, node: Node, past: frozenset[str], firsts: dict[Place, Reader | None]) -> None:
-        """Note the first reader past a node that is passed, and past those on the way."""
+        """Store in `firsts` the first reader past a passed node, and past each passed node after it."""
         waiting, seen = [node], set[Place]()
         while waiting:
             last = waiting[-1]
@@ -393,14 +394,14 @@ class Wiring(Mutable, dict=True):
             waiting += inner
 
     def _is_given_out(self, path: GraphPath, names: Iterable[str]) -> bool:
-        """Whether a function that is called gives out one of these values, so that it is read where it is called."""
+        """Whether a called function returns one of these values, so that the callers' nodes read it too."""
         body = self._bodies.get(path)
         return body is not None and not set(body.outputs).isdisjoint(names)
 
     def _handed_on(
         self, direct: Sequence[Reader], past: frozenset[str], firsts: Mapping[Place, Reader | None]
     ) -> list[Reader]:
-        """These readers, in file order: in place of one that is passed the first past it, of a call those within."""
+        """Return readers in file order: a passed node becomes the first reader past it, a call those in its body."""
         if not self.calls and not any(is_passed(each, past) for each in direct):
             return list(direct)
         found: dict[tuple[Place, int], Reader] = {}
@@ -414,7 +415,7 @@ class Wiring(Mutable, dict=True):
         return sorted(found.values(), key=self._file_order)
 
     def _within(self, reader: Reader, past: Collection[str]) -> list[Reader]:
-        """A reader; of a call those in the body, and past it."""
+        """Return a reader; for a call, the readers in the function's body and past it."""
         if not self._is_entered(reader):
             return [reader]
         value = self._enter(reader)
@@ -427,7 +428,7 @@ class Wiring(Mutable, dict=True):
         return found
 
     def _direct(self, provider: StoredTensor | Node) -> list[Reader]:
-        if isinstance(provider, StoredTensor) and provider.node is None:  # most that anybody asks for
+        if isinstance(provider, StoredTensor) and provider.node is None:  # the usual provider of a query
             path, name = provider.graph_path, provider.name
             return self._readers_at(path, name) if self.providers[path].get(name) is provider else []
         if isinstance(provider, Node):
@@ -443,7 +444,7 @@ class Wiring(Mutable, dict=True):
     def _readers_of(self, provider: StoredTensor | Node, name: str) -> list[Reader]:
         path = provider.graph_path
         if self.providers[path].get(name) is not provider:
-            return []  # another provides the name
+            return []  # another one provides the name
         return self._readers_at(path, name)
 
     def _readers_at(self, path: GraphPath, name: str) -> list[Reader]:
@@ -452,7 +453,7 @@ class Wiring(Mutable, dict=True):
 
     @functools.cached_property
     def _reads_of_made(self) -> dict[GraphPath, dict[str, list[Reader]]]:
-        """As `_reads`, of what nodes make: of a large graph nobody asks for it, if nothing prepares its tensors."""
+        """Readers of nodes' values, in the form of `_reads`; unused if no node prepares a large graph's tensors."""
         found: dict[GraphPath, dict[str, list[Reader]]] = {path: {} for path in self.providers}
         for part in self._parts:
             path, own = part.path, self.providers[part.path]
@@ -466,7 +467,7 @@ class Wiring(Mutable, dict=True):
     def _follow(
         self, provider: StoredTensor | Node, direct: list[Reader], past: Collection[str], *, inlined: bool
     ) -> list[Reader]:
-        """From value to value: into functions, out of them, and past operators that hand on what they read."""
+        """Walk from value to value: into functions, out of them, and past operators that pass their input on."""
         is_called = bool(self.calls) and (
             provider.graph_path in self._bodies or any(reader.node.place in self.calls for reader in direct)
         )
@@ -482,7 +483,7 @@ class Wiring(Mutable, dict=True):
         return self._collect(waiting, past, inlined=inlined)
 
     def _collect(self, waiting: list[_Value], past: Collection[str], *, inlined: bool) -> list[Reader]:
-        """The readers of some values, and of what they become, in file order."""
+        """Return the readers of some values and of the values that those become, in file order."""
         seen, found = set(waiting), dict[tuple[Place, int], Reader]()
         ends = self._ends.setdefault((frozenset(past), inlined), {})
         while waiting:
@@ -513,10 +514,10 @@ class Wiring(Mutable, dict=True):
     def _end_of_chain(
         self, value: _Value, past: Collection[str], ends: dict[_Value, _Value], *, inlined: bool
     ) -> _Value:
-        """The last of the values that a value becomes while one node reads each, and it is passed.
+        """Return the last value of the chain that a value starts, while each value has one reader and it is passed.
 
-        It is kept for each of them: where thousands of tensors are joined one after another, each has the whole chain
-        before it.
+        The end is kept for each value of the chain: if thousands of tensors are joined one after another, each has the
+        whole chain before it.
         """
         chain: dict[_Value, None] = {}
         while value not in ends and value not in chain:
@@ -535,12 +536,12 @@ class Wiring(Mutable, dict=True):
         return end
 
     def _is_entered(self, reader: Reader) -> bool:
-        """Whether a reader is a call whose function takes what it reads."""
+        """Whether a reader is a call whose function has an input for the value."""
         called = self._bodies.get(self.calls.get(reader.node.place, _NOWHERE))
         return called is not None and 0 <= reader.slot < len(called.inputs)
 
     def _enter(self, reader: Reader) -> _Value | None:
-        """The value that a function has of what a call reads; None where another has its name there."""
+        """Return the function's input that a call's argument becomes; None if another value has its name there."""
         called = self._bodies[self.calls[reader.node.place]]
         given = called.inputs[reader.slot]
         if isinstance(self.providers[called.path].get(given), GraphInput):
@@ -548,7 +549,7 @@ class Wiring(Mutable, dict=True):
         return None
 
     def _given_out(self, value: _Value) -> Iterator[_Value]:
-        """What a body's output is where it is called: by the call through which it was entered, or by any."""
+        """Yield the values that a body's output becomes at the call through which it was entered, else at all calls."""
         path, position = value.via or ((), -1)
         sites = self._sites[value.path] if value.via is None else [self._nodes[path][position]]
         for site in sites:
@@ -557,7 +558,7 @@ class Wiring(Mutable, dict=True):
                     yield _Value(site.graph_path, name, None)
 
     def producers(self, node: Node) -> Iterator[StoredTensor | Node]:
-        """The tensors and nodes that provide what a node reads, in the order of its inputs."""
+        """Yield the tensors and nodes that provide a node's inputs, in their order."""
         for name in node.inputs:
             provider = self.find(node.graph_path, name) if name else None
             if provider is not None and not isinstance(provider, GraphInput):
@@ -565,9 +566,9 @@ class Wiring(Mutable, dict=True):
 
 
 def connect(model: Model) -> Wiring:
-    """Look up every name that a node reads.
+    """Index every name that a node reads.
 
-    A name that nothing defines connects nothing: the file is invalid there, and counting it needs none.
+    An undefined name connects nothing: the file is invalid there, but can still be counted.
     """
     wiring = Wiring({part.path: part.parent[0] for part in model.graphs if part.parent is not None})
     wiring._parts = model.graphs
@@ -576,7 +577,7 @@ def connect(model: Model) -> Wiring:
     bodies = {part.path for part in model.parts} | {function.path for function in model.functions}
     closed: set[GraphPath] = set()
     for part in model.graphs:
-        # A training graph also reads what is trained, by rules of its own (onnx.proto, TrainingInfoProto).
+        # A training graph also reads trained tensors, by rules of its own (onnx.proto, TrainingInfoProto).
         if part.path in bodies or (part.parent is not None and part.parent[0] in closed):
             closed.add(part.path)
         _read(wiring, part, is_closed=part.path in closed)
@@ -611,9 +612,7 @@ def _provide(wiring: Wiring, part: Graph) -> None:
                 if name in provided:
                     wiring.repeated.append((path, name))
                 provided[name] = node
-    provided.update(
-        stored
-    )  # where a node computes the same name, which is invalid, what is stored goes first
+    provided.update(stored)  # in an invalid file that also computes the name, the stored tensor wins
     wiring.providers[path] = provided
     wiring._nodes[path] = part.nodes
     wiring._order[path] = len(wiring._order)
@@ -625,7 +624,7 @@ def _read(wiring: Wiring, part: Graph, *, is_closed: bool) -> None:
     makers = wiring.makers[path] = []
     for position, node in enumerate(part.nodes):
         inputs = node.inputs
-        if len(inputs) == 1:  # of most of these a node before is read
+        if len(inputs) == 1:  # most of these read an earlier node
             provider = provided.get(inputs[0])
             if type(provider) is Node and provider.position < position:
                 makers.append((provider.position,))
