@@ -1,10 +1,11 @@
-"""Model + names of its weights -> a digest of what it computes with them, as a whole and module by module.
+"""Model + names of its weights -> a digest of its computation, as a whole and for each module.
 
-Each value has a digest: an input's of its name and type; a weight's of its PyTorch name and layout, not of its numbers;
-any other stored tensor's of type, shape and elements; a node's result of operator, attributes and the digests of what
-it reads. So names of values and nodes, the order of nodes, notes, wrapped functions, and where a tensor is carried
-change nothing, and what any node does, or reads, changes all that comes after it. Optimizers change it too. A version
-of an operator set changes what has another meaning in it (`EPOCHS`).
+Each value has a digest. An input's covers its name and type; a weight's covers its PyTorch name and layout, but not its
+numbers; any other stored tensor's covers type, shape and elements; a node output's covers the operator, the attributes
+and the digests of the node's inputs. So names of values and nodes, the order of nodes, doc strings, wrapping in
+functions, and the carrier of a tensor do not matter, but a change of one node or of its inputs changes every digest
+after it. Graph optimizers change it too. The opset version matters for operators that mean something else in earlier
+versions (`EPOCHS`).
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from analyzer.records import Frozen, Mutable, field
 _SIZE = 16
 """Bytes of a digest."""
 _DEEPEST = 64
-"""Bodies and calls inside one another that are followed."""
+"""Most bodies and calls nested in one another that are followed."""
 _MOST_VISITS = 16
-"""How often a node is looked at, on average, because its body is called with other data."""
+"""Most visits of a node on average: a function's body is visited again when it is called with other data."""
 
 
 EPOCHS: Mapping[str, tuple[int, ...]] = {
@@ -41,24 +42,25 @@ EPOCHS: Mapping[str, tuple[int, ...]] = {
     "Scan": (9,),
     "Selu": (6,),
 }
-"""Of ONNX's own operators: the versions since which the same node means something else (onnx/docs/Changelog.md).
+"""For ONNX's own operators, the versions since which the same node means something else (onnx/docs/Changelog.md).
 
-Softmax of all axes behind one, not along one; statistics unless `is_test` says otherwise; the default axis; a scale for
-each group, not each channel; indices below 0; the default of how coordinates are taken; a first axis that is the
-batch's; constants with fewer digits.
+Before: Softmax and its kin over all axes from one on, not along one; BatchNormalization and Dropout as in training
+unless `is_test` is set; another default axis of DFT; a scale of GroupNormalization for each group, not each channel; no
+indices of OneHot below 0; other default coordinates of Resize and RoiAlign; a first axis of Scan for the batch;
+constants of Selu with fewer digits.
 """
 
 
 class Fingerprint(Frozen):
-    """What a model computes with its weights."""
+    """Digests of a model's computation with its weights."""
 
     outputs: str
-    """Of all outputs, by their names."""
+    """Digest of all outputs, by their names."""
     scopes: tuple[tuple[str, str], ...]
-    """Of the nodes of each module, in the order in which the modules are first computed."""
+    """Digest of each module's nodes, in the order in which the modules are first computed."""
 
     def first_difference(self, other: Fingerprint) -> str | None:
-        """The first module of this one that is another there, or is not there; None where all are alike."""
+        """Return the first module whose digest is different or missing in the other fingerprint, if any."""
         theirs = dict(other.scopes)
         return next((scope for scope, digest in self.scopes if theirs.get(scope) != digest), None)
 
@@ -70,13 +72,13 @@ def take_fingerprint(
 
     Args:
         model: the model, read from this machine: stored constants are read whole.
-        wiring: who provides what.
-        live: what the outputs depend on; all else is passed over.
-        weights: of each stored tensor that holds weights, the words that stand for them.
-        scopes: the module of each node that tells one.
+        wiring: index of the provider of each value.
+        live: nodes and tensors on which the outputs depend; all else is ignored.
+        weights: for each stored tensor that holds weights, the text that stands for it in the digest.
+        scopes: the module of each node that states one.
 
     Returns:
-        None where the graph is no order of nodes, or calls too much for one look.
+        None if the nodes cannot be put in order, or calls multiply the work too much.
     """
     walk = _Walk(model, wiring, live, weights, scopes)
     hasher = hashlib.blake2b(digest_size=_SIZE)
@@ -101,18 +103,18 @@ def _digest(*parts: object) -> bytes:
 
 
 def _framed(part: object) -> bytes:
-    """With its length before it, so that no two lists of parts are the same bytes."""
+    """Return a part with its length before it, so that no two lists of parts have the same bytes."""
     content = part if isinstance(part, bytes) else str(part).encode("utf-8", "backslashreplace")
     return len(content).to_bytes(8, "little") + content
 
 
 _FIRST = _framed(0)
-"""Behind a node's digest, that of its first output."""
+"""Suffix of a node's digest in the digest of its first output."""
 
 
 @functools.cache
 def _beginning(domain: str, op_type: str) -> bytes:
-    """How the parts of a node begin that has no attributes."""
+    """Return the encoded first parts of a node without attributes."""
     return b"".join(map(_framed, ("" if domain == "ai.onnx" else domain, op_type, "reads")))
 
 
@@ -121,7 +123,7 @@ def _join(digests: Iterable[bytes]) -> str:
 
 
 class _Walk(Mutable, dict=True):
-    """Each graph in an order in which values are there before they are read."""
+    """Walk through each graph in an order in which values are computed before they are read."""
 
     model: Model
     wiring: Wiring
@@ -129,7 +131,7 @@ class _Walk(Mutable, dict=True):
     weights: Mapping[Key, str]
     scopes: Mapping[Place, str]
     found: dict[str, set[bytes]] = field(default_factory=dict)
-    """Digests of what the nodes of each module compute."""
+    """Digests of the nodes of each module."""
     is_lost: bool = False
     _values: dict[GraphPath, dict[str, bytes]] = field(default_factory=dict)
     _orders: dict[GraphPath, list[Node]] = field(default_factory=dict)
@@ -150,7 +152,7 @@ class _Walk(Mutable, dict=True):
     def follow(
         self, graph: Graph, given: Mapping[str, bytes], settings: Mapping[str, object], depth: int
     ) -> list[bytes]:
-        """The digests of a graph's outputs, with those of its inputs; `settings` are a call's attributes."""
+        """Return the digests of a graph's outputs, given those of its inputs; `settings` are a call's attributes."""
         values = self._values[graph.path] = dict(given)
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
@@ -241,7 +243,7 @@ class _Walk(Mutable, dict=True):
         return _digest(*words, "reads", *operands)
 
     def _meaning(self, node: Node) -> list[str]:
-        """What a node's version adds: nothing where it means what it does today."""
+        """Return the words that a node's opset version adds; none if the node means what it means today."""
         epochs = EPOCHS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
         if epochs is None:
             return []
@@ -252,7 +254,7 @@ class _Walk(Mutable, dict=True):
         return [f"before {epoch}" for epoch in epochs if version < epoch]
 
     def _order(self, graph: Graph) -> list[Node]:
-        """The nodes, each after those that it reads; of several that may come next the first in the file."""
+        """Return the nodes, each after its producers; of several that may come next the first in the file."""
         if graph.path not in self._orders:
             self._orders[graph.path] = self._sort(graph)
         return self._orders[graph.path]
@@ -291,7 +293,7 @@ class _Walk(Mutable, dict=True):
         return ordered
 
     def _reads(self, node: Node) -> set[str]:
-        """What a node reads, and the bodies that it holds read from around them."""
+        """Return the names that a node and the bodies nested in it read."""
         names = set(node.inputs)
         for body in self.wiring.nested.get(node.place, ()):
             names.update(body.outputs)
@@ -301,7 +303,7 @@ class _Walk(Mutable, dict=True):
 
 
 def _resolve(value: object, settings: Mapping[str, object]) -> object:
-    """An attribute's value; of one that a function takes from its caller the caller's."""
+    """Return an attribute's value, taken from the function's caller if it refers to the caller's attribute."""
     if isinstance(value, str) and value.startswith("@"):
         return settings.get(value[1:], value)
     return value
@@ -312,11 +314,11 @@ def _is_constant(node: Node) -> bool:
 
 
 _MOST_READ = 1 << 30
-"""Bytes of a constant that are read; of a larger one, which no exporter makes, some elements."""
+"""Most bytes of a constant that are read whole; a larger one, which no exporter makes, is sampled."""
 
 
 def _content(tensor: StoredTensor) -> bytes:
-    """Of type, shape and elements."""
+    """Return a digest of type, shape and elements."""
     hasher = hashlib.blake2b(digest_size=_SIZE)
     hasher.update(f"{tensor.dtype.name}{tensor.shape}{tensor.numel}".encode())
     if tensor.nbytes > _MOST_READ and (look := tensor.payload.at(sample_positions(tensor.numel))) is not None:

@@ -1,8 +1,9 @@
-"""Operator -> what it does and what each of its inputs is: the one table that all rules ask.
+"""Operator -> its kind and the role of each of its inputs: the one table that all rules query.
 
 Sources: ONNX docs/Operators.md and docs/Operators-ml.md (1.23, with the inputs of earlier versions), onnxruntime
 docs/ContribOperators.md (1.32) and the schemas that it registers, onnxruntime-extensions docs/custom_ops.md and its
-`operators/` folder (by hand: it has no schemas). `tests/model/test_operators.py` holds the table against the first two.
+`operators/` folder (by hand: it has no schemas). `tests/model/test_operators.py` checks the table against the first
+two.
 """
 
 from __future__ import annotations
@@ -15,63 +16,64 @@ from analyzer.records import Frozen
 
 
 class Slot(enum.StrEnum):
-    """What an input is to its operator."""
+    """Role of an input of an operator."""
 
     DATA = "data"
-    """What the operator computes with: activations. A stored tensor there is an operand."""
+    """Activations that the operator computes with. A stored tensor there is an operand."""
     LEARNED = "learned"
-    """A weight, where it is stored. Either side of a product is one."""
+    """A weight if it is stored. Either side of a product may be one."""
     BIAS = "bias"
-    """What is added to a product or a norm, where it is stored."""
+    """Addend of a product or a norm, if it is stored."""
     CODES = "codes"
-    """Quantized numbers: weights where they are stored, else activations."""
+    """Quantized numbers: weights if they are stored, else activations."""
     SCALE = "scale"
     ZERO_POINT = "zero-point"
     BUFFER = "buffer"
-    """Running statistics and rotary tables: numbers that a module keeps and does not learn."""
+    """Running statistics and rotary tables: numbers that a module keeps but does not learn."""
     INDEX = "index"
-    """Indices, shapes, axes, repeats, pads, conditions, lengths, counts, regions, masks of integers: they shape or
-    steer, and add no numbers to the result."""
+    """Indices, shapes, axes, repeats, pads, conditions, lengths, counts, regions, masks of integers: they control the
+    computation and contribute no numbers to the result."""
     CONSTANT = "constant"
-    """Bounds and values that only shape the computation: of Clip, Pad, Range."""
+    """Bounds and values that only parametrize the computation, in Clip, Pad and Range."""
     TABLE = "table"
-    """What rows are looked up in."""
+    """Table in which rows are looked up."""
 
 
 class Kind(enum.StrEnum):
-    """What an operator does."""
+    """Kind of an operator's computation."""
 
     PRODUCT = "product"
     """Multiplies matrices, one of which may be a weight."""
     CONVOLUTION = "convolution"
     RECURRENT = "recurrent"
     ATTENTION = "attention"
-    """Attends, perhaps with projections of its own."""
+    """Computes attention, perhaps with projections of its own."""
     NORMALIZES = "normalizes"
     ELEMENTWISE = "elementwise"
-    """Gives a number for each number: activations, arithmetic, comparisons, softmax, rotations, sums along an axis."""
+    """Computes a number for each number: activations, arithmetic, comparisons, softmax, rotations, sums along an axis.
+    """
     REDUCES = "reduces"
-    """Takes sums, means, extremes or the best along axes."""
+    """Takes sums, means, extremes or the top elements along axes."""
     MOVES = "moves"
-    """Turns, cuts, joins, repeats, pads or casts what it is given, and computes nothing."""
+    """Transposes, cuts, joins, repeats, pads or casts its input, and computes nothing."""
     LOOKS_UP = "looks-up"
     """Takes rows or elements of a table."""
     MEASURES = "measures"
-    """Takes from a value its size, or whether it is there."""
+    """Reads only the size of a value, or whether it is present."""
     QUANTIZES = "quantizes"
     DECODES = "decodes"
     RANDOM = "random"
     MAKES = "makes"
-    """Makes numbers of settings alone."""
+    """Makes numbers from settings alone."""
     POOLS = "pools"
     """Takes a mean or an extreme of windows, or interpolates."""
     CONTROL = "control"
-    """Runs graphs that it holds."""
+    """Runs the graphs that it holds."""
     SEQUENCE = "sequence"
     """Packs and unpacks sequences and optional values."""
     TEXT = "text"
     MODEL = "model"
-    """Is a classic model of its own, or a step of its preparation: trees, support vectors, encoders."""
+    """Is a classic machine-learning model, or a step of its preprocessing: trees, support vectors, encoders."""
     OTHER = "other"
 
 
@@ -79,21 +81,21 @@ class Operator(Frozen):
     """One operator of one domain."""
 
     domain: str
-    """As files have it, but "" for ONNX's own."""
+    """Domain as in files, but "" for ONNX's own operators."""
     op_type: str
     kind: Kind
     slots: tuple[Slot, ...]
-    """What each input is, over all versions of the operator; of a variadic one the first of them too."""
+    """Role of each input, over all versions of the operator, up to the first variadic one."""
     rest: Slot
-    """What a further input is: data, unless the operator is variadic."""
+    """Role of any further input: data, unless the operator is variadic."""
     moved: frozenset[int] | None
-    """Inputs of which each element of the result is a copy, if the operator changes no number: of Reshape the first,
-    of Where the second and the third. None for all inputs, as of Concat."""
+    """Inputs whose elements are copied into the result, if the operator changes no number: the first of Reshape, the
+    second and the third of Where. None for all inputs, as of Concat."""
     again: int = 0
-    """How many of the last slots come again for further inputs: 1 for Concat, 3 for QLinearConcat; 0 if none do."""
+    """Number of last slots that repeat for further inputs: 1 for Concat, 3 for QLinearConcat; 0 if none do."""
 
     def slot(self, index: int) -> Slot:
-        """What an input is, counted from 0; one in an attribute (-1) is a constant."""
+        """Return the role of an input, counted from 0; a tensor in an attribute (-1) is a constant."""
         if index < 0:
             return Slot.CONSTANT
         if index < len(self.slots):
@@ -103,7 +105,7 @@ class Operator(Frozen):
         return self.rest
 
     def hands_on(self, index: int) -> bool:
-        """Whether the elements of an input come out as they are: moved, cut, joined, repeated, chosen or cast."""
+        """Whether the elements of an input reach the output unchanged: moved, cut, joined, repeated, chosen or cast."""
         return index >= 0 and (self.moved is None or index in self.moved)
 
 
@@ -119,7 +121,8 @@ _LETTERS = {
     "c": Slot.CONSTANT,
     "t": Slot.TABLE,
 }
-"""A letter for each input. A capital is handed on as it is. `*`: the last may come again, `*3`: the last three."""
+"""Letter of each role. A capital letter marks an input that is passed on unchanged. `*`: the last letter may repeat,
+`*3`: the last three."""
 
 _ONNX = """
 product      ww       MatMul
@@ -213,7 +216,7 @@ makes        i        GivenTensorFill
 other        ddd      EfficientNMS_TRT
              ddddd    MultilevelCropAndResize_TRT PyramidROIAlign_TRT
 """
-"""What onnxruntime adds to ONNX's own domain."""
+"""Operators that onnxruntime adds to ONNX's own domain."""
 
 _ML = """
 looks-up     Ti       ArrayFeatureExtractor
@@ -402,11 +405,11 @@ _DOMAINS: tuple[tuple[str, str], ...] = (
 
 
 _WIDE = 22 * " "
-"""What a line begins with that only goes on with names."""
+"""Indent of a line that continues a list of names."""
 
 
 def _parse(domain: str, table: str) -> Iterator[Operator]:
-    """Read a table: a kind, what the inputs are, names; what a line leaves out is that of the line before."""
+    """Read a table: kind, letters of the inputs, names; a line that omits some takes those of the line before."""
     kind, inputs = Kind.OTHER, ""
     for line in filter(None, table.splitlines()):
         words = line.split()
@@ -437,7 +440,7 @@ def _collect() -> dict[str, dict[str, Operator]]:
 
 
 OPERATORS: Mapping[str, Mapping[str, Operator]] = _collect()
-"""By domain and name. ONNX's own domain is there under both of its names."""
+"""Operators by domain and name. ONNX's own domain is listed under both of its names."""
 
 STANDARD = OPERATORS[""].keys() - {known.op_type for known in _parse("", _ONNXRUNTIME_IN_ONNX)}
 """Names of the operators that ONNX itself defines in its own domain."""
@@ -446,18 +449,18 @@ _NONE: Mapping[str, Operator] = {}
 
 
 def operator_of(node: Node) -> Operator | None:
-    """The operator that a node is; None where nobody knows it: its domain is unknown, or lacks the name."""
+    """Return the operator of a node; None if its domain is unknown or lacks the name."""
     return OPERATORS.get(node.domain, _NONE).get(node.op_type)
 
 
 def kind_of(node: Node) -> Kind | None:
-    """What a node does; None where nobody knows."""
+    """Return the kind of a node's operator; None if it is unknown."""
     known = OPERATORS.get(node.domain, _NONE).get(node.op_type)
     return None if known is None else known.kind
 
 
 def is_integer_product(node: Node) -> bool:
-    """Whether a node multiplies codes and gives integers, that are scaled back later: it is given no scale."""
+    """Whether a node multiplies codes without a scale, so that its integer result is scaled later."""
     known = operator_of(node)
     return (
         known is not None
@@ -467,31 +470,32 @@ def is_integer_product(node: Node) -> bool:
 
 
 def is_own(node: Node) -> bool:
-    """Whether a runtime has an operator for a node, whatever local functions the file brings.
+    """Whether a runtime has its own operator for a node, whatever local functions the file defines.
 
-    Of ONNX's and its own domains onnxruntime runs its own kernel, also where a function of the file has that name.
+    In ONNX's and its own domains onnxruntime runs its own kernel, even if a function of the file has that name.
     """
     return node.is_standard and operator_of(node) is not None
 
 
 def named(*kinds: Kind) -> frozenset[str]:
-    """The names of all operators of these kinds, of whatever domain."""
+    """Return the names of all operators of these kinds, in any domain."""
     return frozenset(
         known.op_type for domain in OPERATORS.values() for known in domain.values() if known.kind in kinds
     )
 
 
 MOVES = named(Kind.MOVES)
-"""Names of the operators that compute nothing: what reads their output reads what they were given."""
+"""Names of the operators that compute nothing: readers of their output read their input."""
 
 MEASURES = named(Kind.MEASURES)
-"""Names of those that look at no element of what they read."""
+"""Names of the operators that read no element of their input."""
 
 DECODES = named(Kind.DECODES) | {"Cast"}
-"""Names of those that give the numbers that are stored, in another type."""
+"""Names of the operators that return the stored numbers in another type."""
 
 RECODES = frozenset({"QLinearConcat", "QuantizeLinear"})
-"""Names of those that write the numbers that they read as other codes."""
+"""Names of the operators that write the numbers of their input as other codes."""
 
 CARRIES = MOVES | (named(Kind.DECODES, Kind.QUANTIZES) - {"DynamicQuantizeLinear"})
-"""Names of those that move, cut or re-encode what they read, with one result. (DynamicQuantizeLinear has three.)"""
+"""Names of the operators that move, cut or re-encode their input, with one result. (DynamicQuantizeLinear has three.)
+"""

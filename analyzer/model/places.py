@@ -1,4 +1,4 @@
-"""What is told of the nodes of a model: a mapping by their places, made of one list in the order of the nodes."""
+"""Values for the nodes of a model: a mapping by the nodes' places, stored as one list in node order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NO_NODES = range(0)
 
 
 class ByNode(Mapping[Place, _Told]):
-    """By the place of a node what is told of it; of some nodes nothing is.
+    """Mapping from a node's place to a value; some nodes have none.
 
-    A dict of a million places takes a second and 200 MB, and most who ask go through the nodes in their order.
+    A dict of a million places takes a second and 200 MB, and most callers go through the nodes in order.
 
     >>> from analyzer.model import Graph, Node
     >>> nodes = tuple(Node((), position, "Relu", "", "", (), ()) for position in range(2))
@@ -29,13 +29,13 @@ class ByNode(Mapping[Place, _Told]):
 
     def __init__(self, model: Model, in_order: Sequence[_Told | None]) -> None:
         self.in_order = in_order
-        """One for each of `Model.nodes`; None where nothing is told."""
+        """One item for each of `Model.nodes`; None for a node without a value."""
         self._graphs = model.graphs
         self._numbers = model.numbers()
         self._count: int | None = None
 
     def is_of(self, model: Model) -> bool:
-        """Whether it tells of the nodes of this model."""
+        """Whether the mapping is for the nodes of this model."""
         return self._graphs is model.graphs
 
     def __getitem__(self, place: Place) -> _Told:
@@ -62,7 +62,7 @@ class ByNode(Mapping[Place, _Told]):
         return (place for place, told in zip(places, self.in_order, strict=True) if told is not None)
 
     def __len__(self) -> int:
-        if self._count is None:  # asked for again and again, as every question whether there are any does
+        if self._count is None:  # kept, because every truth test of the mapping asks for it
             self._count = sum(1 for told in self.in_order if told is not None)
         return self._count
 
@@ -71,7 +71,7 @@ class ByNode(Mapping[Place, _Told]):
 
 
 class _Values(ValuesView[_Told]):
-    """The values without looking each up."""
+    """Values, without a lookup for each place."""
 
     _mapping: ByNode[_Told]
 
@@ -80,7 +80,7 @@ class _Values(ValuesView[_Told]):
 
 
 def in_order(model: Model, told: Mapping[Place, _Told]) -> Sequence[_Told | None]:
-    """What is told of each of a model's nodes, in their order; None where nothing is."""
+    """Return the value of each of a model's nodes, in node order; None for a node without one."""
     if isinstance(told, ByNode) and told.is_of(model):
         return told.in_order
     return [told.get(place) for place in model.places()]

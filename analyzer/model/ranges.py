@@ -1,4 +1,4 @@
-"""A file of which ranges can be read, wherever it is: what the reader and payloads know of it."""
+"""File of which byte ranges can be read, local or remote: the interface that the reader and payloads use."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class Traffic(Frozen):
-    """What reading a remote model took."""
+    """Requests and bytes that reading a remote model took."""
 
     requests: int
-    """Of the web; of other filesystems the ranges and listings asked for."""
+    """Web requests; for other filesystems, the ranges and listings requested."""
     nbytes: int
     """Bytes received."""
     redirected_to: str | None = None
-    """Where the model file is in the end, if not where it was asked for."""
+    """Final location of the model file, if it was redirected."""
 
 
 class Kept:
-    """Ranges of a remote file that reading brought: the first of them, and the last, up to so many bytes."""
+    """Cache of the ranges read from a remote file: the first few, and the latest up to a number of bytes."""
 
     __slots__ = ("_blocks", "_first", "_most")
 
@@ -38,17 +38,17 @@ class Kept:
         self._most, self._first = most, first
 
     def add(self, start: int, content: bytes) -> None:
-        """Keep a range; the oldest are dropped for it, but for those that were added first."""
+        """Keep a range, and drop the oldest ones beyond the limit, except those that were added first."""
         self._blocks.append((start, content))
         while len(self._blocks) > self._first and sum(len(each) for _, each in self._blocks) > self._most:
             del self._blocks[self._first]
 
     def block(self, place: int) -> tuple[int, bytes] | None:
-        """A range that has the byte at a place, as (start, content)."""
+        """Return a kept range that contains the byte at a place, as (start, content)."""
         return next((each for each in self._blocks if each[0] <= place < each[0] + len(each[1])), None)
 
     def at(self, start: int, length: int) -> bytes:
-        """What is kept of a range, from its start on."""
+        """Return the kept part of a range, from its start on."""
         content = b""
         while len(content) < length and (found := self.block(start + len(content))):
             skipped = start + len(content) - found[0]
@@ -60,7 +60,7 @@ class Kept:
 
 
 class UnansweredError(ModelReadError):
-    """A request for ranges that brought nothing; one for fewer may bring them."""
+    """Failed request for ranges; a request for fewer ranges may succeed."""
 
 
 class Source(Protocol):
@@ -71,88 +71,88 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """As messages show it."""
+        """Name in messages."""
         ...
 
     @property
     def key(self) -> str:
-        """What it resolves to: two sources with one key are one file."""
+        """Resolved location: two sources with one key are one file."""
         ...
 
     @property
     def nbytes(self) -> int:
-        """Its size when it was first looked at."""
+        """Size in bytes when the file was first inspected."""
         ...
 
     @property
     def mark(self) -> str:
-        """What tells this version of it from the next; "" where nothing does."""
+        """Mark of this version of the file, such as an ETag or a modification time; "" if there is none."""
         ...
 
     @property
     def step(self) -> int:
-        """Bytes that are worth reading at once where only a few are needed."""
+        """Bytes worth reading at once when only a few are needed."""
         ...
 
     @property
     def is_remote(self) -> bool:
-        """Whether each read is a request to somebody else."""
+        """Whether each read is a request to another machine."""
         ...
 
     @property
     def at_once(self) -> int:
-        """Ranges that take about as long as one."""
+        """Number of ranges that take about as long to read as one."""
         ...
 
     @property
     def kept(self) -> Kept | None:
-        """What reading it ahead has brought, which `read` needs no request for; None where reads are free."""
+        """Cache of ranges read ahead, which `read` serves without a request; None if reads are free."""
         ...
 
     @property
     def traffic(self) -> Traffic | None:
-        """What reading it and its siblings has taken so far; None where it is not remote."""
+        """Traffic of this file and its siblings so far; None if it is not remote."""
         ...
 
     @property
     def is_held(self) -> bool:
-        """Whether all of it is in memory, so that a part costs nothing."""
+        """Whether all of it is in memory, so that reading a part costs nothing."""
         ...
 
     def read(self, offset: int, length: int) -> bytes:
-        """`length` bytes from `offset`; fewer only where the file ends.
+        """Return `length` bytes from `offset`; fewer only if the file ends.
 
         Raises:
-            ModelReadError: they cannot be had, or the file is no longer what it was.
+            ModelReadError: the bytes are not available, or the file has changed.
         """
         ...
 
     def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of each (offset, length), as `read` would give them."""
+        """Return the bytes of each (offset, length), as `read` would."""
         ...
 
     def kept_open(self) -> AbstractContextManager[None]:
-        """Read it and its siblings, until the block ends, without opening them anew each time; for one thread.
+        """Keep it and its siblings open until the block ends, so that reads do not reopen them; for one thread.
 
         The end of the block raises ModelReadError if one of them was replaced meanwhile.
         """
         ...
 
     def view(self, offset: int, length: int) -> Bytes:
-        """The same bytes as an array, mapped and not copied where that is possible."""
+        """Return the same bytes as an array, memory-mapped and not copied if possible."""
         ...
 
     def sibling(self, location: str) -> Source:
-        """The file that an external-data `location` names, seen from this one.
+        """Return the file that an external-data `location` names, relative to this one.
 
         Raises:
-            ExternalDataError: it is not there, or the policy refuses it. The message starts with the finding's id in
+            ExternalDataError: it does not exist, or the policy refuses it. The message starts with the finding's id in
                 brackets.
         """
         ...
 
     def check(self) -> None:
-        """Raises ModelReadError if the file has changed since it was first looked at."""
+        """Raise ModelReadError if the file has changed since it was first inspected."""
         ...
 
 
@@ -167,14 +167,14 @@ def is_url(location: str) -> bool:
 
 
 def check_location(location: str) -> None:
-    """Refuse an external-data location that no safe path can come of, whatever the folder.
+    """Refuse an external-data location that is unsafe in any folder.
 
     Raises:
-        ExternalDataError: it is empty, absolute, or no plain relative path on some system.
+        ExternalDataError: it is empty, absolute, or not a plain relative path on some system.
     """
     is_drive = location[1:2] == ":"
     refused = not location or "\0" in location or "\\" in location or "://" in location
     if refused or is_drive or PurePath(location).is_absolute():
         raise ExternalDataError(f"[external-escapes] location {location!r} is no relative path")
-    if posixpath.normpath(location).split("/")[0] == "..":  # said without a look at what is there
+    if posixpath.normpath(location).split("/")[0] == "..":  # decided before anything is looked up
         raise ExternalDataError(f"[external-escapes] location {location!r} leads outside the model's folder")

@@ -1,9 +1,9 @@
 """Numbers -> whether they are a table that needs no learning: one value, a count, a mask, sines and cosines.
 
-A table is known by its values alone, and only if few numbers say all of it: a carrier of weights cannot have its form.
-Sources: Vaswani et al. 2017 (arXiv:1706.03762, section 3.5, sinusoids), Su et al. 2021 (arXiv:2104.09864, equation 15,
-rotary frequencies), Press et al. 2021 (arXiv:2108.12409, section 3, slopes), Liu et al. 2021 (arXiv:2103.14030, shifted
-windows).
+The values alone decide, and a table qualifies only if few numbers describe all of it: trained weights cannot have its
+form. Sources: Vaswani et al. 2017 (arXiv:1706.03762, section 3.5, sinusoids), Su et al. 2021 (arXiv:2104.09864,
+equation 15, rotary frequencies), Press et al. 2021 (arXiv:2108.12409, section 3, slopes), Liu et al. 2021
+(arXiv:2103.14030, shifted windows).
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from analyzer.model.waves import are_solved_waves, grids, may_be_waves
 Reals = npt.NDArray[np.float64]
 
 _MASKED = -50.0
-"""At most what a mask adds to a score: Swin's is -100, others -1e4, the type's least number, or minus infinity."""
+"""Largest value that a mask adds to a hidden score: Swin's is -100, others -1e4, the type's least number, or minus
+infinity."""
 
 
 def count_free(array: Array, step: float = 0.0) -> int:
-    """How many numbers it takes to say a tensor: 0 of a known table, 1 of one value throughout, else its elements.
+    """Count the numbers that describe a tensor: 0 for a known table, 1 for one value throughout, else all its elements.
 
-    What stands again, for each example or each head, is said once. `step` is the largest of a quantizer's, within half
-    of which each element is known.
+    A table that is repeated for each example or each head counts like one copy. `step` is the largest quantization
+    step: each element is known to within half of it.
     """
     if array.size <= 1:
         return int(array.size)
@@ -45,11 +46,11 @@ def count_free(array: Array, step: float = 0.0) -> int:
 
 
 _LEAST = 3
-"""Elements that are a table by themselves, whatever they are."""
+"""Number of elements up to which any numbers would pass as a table."""
 
 
 def _say_once(array: Array) -> Array:
-    """An array without what stands again along an axis, whole, one after another."""
+    """Return an array without its repetitions along an axis, if whole copies follow one another."""
     for axis, length in enumerate(array.shape):
         rows = _along(array, axis)
         again = np.flatnonzero((rows[1:] == rows[:1]).all(axis=1)) + 1 if length > 1 else ()
@@ -61,14 +62,14 @@ def _say_once(array: Array) -> Array:
 
 
 def _along(array: npt.NDArray[Any], axis: int) -> npt.NDArray[Any]:
-    """The elements by their place on an axis: (length of the axis, all others)."""
+    """Return the elements by their position on an axis: (length of the axis, all others)."""
     if array.ndim == 2:
         return array.T if axis else array
     return np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
 
 
 _MOST_PERIODS = 64
-"""Rows like the first that may be where an axis begins again."""
+"""Most rows equal to the first that are tried as the start of a repetition."""
 
 
 def is_known_table(array: Array, step: float = 0.0) -> bool:
@@ -81,7 +82,7 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
             return False
         slack = slack_of(array)
         slack = max(slack, step / max(float(np.abs(values).max()), 1e-30)) if step else slack
-        if values.size > _LARGE:  # a corner of a known table is one too
+        if values.size > _LARGE:  # a corner of a known table is a known table too
             corner = values[(slice(0, 8),) * values.ndim]
             is_varied = bool((corner != corner.flat[0]).any())
             if is_varied and not (_is_known(corner, step, slack) or _may_go_on(corner, slack)):
@@ -90,19 +91,19 @@ def is_known_table(array: Array, step: float = 0.0) -> bool:
 
 
 def _may_go_on(corner: Reals, slack: float) -> bool:
-    """Whether a corner may be that of waves whose first position is elsewhere."""
+    """Whether a corner may belong to waves whose first position lies elsewhere."""
     return any(
         length > 2 and may_be_waves(_along(corner, axis), slack) for axis, length in enumerate(corner.shape)
     )
 
 
 def slack_of(array: Array) -> float:
-    """What an element of a table may be off in its type, in proportion."""
+    """Return the relative error allowed for an element of a table, which depends on its type."""
     return 4e-3 if array.dtype.itemsize <= 2 and array.dtype.kind in "fV" else 2e-4
 
 
 _LARGE = 1 << 14
-"""Elements from which a corner is looked at first."""
+"""Number of elements above which a corner is checked first."""
 
 
 def _is_known(values: Reals, step: float, slack: float) -> bool:
@@ -126,7 +127,7 @@ def _are_speeds(values: Reals, slack: float) -> bool:
 
 
 def is_affine(values: Reals, error: float = 0.0) -> bool:
-    """Whether each element is a constant plus a step for each axis: a count, a grid, distances with a sign."""
+    """Whether each element is a constant plus a step for each axis: a count, a grid, signed distances."""
     if not bool(np.isfinite(values).all()):
         return False
     origin = values[(0,) * values.ndim]
@@ -144,10 +145,10 @@ def is_affine(values: Reals, error: float = 0.0) -> bool:
 
 
 def is_coordinates(values: Reals) -> bool:
-    """Whether whole numbers say of each place where it is: along one axis stand its coordinates.
+    """Whether whole numbers, along one axis, are the coordinates of the positions on the other axes.
 
-    Each of these counts by ones along one other axis, or is one number: what `GatherND` reads where a loop over all
-    places was made an index. A different step, or a place out of its turn, is none of it.
+    Each coordinate counts by ones along one other axis, or is one number: the indices that `GatherND` reads if a loop
+    over all positions was vectorized. A different step, or a position out of order, does not qualify.
     """
     if not 2 <= values.ndim <= 8 or not bool((values == np.rint(values)).all()):
         return False
@@ -158,11 +159,11 @@ def is_coordinates(values: Reals) -> bool:
 
 
 _MOST_COORDINATES = 8
-"""As many axes as a tensor has in practice."""
+"""Most axes that a tensor has in practice."""
 
 
 def counts_one_axis(values: Reals) -> bool:
-    """Whether elements are one number, or count up by ones along one axis."""
+    """Whether all elements are one number, or count up by ones along one axis."""
     rest = values - values.flat[0]
     if not rest.any():
         return True
@@ -177,10 +178,10 @@ def counts_one_axis(values: Reals) -> bool:
 
 
 def are_buckets(values: Reals) -> bool:
-    """Whether each element is the bucket of column minus row: distances one by one, then in steps of their logarithm.
+    """Whether each element is the bucket of column minus row: single distances first, then logarithmic steps.
 
-    How many buckets a side has stands where distances change sides; what the largest distance is, few configs differ
-    in (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
+    The table shows the number of buckets per side where distances change sign; for the largest distance, configs use
+    few values (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
 
     >>> distance = np.arange(6)[None, :] - np.arange(6)[:, None]
     >>> are_buckets(np.where(distance > 0, 16.0, 0.0) + np.abs(distance))
@@ -195,7 +196,7 @@ def are_buckets(values: Reals) -> bool:
     if by_distance[rows - 1] != 0 or not bool((by_distance[distance + rows - 1] == values).all()):
         return False
     before, after = by_distance[rows - 1 :: -1], by_distance[rows - 1 :]  # from distance 0 on
-    if not after[1:].any():  # as a decoder has them: what comes later is not seen
+    if not after[1:].any():  # as in a decoder, which does not see later positions
         return any(_are_side(before, count) for count in _SIDES_OF_BUCKETS)
     for one, other in ((before, after), (after, before)):
         count = int(other[1]) - 1
@@ -205,14 +206,14 @@ def are_buckets(values: Reals) -> bool:
 
 
 _SIDES_OF_BUCKETS = (16, 32, 64, 128, 160, 320)
-"""How many buckets decoders have, whose file does not tell."""
+"""Numbers of buckets in decoders, whose tables do not show it."""
 
 _FARTHEST = (32, 64, 80, 128, 256, 512, 800, 1024, 2048)
-"""Distances beyond which all have the last bucket."""
+"""Distances beyond which all positions have the last bucket."""
 
 
 def _are_side(buckets: Reals, count: int) -> bool:
-    """Whether distances 0, 1, 2, ... have their buckets among so many."""
+    """Whether distances 0, 1, 2, ... have the buckets of one side with `count` buckets."""
     exact = count // 2
     near, far = buckets[:exact], np.arange(exact, buckets.size)
     if not bool((near == np.arange(near.size)).all()):
@@ -230,14 +231,14 @@ def _are_side(buckets: Reals, count: int) -> bool:
 
 
 _ROOM = 1e-4
-"""By how much a logarithm in float32 may be on the other side of a whole number."""
+"""Error by which a float32 logarithm may fall on the other side of a whole number."""
 
 
 def is_mask(values: Reals) -> bool:
-    """Whether there are two values, one of them 0, that stand in a band, in a triangle, in a box, or in blocks.
+    """Whether there are two values, one of them 0, that form a band, a triangle, a box, or blocks.
 
-    The other is 1, or so low that a softmax gives nothing; a band depends on the distance from the diagonal alone, and
-    blocks are those of positions that belong together.
+    The other is 1 or -1, or so low that softmax returns 0 for it. A band depends only on the distance from the
+    diagonal, and a block holds positions that belong together.
     """
     zeros = values == 0
     others = values[~zeros]
@@ -263,7 +264,7 @@ def _changes(rows: npt.NDArray[np.bool_]) -> int:
 
 
 def _is_band(plane: npt.NDArray[np.bool_]) -> bool:
-    """Whether each element depends on column minus row alone, and changes twice at most along that."""
+    """Whether each element depends only on column minus row, and changes at most twice along it."""
     rows, columns = plane.shape
     by_distance = np.concatenate([plane[::-1, 0], plane[0, 1:]])  # (rows + columns - 1,)
     distance = np.arange(columns)[None, :] - np.arange(rows)[:, None] + rows - 1
@@ -271,7 +272,7 @@ def _is_band(plane: npt.NDArray[np.bool_]) -> bool:
 
 
 def _is_grouping(plane: npt.NDArray[np.bool_]) -> bool:
-    """Whether rows and columns are the same positions, and those see each other that belong to one of a few groups."""
+    """Whether rows and columns are the same positions, and each sees exactly its own group, one of a few."""
     rows, columns = plane.shape
     if rows != columns or not bool((plane == plane.T).all()) or not bool(plane.diagonal().all()):
         return False
@@ -280,14 +281,14 @@ def _is_grouping(plane: npt.NDArray[np.bool_]) -> bool:
 
 
 def _is_stripe(plane: npt.NDArray[np.bool_]) -> bool:
-    """Whether all rows, or all columns, are alike, and change twice at most."""
+    """Whether all rows, or all columns, are equal and change at most twice."""
     return (bool((plane == plane[:1]).all()) and _changes(plane[:1]) <= 2) or (
         bool((plane == plane[:, :1]).all()) and _changes(plane[:, :1].T) <= 2
     )
 
 
 def _is_box(plane: npt.NDArray[np.bool_]) -> bool:
-    """Whether all that is marked stands in rows and columns that follow on one another, and nothing else does."""
+    """Whether the marked elements are exactly those in some consecutive rows and consecutive columns."""
     rows: npt.NDArray[np.bool_] = np.any(plane, axis=1)
     columns: npt.NDArray[np.bool_] = np.any(plane, axis=0)
     is_whole = bool((plane == (rows[:, None] & columns)).all())
@@ -295,9 +296,10 @@ def _is_box(plane: npt.NDArray[np.bool_]) -> bool:
 
 
 def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
-    """Whether a vector's elements have one ratio, perhaps each twice, or all again; most of them where it was scaled.
+    """Whether a vector's elements have one ratio, perhaps each twice or all repeated; most of them if it was scaled.
 
-    Long contexts scale the low frequencies (Llama 3, YaRN): then half of the ratios are the same, and none is above 1.
+    Long contexts scale the low frequencies (Llama 3, YaRN): then at least half of the ratios are equal, and none is
+    above 1.
     """
     if values.ndim != 1 or values.size < 3 or not bool(np.isfinite(values).all()):
         return False
@@ -310,7 +312,7 @@ def is_geometric(values: Reals, slack: float = 2e-4) -> bool:
     half = values.size // 2
     if values.size % 2 or half < 3:
         return False
-    error = 1e-8 + slack * values  # as np.isclose has it
+    error = 1e-8 + slack * values  # as np.isclose computes it
     for candidate in (values[:half], values[::2]):
         again = (np.concatenate([candidate, candidate]), np.repeat(candidate, 2))
         is_whole = any(bool((np.abs(one - values) <= error).all()) for one in again)
@@ -331,9 +333,10 @@ def _has_one_ratio(values: Reals, slack: float) -> bool:
 
 
 def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
-    """Whether it is slopes times distances: along one axis a factor, along the others counts (ALiBi's bias).
+    """Whether a table is slopes times distances: a factor along one axis, counts along the others (ALiBi's bias).
 
-    Each element is compared in proportion to itself: beside a mask's lowest number any other would be nothing.
+    Each element is compared relative to its own size, because beside a mask's lowest number any other error would
+    vanish.
     """
     if values.ndim < 2 or values.size > 1 << 22:
         return False
@@ -357,19 +360,19 @@ def is_sloped(values: Reals, slack: float = 2e-4, step: float = 0.0) -> bool:
 
 
 def _are_in_proportion(rows: Reals, slack: float) -> bool:
-    """Whether the first two rows of a table may be one times a factor, by their first two elements."""
+    """Whether the first two rows of a table are proportional, judging by their first two elements."""
     (first, second), (third, fourth) = rows[:2, :2].tolist()
     product = second * third
     return not abs(first * fourth - product) > 8 * slack * abs(product)
 
 
 def _is_series(factors: Reals, slack: float) -> bool:
-    """Whether factors are one, a count or a geometric series, or two of these after another (heads beyond 2^n)."""
+    """Whether factors are at most two, a count or a geometric series, or two of these in a row (heads beyond 2^n)."""
     if factors.size <= 2 or is_affine(factors) or is_geometric(factors, slack):
         return True
     if (
         factors.size == 4
-        and (  # two frequencies, again or each twice
+        and (  # two frequencies, repeated as a pair or each twice
             bool((factors[:2] == factors[2:]).all()) or bool((factors[::2] == factors[1::2]).all())
         )
     ):
@@ -380,7 +383,7 @@ def _is_series(factors: Reals, slack: float) -> bool:
 
 
 def are_slopes(values: Reals, slack: float = 2e-4) -> bool:
-    """Whether a vector is ALiBi's slopes of as many heads: beyond 2^n those in between follow, in any sign."""
+    """Whether a vector is ALiBi's slopes, one a head, of either sign; beyond 2^n heads, slopes in between follow."""
     if values.ndim != 1 or values.size < 3:
         return False
     power = 1 << (int(values.size).bit_length() - 1)
@@ -392,14 +395,14 @@ def are_slopes(values: Reals, slack: float = 2e-4) -> bool:
 
 
 def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
-    """Whether along one axis, of positions, stand the sines and cosines of these times a geometric series.
+    """Whether positions along one axis have the sines and cosines of a geometric series of frequencies.
 
-    All of one amplitude, which may be any: all else is fixed but the first frequency and the ratio of the series. A
-    table of waves of any frequencies, amplitudes or phases would carry whatever numbers its first row is to have.
+    All have one amplitude, which is free; besides it only the first frequency and the ratio of the series are free. A
+    table of waves with any frequencies, amplitudes or phases could encode any numbers in its first row.
     """
     if values.ndim < 2 or not bool(np.isfinite(values).all()):
         return False
-    for axis in range(values.ndim)[::-1]:  # what is repeated for each example or head
+    for axis in range(values.ndim)[::-1]:  # drops repetitions for each example or head
         if values.ndim > 2:
             first = np.take(values, [0], axis)
             values = first.squeeze(axis) if bool((values == first).all()) else values
@@ -413,29 +416,29 @@ def is_sinusoidal(values: Reals, slack: float = 2e-4) -> bool:
 
 
 _BASES = (1e4, 1e5, 1.6e5, 2.5e5, 5e5, 1e6, 1e7)
-"""Rotary bases that published configs state (`rope_theta`)."""
+"""Rotary bases in published configs (`rope_theta`)."""
 
 _OF_PLACES = (1e2, 1e4)
-"""Bases of embeddings that turn by the places of a picture (DINOv3)."""
+"""Bases of embeddings that rotate by positions in an image (DINOv3)."""
 
 _SCALED = (8.0, 32.0)
-"""Factors of Llama 3.1 and 3.2 (`rope_scaling`): of waves longer than 8192 positions, and of those up to a quarter of
-that in part."""
+"""Factors of Llama 3.1 and 3.2 (`rope_scaling`). They divide the frequencies of waves longer than 8192 positions, and
+in part those of waves longer than a quarter of that."""
 
 _STARTS = range(3)
-"""The first position: 0, or 1 or 2 where those before are for padding."""
+"""First position: 0, or 1 or 2 if earlier positions are for padding."""
 
 _LOOKED_AT = 16
-"""Positions of a first look."""
+"""Positions of a first check."""
 
 _PEEKED = 4
-"""Positions by which a table is told from most others."""
+"""Positions that suffice to rule out most tables."""
 
 _PEEKED_COLUMNS = 64
-"""Columns that are looked at first."""
+"""Most columns that are checked first."""
 
 _ORDERS = ("s", "c", "ss", "cc", "sc", "cs", "ccss", "sscc")
-"""Which of sine and cosine the columns are: all alike, or in so many blocks of the same frequencies, or in turns."""
+"""Orders of sine and cosine columns: all alike, in as many blocks of the same frequencies, or interleaved."""
 
 
 def _are_waves(waves: Reals, slack: float) -> bool:
@@ -470,9 +473,9 @@ _TRIED_BASES = 1024
 
 
 def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
-    """Rotary frequencies 1, b^(-1 / n), ... of the base that is nearest to rounded numbers, in each arrangement.
+    """Yield rotary frequencies 1, b^(-1 / n), ... of the base that fits rounded numbers best, in each arrangement.
 
-    The first frequency is 1 whatever the base is: where a table has not that, no base is looked for.
+    The first frequency is 1 for every base: if the table lacks it, no base is searched for.
     """
     logs = np.linspace(np.log(_LEAST_BASE), np.log(_MOST_BASE), _TRIED_BASES)
     positions, columns = waves.shape
@@ -505,11 +508,11 @@ def _of_any_base(waves: Reals, slack: float) -> Iterator[_Waves]:
 
 
 _ALIKE = 0.99
-"""The cosine between a table and that of the nearest base, at least."""
+"""Least cosine similarity between a table and the table of the nearest base."""
 
 
 def _of_middles(positions: int, columns: int) -> Iterator[_Waves]:
-    """Waves at the middles of as many places between -1 and 1, of whole turns (DINOv3, arXiv:2508.10104)."""
+    """Yield waves at the middles of equal steps between -1 and 1, in whole turns (DINOv3, arXiv:2508.10104)."""
     for index, cosines in _arrangements(columns):
         count = int(index.max()) + 1
         for base in _OF_PLACES:
@@ -518,30 +521,30 @@ def _of_middles(positions: int, columns: int) -> Iterator[_Waves]:
 
 
 class _Waves(NamedTuple):
-    """Sines and cosines of positions times frequencies."""
+    """Table of sines and cosines of positions times frequencies."""
 
     series: Reals
     """Frequencies."""
     places: npt.NDArray[np.intp]
-    """Which of them each column has."""
+    """Index of each column's frequency."""
     cosines: npt.NDArray[np.bool_]
-    """Whether it is their cosine."""
+    """Whether each column is a cosine."""
     start: float
-    """The first position."""
+    """First position."""
 
     def table(self, positions: int, columns: npt.NDArray[np.intp] | slice = slice(None)) -> Reals:
-        """The numbers of some columns, of one amplitude, 1."""
+        """Return some columns of the table, with amplitude 1."""
         cosines = self.cosines[columns]
         angles = (np.arange(positions)[:, None] + self.start) * self.series[self.places[columns]]
         return np.where(cosines, np.cos(angles), np.sin(angles))
 
     def is_table(self, waves: Reals, slack: float) -> bool:
-        """Whether a table is these, of some amplitude."""
+        """Whether a table equals this one up to an amplitude."""
         return _near(waves, self.table(len(waves))[None], slack).size > 0
 
 
 def _near(waves: Reals, expected: Reals, slack: float) -> npt.NDArray[np.intp]:
-    """Which of several tables (number, positions, columns) a table is, but for its amplitude and rounding."""
+    """Return which of several tables (number, positions, columns) equal a table up to amplitude and rounding."""
     rows = np.arange(len(waves))[:, None]
     sizes = (expected * expected).sum(axis=(1, 2))
     products = (expected * waves).sum(axis=(1, 2))
@@ -557,7 +560,7 @@ def _near(waves: Reals, expected: Reals, slack: float) -> npt.NDArray[np.intp]:
 
 @functools.lru_cache(maxsize=8)
 def _usual_waves(positions: int, columns: int) -> tuple[tuple[_Waves, ...], npt.NDArray[np.intp], Reals]:
-    """Waves of usual frequencies; some columns, and what each has at the first positions in these."""
+    """Return waves of usual frequencies, some columns, and each wave's numbers in these at the first positions."""
     found = tuple(
         _Waves(series, index, cosines, start)
         for index, cosines in _arrangements(columns)
@@ -569,7 +572,7 @@ def _usual_waves(positions: int, columns: int) -> tuple[tuple[_Waves, ...], npt.
 
 
 def _arrangements(columns: int) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDArray[np.bool_]]]:
-    """Of each column which frequency it has, and whether the cosine, in each usual order."""
+    """Yield each column's frequency index, and whether it is a cosine, for each usual order."""
     for order in _ORDERS:
         count, rest = divmod(columns, len(order))
         if rest or not count:
@@ -577,11 +580,11 @@ def _arrangements(columns: int) -> Iterator[tuple[npt.NDArray[np.intp], npt.NDAr
         is_cosine = np.array([kind == "c" for kind in order])
         yield np.tile(np.arange(count), len(order)), np.repeat(is_cosine, count)  # in blocks
         if len(order) > 1:
-            yield np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)  # in turns
+            yield np.repeat(np.arange(count), len(order)), np.tile(is_cosine, count)  # interleaved
 
 
 def _speeds(waves: Reals) -> Reals:
-    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; nan of slow ones."""
+    """Return each column's angle between positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; nan for slow ones."""
     middle, around = waves[1:-1], waves[2:] + waves[:-2]
     power = (middle * middle).sum(axis=0)
     twice = np.where(power > 0, (middle * around).sum(axis=0) / np.where(power > 0, power, 1), 2.0)
@@ -590,7 +593,7 @@ def _speeds(waves: Reals) -> Reals:
 
 
 def _usual_series(count: int) -> Iterator[Reals]:
-    """Frequencies that configs state."""
+    """Yield frequencies that published configs use."""
     steps = np.arange(count)
     for base in _BASES:
         for whole in {count, max(count - 1, 1)}:
@@ -603,7 +606,7 @@ def _usual_series(count: int) -> Iterator[Reals]:
 
 
 def _own_series(index: npt.NDArray[np.intp], speeds: Reals) -> Iterator[Reals]:
-    """The series through the first and the last frequency that a table has."""
+    """Yield the geometric series through a table's own first and last frequency."""
     first = speeds[index == 0]
     known = np.flatnonzero(np.isfinite(speeds))
     if known.size and bool(np.isfinite(first).any()):

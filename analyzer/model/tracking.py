@@ -1,4 +1,4 @@
-"""Where the elements of a stored tensor go: the places at which they stand in a value that nodes make of them."""
+"""Stored tensor + value that nodes compute from it -> the positions of the tensor's elements in that value."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Mutable, field
 
 _MOST_TRACKED = 1 << 26
-"""Elements of a value that is looked at, and of the stored tensors that are."""
+"""Most elements of a tracked value, and of the stored tensors tracked together."""
 _MOST_KEPT = 1 << 22
-"""Elements of values that are kept beside the last."""
+"""Most elements of values that are kept beside the last one."""
 
 _Places: TypeAlias = npt.NDArray[np.int32]
 _Value: TypeAlias = "tuple[GraphPath, str]"
 
 
 class Box(NamedTuple):
-    """The smallest box of a value in which all elements of a stored tensor stand, or a larger one."""
+    """Smallest box of a value that contains all elements of a stored tensor, or a larger box."""
 
     shape: tuple[int, ...]
-    """Of the value."""
+    """Shape of the value."""
     corner: tuple[int, ...]
-    """Where it begins along each axis."""
+    """First position of the box along each axis."""
     places: _Places
-    """Where each of its elements comes from: 1 + its place in the stored tensor, row-major, or 0 from elsewhere."""
+    """For each element of the box, 1 + its row-major position in the stored tensor, or 0 if it comes from elsewhere."""
 
 
 class _Sorted:
-    """A value whose elements are numbers of stored elements: each tensor's are found without looking at all others."""
+    """Value as position numbers of stored elements, sorted so that each tensor's are found without a full scan."""
 
     def __init__(self, numbers: _Places, starts: dict[Key, int]) -> None:
         self.numbers = numbers
@@ -43,7 +43,7 @@ class _Sorted:
         self._order: npt.NDArray[np.intp] | None = None
 
     def box(self, tensor: StoredTensor) -> Box:
-        """Where the elements of a tensor stand."""
+        """Return the box of a tensor's elements."""
         shape = self.numbers.shape
         if len(self.starts) == 1:
             return Box(shape, (0,) * len(shape), self.numbers)
@@ -65,17 +65,17 @@ class _Sorted:
 
 
 class Tracker(Mutable):
-    """Tells where the elements of stored tensors go. What was worked out last is kept for the next tensor in it."""
+    """Tracker of the elements of stored tensors through nodes. It keeps values for the next tensors in them."""
 
     model: Model
     wiring: Wiring
     _kept: dict[_Value, _Sorted | None] = field(default_factory=dict)
 
     def track(self, tensor: StoredTensor, path: GraphPath, name: str) -> Box | None:
-        """Where the elements of a stored tensor stand in a value.
+        """Return the box of a stored tensor's elements in a value.
 
-        Elements of what is computed come from elsewhere; a scalar has one axis. None where the value depends on an
-        input, or nobody can follow.
+        Computed elements count as coming from elsewhere; a scalar has one axis. None if the value depends on an input,
+        or cannot be tracked.
         """
         if tensor.numel > _MOST_TRACKED:
             return None
@@ -91,12 +91,12 @@ class Tracker(Mutable):
         return None if kept is None else kept.box(tensor)
 
     def _number(self, tensor: StoredTensor, path: GraphPath, name: str) -> _Sorted | None:
-        """A value with the numbers of stored elements in it, this tensor's among them."""
+        """Return a value as position numbers of stored elements, including this tensor's."""
         starts = {tensor.key: 0}
         done = tensor.numel
 
         def number(each: StoredTensor) -> Array | None:
-            """The numbers of a tensor's elements; 0 where they are too many. What says how others move is itself."""
+            """Return a tensor's position numbers: 0 if there are too many, None for indices and shapes."""
             nonlocal done
             if each.key not in starts:
                 if each.dtype in WHOLE:

@@ -1,8 +1,8 @@
 """A table (positions, columns) -> whether each column is a sine or cosine of its own frequency, and these are a series.
 
 Rotary embeddings scale their frequencies in ways that configs name (Su et al. 2021, arXiv:2104.09864; Peng et al. 2023,
-arXiv:2309.00071, YaRN; Llama 3), by bases of any size. So no base is looked up: the frequencies are solved from the
-numbers, and have to be the falling series that a rotary embedding has. A table of other frequencies carries them.
+arXiv:2309.00071, YaRN; Llama 3), and their base may be any number. So no base is looked up: the frequencies are solved
+from the numbers, and must be the falling series of a rotary embedding. Other frequencies could encode learned numbers.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ Reals = npt.NDArray[np.float64]
 Truths = npt.NDArray[np.bool_]
 
 _LEAST_POSITIONS = 4
-"""Fewer say of a column's frequency no more than that there is one."""
+"""Fewest positions that test a column: fewer fit some frequency, whatever the numbers are."""
 
 _LOOKED_AT = 16
-"""Positions of a first look."""
+"""Positions of a first check."""
 
 _ROUNDED = 1.2e-7
-"""What float32 rounds off, in proportion."""
+"""Relative rounding error of float32."""
 
 _EXACT = 1e-3
-"""Slack up to which numbers are of such a type; what others round off is half of theirs."""
+"""Slack up to which numbers are rounded to float32; beyond it, their rounding error is half of the slack."""
 
 _VAGUE = 0.05
-"""Relative error above which a frequency is not known: the cosine of a small angle is 1."""
+"""Relative error above which a frequency is unknown: the cosine of a small angle is 1."""
 
 
 class _Solved(Frozen):
-    """Columns that are waves of one amplitude: the frequency of each, with what it may be off."""
+    """Columns that are waves of one amplitude: the frequency of each, and its possible error."""
 
     frequencies: Reals
     errors: Reals
@@ -45,7 +45,7 @@ class _Solved(Frozen):
         return _Solved(self.frequencies[picked], self.errors[picked], self.is_cosine[picked], self.amplitude)
 
     def rest(self, given: Reals, rows: Reals) -> Reals:
-        """What numbers are off at the positions `rows`."""
+        """Return the absolute differences from given numbers at the positions `rows`."""
         angles = rows[:, None] * self.frequencies
         return np.abs(given - self.amplitude * np.where(self.is_cosine, np.cos(angles), np.sin(angles)))
 
@@ -53,7 +53,7 @@ class _Solved(Frozen):
 def are_solved_waves(waves: Reals, slack: float) -> bool:
     """Whether a table is sines and cosines of positions, of one amplitude and a series of frequencies.
 
-    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the places of a grid, of which each column
+    Positions are 0, 1, 2, ...; or distances, which count down past 0; or the positions of a grid, of which each column
     counts one axis. One row may be zero: that of padding.
     """
     if len(waves) < _LEAST_POSITIONS or not waves.size or not bool(np.isfinite(waves).all()):
@@ -71,7 +71,7 @@ def _are_of_a_line(waves: Reals, slack: float) -> bool:
         return False
     zero = _zero(waves, slack)
     if zero and _SIDES * (len(waves) - 1 - zero) < zero:
-        return False  # from last to first
+        return False  # positions in reverse order
     found = None if zero is None else _solve(waves[zero::-1] if zero else waves, slack)
     if found is None or (zero and not _goes_on(waves[zero:], found, slack)):
         return False
@@ -79,7 +79,7 @@ def _are_of_a_line(waves: Reals, slack: float) -> bool:
 
 
 _SIDES = 8
-"""How many times as many distances there may be on the first side of position 0 as on the other."""
+"""Largest ratio of the number of distances before position 0 to the number after it."""
 
 
 def begin_at_zero(waves: Reals, slack: float) -> bool:
@@ -88,7 +88,7 @@ def begin_at_zero(waves: Reals, slack: float) -> bool:
 
 
 def _zero(waves: Reals, slack: float) -> int | None:
-    """The row of position 0: there sines are 0, and cosines the amplitude."""
+    """Return the row of position 0, where sines are 0 and cosines are the amplitude; None if there is none."""
     sizes = np.abs(waves)
     size = float(sizes.max())
     is_zero: Truths = np.asarray(((sizes <= slack * size) | (sizes >= (1 - slack) * size)).all(axis=1))
@@ -99,21 +99,21 @@ def _zero(waves: Reals, slack: float) -> int | None:
 
 
 def _goes_on(waves: Reals, found: _Solved, slack: float) -> bool:
-    """Whether distances count down from 0 as they counted down to it: cosines are mirrored, sines change sides."""
+    """Whether the rows after position 0 mirror those before it: cosines stay, sines change sign."""
     rows = np.arange(len(waves), dtype=np.float64)
     mirrored = np.where(found.is_cosine, waves, -waves)
     return bool((found.rest(mirrored, rows) <= _room(rows, slack) * found.amplitude).all())
 
 
 def _room(rows: Reals, slack: float) -> Reals:
-    """What a wave may be off, (positions, 1): large angles are rounded more before their sine is taken."""
+    """Return the allowed error of a wave, (positions, 1): large angles are rounded more before their sine is taken."""
     return np.minimum(slack * (1 + rows[:, None] / 64), max(slack, 0.05))
 
 
 def may_be_waves(waves: Reals, slack: float) -> bool:
-    """Whether of each column t[p + 1] + t[p - 1] is one number times t[p], as it is of every wave: a first look.
+    """Whether each column's t[p + 1] + t[p - 1] is one number times t[p], as for every wave: a first check.
 
-    The number is twice a cosine, so that it is 2 at most.
+    The number is twice a cosine, so that it is at most 2.
     """
     middle, around = waves[1:-1], waves[2:] + waves[:-2]
     room = 8 * slack * np.abs(waves).max()
@@ -125,7 +125,7 @@ def may_be_waves(waves: Reals, slack: float) -> bool:
 
 
 def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
-    """The columns that count rows of a grid, and those that count its columns, as (positions, columns) each."""
+    """Yield the columns that count rows of a grid, and those that count its columns, as (positions, columns) each."""
     still = (waves[0] == waves[1]).nonzero()[0]
     if not still.size or still.size == waves.shape[1]:
         return
@@ -142,7 +142,7 @@ def grids(waves: Reals) -> Iterator[tuple[Reals, Reals]]:
 
 
 def _beside(marked: Truths, open_: Truths) -> Truths:
-    """The marks of columns, each open one as the last that is not: a cosine too slow to change stands beside others."""
+    """Return the marks of columns, an open one's from the last that is not: a cosine too slow to change fits either."""
     settled = np.flatnonzero(~open_)
     last = np.searchsorted(settled, np.arange(marked.size), side="right") - 1
     found: Truths = marked[settled[np.maximum(last, 0)]]
@@ -150,11 +150,11 @@ def _beside(marked: Truths, open_: Truths) -> Truths:
 
 
 _MOST_GRIDS = 8
-"""Widths of a grid that are tried."""
+"""Most widths of a grid that are tried."""
 
 
 def _solve(waves: Reals, slack: float) -> _Solved | None:
-    """Columns as waves of positions from 0 on; None where one is none."""
+    """Solve columns as waves of positions from 0 on; None if a column is not a wave."""
     rows = np.arange(len(waves), dtype=np.float64)
     empty: Truths = np.logical_not(waves.any(axis=1))
     empty[0] = False
@@ -184,13 +184,13 @@ def _solve(waves: Reals, slack: float) -> _Solved | None:
     noise = rest.max(axis=0) + rounded * np.abs(given).max(axis=0)
     with np.errstate(divide="ignore"):
         errors = np.where(precision > 0, 3 * noise / np.sqrt(precision), np.inf)
-    # A cosine that is still 1 at the last position says how slow it is at least.
+    # A cosine that is still 1 at the last position has an upper bound of its frequency.
     errors = np.minimum(errors, np.where(is_cosine, np.sqrt(6 * noise / amplitude) / rows[-1], np.inf))
     return replace(found, errors=errors)
 
 
 def _speeds(waves: Reals, empty: Truths) -> Reals:
-    """Of each column the angle between two positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; little of slow ones."""
+    """Return each column's angle between positions, by t[p + 1] + t[p - 1] = 2 cos(f) t[p]; inexact for slow ones."""
     whole = ~(empty[:-2] | empty[1:-1] | empty[2:])
     middle, around = waves[1:-1][whole], (waves[2:] + waves[:-2])[whole]
     power = (middle * middle).sum(axis=0)
@@ -200,11 +200,11 @@ def _speeds(waves: Reals, empty: Truths) -> Reals:
 
 
 _FAST = 0.3
-"""Radians a position from which the angle between positions is known better than by its sine."""
+"""Radians per position above which `_speeds` is more precise than the arcsine or arccosine of the second position."""
 
 
 def _amplitude(given: Reals, rows: Reals, is_cosine: Truths, speeds: Reals, slack: float) -> float | None:
-    """What all waves are multiplied by, which is positive: a cosine begins with it, a fast sine tells it."""
+    """Return the positive amplitude of all waves: cosines begin with it, and a fast sine shows it; None if neither."""
     if bool(is_cosine.any()):
         first = given[0][is_cosine]
         amplitude = float(np.median(first))
@@ -225,13 +225,13 @@ def _start(given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, speed
 
 
 _SLOW = 0.1
-"""Radians up to the last position of a cosine that is no more than a parabola."""
+"""Radians at the last position up to which a cosine is no more than a parabola."""
 
 
 def _refine(
     given: Reals, rows: Reals, amplitude: float, is_cosine: Truths, frequencies: Reals
 ) -> tuple[Reals, Reals]:
-    """A few steps of Newton's method of least squares; and how sharply the numbers tell each frequency."""
+    """Refine frequencies by a few Newton steps of least squares; return also how sharply the numbers determine each."""
     precision = np.zeros_like(frequencies)
     squares = rows * rows
     bent = 2 * (squares @ (1 - given / amplitude)) / float(squares @ squares)  # 1 - cos(f p) is (f p)^2 / 2
@@ -266,7 +266,7 @@ def _are_one_series(solved: _Solved, slack: float) -> bool:
 
 
 def _once(solved: _Solved, slack: float) -> _Solved:
-    """Frequencies once, that stand again after the last one, or each twice."""
+    """Return frequencies without a repetition, of the whole series or of each one."""
     count = solved.frequencies.size
     if count % 2:
         return solved
@@ -296,9 +296,9 @@ def _are_equal(one: _Solved, other: _Solved, slack: float) -> bool:
 def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) -> bool:
     """Whether numbers are a rotary embedding's frequencies: positive, falling, the first at most 1, of one ratio.
 
-    Long contexts divide the low ones (Llama 3, YaRN), by a factor that grows: then half of the ratios are the same, and
-    those between are less. One or two of them may have
-    any ratio. What the slowest are may not be known; `errors` says how far each may be off.
+    Long contexts divide the low frequencies (Llama 3, YaRN) by a factor that grows: then at least half of the ratios
+    are equal, and those in between are smaller. One or two frequencies may have any ratio. The slowest may be unknown;
+    `errors` is the possible error of each.
     """
     if values.ndim != 1 or not values.size:
         return False
@@ -323,17 +323,17 @@ def are_frequencies(values: Reals, slack: float, errors: Reals | None = None) ->
     near = np.abs(ratios - usual) <= 2 * room * usual
     if bool(near.all()):
         return True
-    # Where the factor grows, one after another, each frequency falls by more than the usual ratio.
+    # Where the factor grows, consecutive frequencies fall by more than the usual ratio.
     scaled = np.flatnonzero(~near)
     is_one_run = int(scaled[-1] - scaled[0]) + 1 == scaled.size and bool((ratios[scaled] < usual).all())
     return is_one_run and values.size >= _LEAST_SCALED and 2 * int(near.sum()) >= near.size >= 3
 
 
 _LEAST_SCALED = 8
-"""Frequencies of which some may have been scaled."""
+"""Fewest frequencies of which some may have been scaled."""
 
 
 def _usual(ratios: Reals, room: Reals) -> float:
-    """The ratio that most others are near to, as far as these are told."""
+    """Return the ratio that most others are near to, within their errors."""
     counts = [(int((np.abs(ratios - ratio) <= 2 * room * ratio).sum()), float(ratio)) for ratio in ratios]
     return max(counts)[1]
