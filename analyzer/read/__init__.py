@@ -1,4 +1,4 @@
-"""An .onnx file or URL -> Model. Protobuf stops here; payloads stay where they are."""
+"""An .onnx file or URL -> Model. No protobuf message leaves this package, and payloads stay in the file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from analyzer.records import replace
 __all__ = ["MAX_OBJECTS", "read_model"]
 
 MAX_OBJECTS = 250_000
-"""Nodes and tensors that are read unless a caller says otherwise: each takes about a KiB of memory."""
+"""Most nodes and tensors that are read by default: each takes about a KiB of memory."""
 
 _DOC, _GRAPH, _OPSET, _METADATA, _TRAINING, _FUNCTION = 6, 7, 8, 14, 20, 25
 _HEADER = {1: VARINT, 2: LENGTH, 3: LENGTH, 4: LENGTH, 5: VARINT, _OPSET: LENGTH, 26: LENGTH}
@@ -36,13 +36,13 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
     """Read a model without the elements of its tensors.
 
     Args:
-        path: an .onnx file, or a URL that fsspec understands; external data is looked for beside it.
-        max_objects: nodes and tensors that it may have.
+        path: an .onnx file, or a URL that fsspec understands; external data is expected beside it.
+        max_objects: most nodes and tensors that it may have.
 
     Raises:
-        ModelReadError: the file is absent, no regular file, no ONNX model, cut short, or over `max_objects`.
-        MissingExtraError: it is a URL, and what reads URLs is not installed.
-        LedgerError: the bytes of the file are not all booked, a defect of onnxledger.
+        ModelReadError: the file is absent, not a regular file, not an ONNX model, truncated, or over `max_objects`.
+        MissingExtraError: it is a URL, and the package that reads such URLs is not installed.
+        LedgerError: some bytes of the file are not booked, a defect of onnxledger.
     """
     location = os.fspath(path)
     source = open_source(location)
@@ -55,7 +55,7 @@ def read_model(path: Path | str, *, max_objects: int = MAX_OBJECTS) -> Model:
         except BrokenMessageError as error:
             raise _explain(source, error) from error
     source.check()
-    return replace(model, traffic=source.traffic)  # counted last: the check is a request too
+    return replace(model, traffic=source.traffic)  # counted last, because the check is a request too
 
 
 def _read(location: str, source: Source, book: Book) -> Model:
@@ -95,7 +95,7 @@ def _read(location: str, source: Source, book: Book) -> Model:
 
 
 def _read_top(book: Book) -> dict[int, list[Field]]:
-    """Where the parts of the ModelProto are; what is small and needs no further look is booked."""
+    """Locate the parts of the ModelProto, and book the small ones that need no further reading."""
     top: dict[int, list[Field]] = {_GRAPH: [], _TRAINING: [], _FUNCTION: [], _OPSET: []}
     for part in _top_fields(book):
         if part.number in (_GRAPH, _TRAINING, _FUNCTION) and part.wire == LENGTH:
@@ -116,7 +116,7 @@ def _read_top(book: Book) -> dict[int, list[Field]]:
 
 
 def _top_fields(book: Book) -> Iterator[Field]:
-    """The fields of the ModelProto. Where one goes beyond the end, the file is the beginning of a longer one."""
+    """Yield the fields of the ModelProto. If one exceeds the end of the file, the file is truncated."""
     source = book.source
     try:
         yield from book.window.fields(0, source.nbytes)
@@ -132,7 +132,7 @@ def _top_fields(book: Book) -> Iterator[Field]:
 
 
 def _main_graphs(book: Book, top: dict[int, list[Field]]) -> Iterator[Graph]:
-    """The main graph and those of training, with all that is nested in them."""
+    """Yield the main graph and the training graphs, with all graphs nested in them."""
     yield from read_graphs(book, Pending(top[_GRAPH], ()))
     for index, place in enumerate(top[_TRAINING]):
         book.nbytes[HEADER] += place.start - place.at
@@ -160,7 +160,7 @@ def _parse_header(book: Book, top: dict[int, list[Field]]) -> ModelProto:
 
 
 def _files(source: Source, externals: list[Source]) -> tuple[File, ...]:
-    """Files named as seen from the model's folder, whatever the working directory: no report depends on it."""
+    """Return files with paths relative to the model's folder, so that no report depends on the working directory."""
     if source.is_remote:
         folder = source.name.rpartition("/")[0] + "/"
         return tuple(File(f.name.removeprefix(folder), f.nbytes, f.key) for f in (source, *externals))
@@ -170,7 +170,7 @@ def _files(source: Source, externals: list[Source]) -> tuple[File, ...]:
 
 
 def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[str, int], ...]:
-    """Bytes by account, which with the tensors' elements in this file must be all of it."""
+    """Return bytes by account; with the tensors' elements in this file they must sum to its size."""
     inside = sum(t.nbytes - (t.extent.length if t.extent else 0) for g in graphs for t in g.tensors)
     total = inside + sum(book.nbytes.values())
     if total != source.nbytes or min(book.nbytes.values(), default=0) < 0:
@@ -182,7 +182,7 @@ def _structure(source: Source, book: Book, graphs: list[Graph]) -> tuple[tuple[s
 
 
 def _explain(source: Source, error: BrokenMessageError) -> ModelReadError:
-    """What a person should do about bytes that are no message."""
+    """Return an error that tells a person what to do about bytes that are not a message."""
     words = describe_kind(source.read(0, HEAD))
     if words is not None:
         return ModelReadError(f"{source.name}: [not-onnx] is {words}")

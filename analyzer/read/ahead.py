@@ -1,9 +1,9 @@
-"""Reading a remote file in few rounds: what is asked for, and with it guesses at what will be asked for next.
+"""Read-ahead for remote files: requests in few rounds, each with guesses at the ranges that will be read next.
 
-A payload's end says where the next header is, so that a model in one file is read in jumps, each a request that waits
-for the one before. Layers repeat, and so do the jumps between their headers: where the last of them are those of some
-jumps before, the ones that followed then are guessed to follow now, and asked for in the same round. A wrong guess
-costs bytes; the reader sees none of it, and every answer is compared with the first as any other (`RemoteFile`).
+The end of a payload gives the position of the next header, so a model in one file is read in jumps, each a request that
+waits for the previous one. Layers repeat, and so do the jumps between their headers: if the last jumps equal some
+earlier ones, the jumps that followed those are guessed to follow now, and requested in the same round. A wrong guess
+costs bytes, but the reader never sees it, and every answer is checked against the first like any other (`RemoteFile`).
 """
 
 from __future__ import annotations
@@ -15,78 +15,78 @@ from typing import NamedTuple
 from analyzer.model.ranges import Kept, Source, UnansweredError
 
 _FIRST = 1 << 16
-"""Bytes at the start of a file that the first round brings: nodes are first."""
+"""Bytes at the start of a file that the first round requests: nodes come first."""
 
 _LANDING = 1 << 14
-"""Bytes asked for after a jump that nobody guessed, and at the end of a file, where its opsets are."""
+"""Bytes requested after an unguessed jump, and at the end of a file, which holds its opsets."""
 
 _PART = 128
-"""A file's bytes by this are the most that is asked for on a chance."""
+"""Divisor of the file's size that gives the most bytes requested on a guess."""
 
 _SHARE = 8
-"""A jump's bytes by this are the most that is asked for after it."""
+"""Divisor of a jump's length that gives the most bytes requested after it."""
 
 _NEAR = 1 << 14
-"""Bytes that are read and not jumped over: biases lie between headers, and a request takes longer than they do."""
+"""Bytes that are read rather than jumped over: biases lie between headers, and a request takes longer than they do."""
 
 _GROWTH = 4
-"""So many times what was read since the last jump is asked for where reading goes on."""
+"""Factor of the bytes read since the last jump that is requested when reading continues without a jump."""
 
 _WIDEST = 1 << 19
-"""Bytes of one request, at most."""
+"""Most bytes of one request."""
 
 _REST = 1 << 17
-"""Bytes before the end of a file that are asked for together: notes on values are last."""
+"""Bytes before the end of a file that are requested together: value_info comes last."""
 
 _SLACK = 1 << 8
-"""Bytes on either side of a guess: a longer name (layer.9, layer.10) moves all that follows it."""
+"""Bytes on either side of a guess: a longer name (layer.9, layer.10) shifts all that follows it."""
 
 _ALIKE = 1 << 7
-"""Bytes by which two jumps may differ that count as the same."""
+"""Bytes by which two jumps may differ and still count as equal."""
 
 _NEW = 3
-"""Guesses after a jump like no other."""
+"""Most guesses after a jump unlike those before it."""
 
 _LONGEST_PERIOD = 1 << 7
-"""Jumps after which a layer repeats, at most; and jumps that are compared."""
+"""Most jumps after which a layer repeats; also the most jumps that are compared."""
 
 _LONGEST_GUESS = 1 << 16
-"""Bytes of a guess: what is read between two jumps is more only where there is more to read than to jump over."""
+"""Most bytes of a guess: more is read between two jumps only where there is more to read than to jump over."""
 
 
 class _Island(NamedTuple):
-    """What was read between two jumps."""
+    """Range that was read between two jumps."""
 
     start: int
     end: int
 
 
 class Ahead:
-    """The ranges of one remote file, for one reader that goes through it once, mostly forwards.
+    """Ranges of one remote file, for one reader that goes through it once, mostly forwards.
 
-    At most `source.at_once` ranges are asked for together, and what they brought is `kept`. Guesses that miss are
-    followed by fewer: a file that defeats them costs one more small range a jump.
+    At most `source.at_once` ranges are requested together, and their bytes are `kept`. After wrong guesses fewer are
+    made: a file that defeats them costs one more small range per jump.
     """
 
     def __init__(self, source: Source, kept: Kept) -> None:
         self.source, self.kept = source, kept
         self._guessed: deque[int] = deque(maxlen=2 * source.at_once)
-        """Where the last guesses begin."""
+        """Start positions of the last guesses."""
         self._islands: deque[_Island] = deque(maxlen=2 * _LONGEST_PERIOD + 2)
         self._most = source.at_once - 1
-        """Guesses in a round, at most."""
+        """Most guesses in a round."""
         self._trust = self._most
         self._may_miss = False
-        """Whether guesses are out of which none has been met."""
+        """Whether there are guesses of which none has been used yet."""
 
     def read(self, start: int, length: int, needed: int, *, jumps: bool) -> bytes:
-        """At least `needed` and at most `length` bytes from `start`; fewer only where the file ends.
+        """Return at least `needed` and at most `length` bytes from `start`; fewer only if the file ends.
 
         Args:
-            jumps: whether the reader has left out what is before `start`.
+            jumps: whether the reader has skipped bytes before `start`.
 
         Raises:
-            ModelReadError: they cannot be had, or the file is no longer what it was.
+            ModelReadError: the bytes are not available, or the file has changed.
         """
         jumps = self._lands(start) if jumps or not self._islands else False
         content = self._at_hand(start, length)
@@ -98,7 +98,7 @@ class Ahead:
         return content
 
     def _lands(self, start: int) -> bool:
-        """Note where a jump led; whether it was one. One backwards begins anew."""
+        """Record the target of a jump, and return whether it was one. A jump backwards starts anew."""
         if self._islands:
             last = self._islands[-1]
             if last.start <= start <= last.end + self._at_most(_NEAR):
@@ -109,14 +109,14 @@ class Ahead:
         return True
 
     def _at_hand(self, start: int, length: int) -> bytes:
-        """What is kept of a range, from its start on."""
+        """Return the kept part of a range, from its start on."""
         block = self.kept.block(start)
         if block is not None and block[0] in self._guessed:
             self._trust, self._may_miss = self._most, False
         return self.kept.at(start, length)
 
     def _ask(self, start: int, needed: int, *, jumps: bool) -> bytes:
-        """Ask for what is needed and not at hand, and for what may be."""
+        """Request the bytes that are needed and not kept, together with guesses."""
         if self._may_miss and jumps:
             self._trust = min(self._most, max(1, self._trust // 2))
         is_first = not self.kept
@@ -149,7 +149,7 @@ class Ahead:
         return bodies[0]
 
     def _at_most(self, size: int) -> int:
-        """Bytes that may turn out not to be needed: of a small file few."""
+        """Limit bytes that may not be needed: a small file allows few."""
         return max(self.source.step, min(size, self.source.nbytes // _PART))
 
     def _ask_for(self, ranges: list[tuple[int, int]]) -> list[bytes]:
@@ -158,13 +158,13 @@ class Ahead:
         except UnansweredError:
             if len(ranges) == 1:
                 raise
-            self._most = self._trust = 0  # whoever answers less at a time is asked for less
+            self._most = self._trust = 0  # a server that answers fewer ranges at a time gets fewer
             return self.source.read_ranges(ranges[:1])
 
     def _guess(self) -> list[tuple[int, int]]:
-        """The ranges that are read after the next jumps, if these are those that followed when the last ones were made.
+        """Return the ranges that will be read after the next jumps, if jumps repeat as they did before.
 
-        Where the last one was new, that it comes again: matrices of one size follow each other.
+        If the last jump was new, it is guessed to repeat: matrices of one size follow each other.
         """
         islands = list(self._islands)
         jumps = [later.start - before.start for before, later in itertools.pairwise(islands)]
@@ -173,7 +173,7 @@ class Ahead:
         for step in range(self._trust if period else min(self._trust, _NEW, len(jumps))):
             index = len(jumps) - (period or 1) + step % (period or 1)
             position += jumps[index]
-            # The last of them is being read: one of a period before says how much that will be.
+            # The last range is still being read; the one of a period before shows its size.
             read = islands[index + 1 if index + 1 < len(jumps) else index + 1 - period]
             length = min(read.end - read.start if period else 0, _LONGEST_GUESS)
             length = max(length, self.source.step) + 2 * _SLACK
@@ -184,10 +184,10 @@ class Ahead:
 
 
 def _period(jumps: list[int]) -> int:
-    """After how many jumps they repeat, going by the last of them; 0 if they do not.
+    """Return the number of jumps after which they repeat, judging by the last ones; 0 if they do not.
 
-    What the longest run of alike jumps speaks for; of several, the longest period, as many matrices of one size follow
-    each other within a layer too.
+    The longest run of equal jumps decides; among several periods the longest, because many matrices of one size also
+    follow each other within a layer.
 
     >>> large, mid, small = 9000, 5000, 2000
     >>> (

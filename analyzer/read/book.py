@@ -1,4 +1,4 @@
-"""One pass over a model file: where its bytes are booked, and what could not be read on the way."""
+"""Shared state of one pass over a model file: bytes booked by account, and the parts that could not be read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NODES = "[node structure]"
 NODE_METADATA = "[node metadata]"
 """`metadata_props` and `doc_string` of nodes: stack traces, module scopes."""
 NAMES = "[names]"
-"""Names of nodes, of what they read and write, and of tensors."""
+"""Names of nodes, of the values that they read and write, and of tensors."""
 VALUES = "[value info]"
-"""Types and shapes of values between nodes, and the notes on them."""
+"""Types and shapes of values between nodes, and their metadata."""
 TENSORS = "[tensor headers]"
 """Shapes, types and references of tensors, without their names and elements."""
 FUNCTIONS = "[functions]"
-"""Bodies of local functions, without what the accounts above hold of them."""
+"""Bodies of local functions, without the parts booked on the accounts above."""
 HEADER = "[model header]"
 """Versions, opsets, the graphs' inputs and outputs, annotations."""
 METADATA = "[model metadata]"
@@ -32,21 +32,21 @@ METADATA = "[model metadata]"
 UNKNOWN = "[unknown fields]"
 """Fields that the ONNX format does not define: no reader sees them."""
 ORPHANED = "[orphaned]"
-"""Payload that no tensor refers to, here or in an external file."""
+"""Payload to which no tensor refers, here or in an external file."""
 
 INSIDE = (NODES, NODE_METADATA, NAMES, VALUES, TENSORS, FUNCTIONS, HEADER, METADATA, UNKNOWN)
 STRUCTURE = (*INSIDE, ORPHANED)
-"""The accounts of a model file's bytes besides payload, in the order of reports."""
+"""Accounts of a model file's bytes besides payload, in the order of reports."""
 
 
 class Names(dict[str | bytes, str]):
-    """Each name once: `names[x]` is the text of x, one object for all its uses; of what is no UTF-8, an escaped one."""
+    """Interned names: `names[x]` is the text of x, one object for all its uses; invalid UTF-8 is escaped."""
 
     def __init__(self) -> None:
         super().__init__()
         self.not_utf8: set[str] = set()
         self.alone: list[str] = []
-        """Names of nodes, which nobody else has."""
+        """Names of nodes, which are not shared."""
 
     def __missing__(self, name: str | bytes) -> str:
         if isinstance(name, str):
@@ -64,33 +64,33 @@ class Names(dict[str | bytes, str]):
 
 
 class Head(NamedTuple):
-    """What the bytes of a tensor before its name say, where all elements follow the name."""
+    """Content of a tensor's bytes before its name, if all elements follow the name."""
 
     dtype: DType
     shape: tuple[int, ...]
     numel: int
     nbytes: int
     tail: bytes
-    """What stands between the name and the elements: the key and the length of `raw_data`."""
+    """Bytes between the name and the elements: the key and the length of `raw_data`."""
 
 
 class Book(Mutable):
-    """What all rooms of the reader write to."""
+    """State that all modules of the reader write to."""
 
     window: Window
     limit: int
-    """Nodes and tensors that are read; each takes memory of its own."""
+    """Most nodes and tensors that are read, because each takes memory of its own."""
     nbytes: Counter[str] = field(default_factory=Counter)
     """Bytes by account; with the payload inside the file they sum to its size."""
     unread: list[tuple[str, Key, str]] = field(default_factory=list)
     """(finding id, tensor, sentence)."""
     names: Names = field(default_factory=Names)
     shapes: dict[tuple[int, ...], tuple[tuple[int, ...], int]] = field(default_factory=dict)
-    """Shapes that were met, one object for all tensors of each, and their elements."""
+    """Shapes read so far, one object for all tensors of each, with their numbers of elements."""
     heads: dict[bytes, Head] = field(default_factory=dict)
-    """What the bytes of a tensor before its name say, of those that were met."""
+    """Content of the bytes before a tensor's name, for those read so far."""
     siblings: dict[str, Source | ExternalDataError] = field(default_factory=dict)
-    """External files by location, looked at once each."""
+    """External files by location, each inspected once."""
     _counted: int = 0
 
     @property
@@ -111,13 +111,13 @@ class Book(Mutable):
             )
 
     def text(self, value: str | bytes) -> str:
-        """A name as text, one object for all its uses; one that is no UTF-8 is escaped and noted."""
+        """Return a name as text, one object for all its uses; invalid UTF-8 is escaped and recorded."""
         return self.names[value]
 
     def odd_names(self) -> tuple[str, ...]:
-        """Names with characters that steer a terminal or hide what they say, sorted."""
+        """Return the names with characters that control a terminal or hide text, sorted."""
         names = set(self.names.values())
-        if " ".join(names).isprintable() and " ".join(self.names.alone).isprintable():  # nearly always
+        if " ".join(names).isprintable() and " ".join(self.names.alone).isprintable():  # nearly always true
             return ()
         names.update(self.names.alone)
         return tuple(sorted(name for name in names if not name.isprintable() and _steers(name)))
@@ -128,7 +128,7 @@ class Book(Mutable):
 
 
 def shown(name: str, longest: int = 128) -> str:
-    """A name as a part of others: one of a megabyte would be repeated for every tensor below it.
+    """Return a name shortened for use within others: one of a megabyte would be repeated for every tensor below it.
 
     >>> len(shown("x" * 1_000_000))
     128
@@ -137,7 +137,7 @@ def shown(name: str, longest: int = 128) -> str:
 
 
 def untaken(label: str, taken: Counter[str]) -> str:
-    """The label, or where it is taken, `label#2` and so on; the one that is returned is taken from then on."""
+    """Return the label, or `label#2` and so on if it is taken, and mark the result as taken."""
     found = label
     while taken[found]:
         taken[label] += 1

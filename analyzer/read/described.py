@@ -1,4 +1,4 @@
-"""What inference says of a graph, as it passes from the process that infers to the one that asked."""
+"""Messages between the process that runs type inference on a graph and the process that asks for it."""
 
 from __future__ import annotations
 
@@ -7,60 +7,61 @@ import msgspec
 Dim = int | str | None
 
 MADE = "\0made"
-"""Stands behind the name of a value of FLOAT16, for what follows from the inputs of the node that makes it alone."""
+"""Suffix of a second name of a FLOAT16 value, for the type that follows from its node's inputs alone."""
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """What is asked of a file."""
+    """Request to describe a file."""
 
     path: str
-    """Of the main file."""
+    """Path of the main file."""
 
     halves: tuple[str, ...] | None = None
-    """Kernels that take FLOAT16, as `kernel_name` calls them: without one, an operator that is a function is
-    expanded. None expands nothing."""
+    """Kernels that take FLOAT16, as `kernel_name` names them: an operator without one is expanded if it is a function.
+    None expands nothing."""
 
     functions: tuple[str, ...] = ()
-    """Operators of ONNX that have no kernel at all, and are expanded where `halves` is given."""
+    """ONNX operators without any kernel, which are expanded if `halves` is given."""
 
 
 class Optimizing(msgspec.Struct, frozen=True):
-    """What is asked of onnxruntime."""
+    """Request to optimize a graph by onnxruntime."""
 
     path: str
-    """Of the main file."""
+    """Path of the main file."""
 
     folder: str
-    """An empty folder, for what it writes: the graph that it would run is left there as `optimized.onnx`."""
+    """Path of an empty folder for the output: the graph that onnxruntime would run is written there as
+    `optimized.onnx`."""
 
     level: str
-    """Of `onnxruntime.GraphOptimizationLevel`."""
+    """Name of a member of `onnxruntime.GraphOptimizationLevel`."""
 
 
 class DescribedValue(msgspec.Struct, frozen=True):
-    """The type of a value."""
+    """Type of a value."""
 
     dtype: int
-    """Its number in `TensorProto.DataType`; 0 where nothing says it."""
+    """Element type as a number of `TensorProto.DataType`; 0 if unknown."""
 
     dims: tuple[Dim, ...] | None
-    """A size, an axis that the file names, or None; None where not even the rank is known."""
+    """Per axis a size, a name from the file, or None; None as a whole if the rank is unknown."""
 
     is_tensor: bool = True
 
 
 class DescribedTensor(msgspec.Struct, frozen=True):
-    """A stored tensor of the main graph."""
+    """Stored tensor of the main graph."""
 
     dtype: int
     dims: tuple[int, ...]
     is_external: bool = False
     is_constant: bool = True
-    """Whether nobody may feed another value for it."""
+    """Whether no caller may feed another value for it."""
 
 
 class DescribedNode(msgspec.Struct, frozen=True):
-    """A node of the main graph."""
+    """Node of the main graph."""
 
     op_type: str
     domain: str
@@ -68,46 +69,47 @@ class DescribedNode(msgspec.Struct, frozen=True):
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     implicit: tuple[str, ...] = ()
-    """What its nested graphs read of the main graph."""
+    """Values of the main graph that its nested graphs read, besides its inputs."""
 
     nested: int = 0
-    """How many nodes its nested graphs have."""
+    """Number of nodes in its nested graphs."""
 
     integers: dict[str, int] = {}
-    """Attributes that are one integer."""
+    """Attributes that are a single integer."""
 
     kernel: str = ""
-    """What tables of kernels call it; "" where that is not asked for."""
+    """Name of its operator in kernel tables; "" if not requested."""
 
     variadic: tuple[int | None, int | None] = (None, None)
-    """The input and the output from which on any number may follow."""
+    """Positions of the variadic input and output; None if there is none."""
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A main graph, its functions expanded."""
+    """Main graph with its functions expanded."""
 
     nodes: tuple[DescribedNode, ...]
     inputs: dict[str, DescribedValue]
     outputs: tuple[str, ...]
     values: dict[str, DescribedValue]
-    """What is known of each value without values: the file's own word, and inference node by node."""
+    """Type of each value, as far as it is known without axis sizes: as the file states it, and by inference node by
+    node."""
 
     tensors: dict[str, DescribedTensor]
     nested_nbytes: int = 0
-    """Bytes of the tensors that nested graphs store."""
+    """Bytes of the tensors stored in nested graphs."""
 
     expanded: int = 0
-    """Calls of the file's own functions, which stand as their nodes now."""
+    """Calls of the file's own functions that were replaced by nodes."""
 
     why: str = ""
-    """Why inference failed, where it did: `values` has only the file's own word then."""
+    """Reason why inference failed; `values` then has only the types that the file states."""
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """The types of all values where the axes have certain sizes."""
+    """Types of all values for given axis sizes."""
 
     types: dict[str, tuple[int, tuple[Dim, ...]]]
-    """The number of the element in `TensorProto.DataType`, 0 where nothing says it; the shape."""
+    """Element type as a number of `TensorProto.DataType`, 0 if unknown, and shape."""
 
     refused: str = ""
-    """The first node whose inputs do not fit each other at these sizes; empty where all do."""
+    """First node whose inputs do not fit each other at these sizes; empty if there is none."""

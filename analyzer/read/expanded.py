@@ -1,4 +1,4 @@
-"""A model -> the same with nodes in place of calls: of its own functions, and of operators without a kernel."""
+"""A model -> the same with calls replaced by nodes: of its own functions, and of operators without a kernel."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from analyzer.read.sized import Sizer
 _HALF = onnx.TensorProto.FLOAT16
 _NEWEST_IR = 10
 _WITHIN = frozenset({"CastLike", "SequenceMap"})
-"""Functions that are not expanded here: the first is one Cast, the other a Loop."""
+"""Functions that are not expanded here: CastLike is one Cast, SequenceMap a Loop."""
 _TYPED = (onnx.AttributeProto.INT, onnx.AttributeProto.TENSOR)
-"""Kinds of attributes that may say the type of what a node makes."""
+"""Kinds of attributes that may state the type of a node's output."""
 
 
 def kernel_name(domain: str, op_type: str, opset: int) -> str:
-    """Return what tables of kernels call an operator: with its domain, and the version since which it is as it is.
+    """Return the name of an operator in kernel tables: with its domain, and the version of its last change.
 
     Args:
         domain: "" for ONNX's own operators; all others have one version.
-        op_type: of the operator.
-        opset: of ONNX's own operators.
+        op_type: name of the operator.
+        opset: version of ONNX's own operators.
 
     >>> kernel_name("", "Softmax", 20), kernel_name("com.microsoft", "Gelu", 20)
     ('Softmax@13', 'com.microsoft::Gelu@1')
@@ -38,7 +38,7 @@ def kernel_name(domain: str, op_type: str, opset: int) -> str:
 
 
 def variadic_places(node: onnx.NodeProto, opset: int) -> tuple[int | None, int | None]:
-    """Return the input and the output of an operator of ONNX from which on any number may follow; None for none."""
+    """Return the positions of the variadic input and output of an ONNX operator; None for none."""
     if node.domain not in ("", "ai.onnx"):
         return None, None
     try:
@@ -54,7 +54,7 @@ def variadic_places(node: onnx.NodeProto, opset: int) -> tuple[int | None, int |
 
 
 def expand_own(model: onnx.ModelProto) -> int:
-    """Put the bodies of a model's own functions in place of their calls; return how many calls there were."""
+    """Replace the calls of a model's own functions by their bodies; return the number of calls."""
     if not model.functions:
         return 0
     own = {(function.domain, function.name) for function in model.functions}
@@ -68,19 +68,18 @@ def expand_own(model: onnx.ModelProto) -> int:
 def expand_functions(
     model: onnx.ModelProto, kernels: Collection[str], functions: Collection[str] = ()
 ) -> Mapping[str, int]:
-    """Put the nodes of their functions, as ONNX defines them, in place of nodes that have no kernel for their types.
+    """Replace nodes that have no kernel for their types by the nodes of their function, as ONNX defines it.
 
-    As onnxruntime does it: of an operator that is a function, where no kernel takes its types. Only for a process of
-    its own: inference of a file may end it.
+    onnxruntime does the same for an operator that is a function, if no kernel takes its types. Run this in a process of
+    its own: inference of a file may crash it.
 
     Args:
-        model: whose main graph is changed.
-        kernels: those that take FLOAT16, as `kernel_name` calls them.
-        functions: operators that have none for any type.
+        model: the model, whose main graph is changed.
+        kernels: kernels that take FLOAT16, as `kernel_name` names them.
+        functions: operators without a kernel for any type.
 
     Returns:
-        The first outputs of the nodes that were put in, each with its number: onnxruntime counts them behind all
-        others.
+        The first outputs of the added nodes, each with its number: onnxruntime counts these nodes after all others.
     """
     added: dict[str, int] = {}
     alone = frozenset(functions) - _WITHIN
@@ -98,10 +97,10 @@ def expand_functions(
 
 
 def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which what nodes make of FLOAT16 has a name of its own, and an Identity gives it on.
+    """Return a model in which each FLOAT16 output has a second name, from which an Identity passes it on.
 
-    Of such a value inference says what follows from the node's inputs alone; onnxruntime knows no more of what it
-    puts a Cast behind, whatever the file says of the value.
+    Inference of the second name uses the node's inputs alone. onnxruntime knows no more of a value behind which it puts
+    a Cast, whatever the file states of the value.
     """
     if not _has_halves(model.graph):
         return model
@@ -126,7 +125,7 @@ def with_made(model: onnx.ModelProto) -> onnx.ModelProto:
 def _expansions(
     model: onnx.ModelProto, opset: int, kernels: Collection[str], alone: Collection[str]
 ) -> Mapping[int, Sequence[onnx.NodeProto]]:
-    """The nodes for each place of a node that is expanded."""
+    """Return the nodes that replace each expanded node, by its position."""
     graph = model.graph
     calls = {
         place: node
@@ -149,7 +148,7 @@ def _expansions(
 
 
 def _has_halves(graph: onnx.GraphProto) -> bool:
-    """Whether anything says FLOAT16, so that a model without it costs nothing more."""
+    """Whether anything is FLOAT16; a model without it skips the slow steps."""
     values = (*graph.input, *graph.output, *graph.value_info)
     if any(tensor.data_type == _HALF for tensor in graph.initializer):
         return True
@@ -162,7 +161,7 @@ def _has_halves(graph: onnx.GraphProto) -> bool:
 
 
 def _written_for(op_type: str, opset: int) -> int:
-    """The version that the body of a function was written for; 0 where ONNX has none for this version."""
+    """Return the version that a function's body was written for; 0 if ONNX has no body for this version."""
     try:
         schema = defs.get_schema(op_type, opset, "")
     except defs.SchemaError:
@@ -172,9 +171,9 @@ def _written_for(op_type: str, opset: int) -> int:
 
 
 def _holds(op_type: str, nodes: Sequence[onnx.NodeProto], opset: int) -> bool:
-    """Whether all operators of a body are what they were in the version that it was written for.
+    """Whether all operators of a body mean the same as in the version that it was written for.
 
-    ONNX asks that of bodies that are always the same, and not of those that depend on types and attributes.
+    ONNX requires this of fixed bodies, but not of those that depend on types and attributes.
     """
     written = _written_for(op_type, opset)
     fixed: list[int] = defs.get_schema(op_type, opset, "").function_opset_versions  # type: ignore[attr-defined]
@@ -191,7 +190,7 @@ def _types(model: onnx.ModelProto) -> Mapping[str, onnx.TypeProto]:
     except (shape_inference.InferenceError, ValueError, RuntimeError):
         graph = model.graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
-    for name, (element, dims) in Sizer(model).types(None).items():  # behind onnxruntime's own operators too
+    for name, (element, dims) in Sizer(model).types(None).items():  # onnxruntime's own operators too
         if element and not _element(types.get(name)):
             types[name] = onnx.helper.make_tensor_type_proto(element, dims)
     for tensor in graph.initializer:
@@ -206,7 +205,7 @@ def _element(kind: onnx.TypeProto | None) -> int:
 def _body(
     node: onnx.NodeProto, types: Mapping[str, onnx.TypeProto], opset: int, taken: set[str]
 ) -> list[onnx.NodeProto]:
-    """The nodes of a function, with names of their own; none where ONNX has no body for these types."""
+    """Return the nodes of a function, with new names; none if ONNX has no body for these types."""
     helper = onnx.helper
     inputs = [
         helper.make_value_info(name, types[name])
@@ -248,7 +247,7 @@ def _body(
 
 
 def _with_defaults(node: onnx.NodeProto, opset: int) -> onnx.NodeProto:
-    """The same node with all attributes that it leaves out, which its body may refer to."""
+    """Return the node with all omitted attributes at their defaults, to which its body may refer."""
     full = onnx.NodeProto()
     full.CopyFrom(node)
     given = {attribute.name for attribute in node.attribute}

@@ -1,4 +1,4 @@
-"""The filesystems of fsspec other than the web: buckets, archives of a company, memory."""
+"""Filesystems of fsspec other than the web: buckets, private archives, memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from analyzer.read.remote import AT_ONCE, DOWNLOAD, STEP, Answer, Meter, Store, Unanswered
 from analyzer.records import Frozen
 
-# What filesystems call the marks of one version of a file, the surest first.
+# Names that filesystems give the marks of one version of a file, the most reliable first.
 _MARKS: tuple[str, ...] = (
     "ETag",
     "etag",
@@ -29,7 +29,7 @@ _MARKS += ("LastModified", "last_modified", "updated", "created")
 
 
 def find(location: str) -> tuple[Store, str]:
-    """The filesystem of a URL, and what the file is called there.
+    """Return the filesystem of a URL, and the path of the file there.
 
     Raises:
         ImportError: the package of that filesystem is not installed.
@@ -50,7 +50,7 @@ def find(location: str) -> tuple[Store, str]:
 
 
 class Filesystem(Frozen):
-    """Any filesystem of fsspec but the web. It counts calls, as fsspec does not say what requests they become."""
+    """Any filesystem of fsspec except the web. It counts calls, because fsspec does not report requests."""
 
     fs: Any
     location: str
@@ -116,7 +116,7 @@ def _read_at(file: Any, offset: int, length: int) -> bytes:
 
 
 def _said(error: Exception, location: str) -> str:
-    """The first line of somebody else's error, without the secrets of the URL that it may repeat."""
+    """Return the first line of a filesystem's error, without the secrets of the URL that it may repeat."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     parts = urlsplit(location)
     for secret in (location, parts.query, parts.password):

@@ -1,8 +1,8 @@
-"""A node and the numbers that are known of its inputs -> those that onnxruntime knows of its output before it runs.
+"""A node + the known numbers of its inputs -> the numbers that onnxruntime knows of its output before it runs.
 
 `Graph::SaveShapeValuesFromDataPropagation` (graph.cc) and `core/graph/data_propagation` of onnxruntime 1.31: whole
-numbers that come of sizes, if all of a vector are known. Stored numbers are not among them, so that nothing is known
-of a Concat with one of these, though a Reshape may read either.
+numbers derived from sizes, if all of a vector are known. Stored numbers are not among them, so that nothing is known of
+a Concat with one of these, though a Reshape may read either.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import onnx
 from analyzer.read.described import Dim
 
 Numbers = np.ndarray[Any, Any]
-"""Whole numbers (n,), or one ()."""
+"""Whole numbers of shape (n,), or one of shape ()."""
 
 _SINCE: Mapping[str, int] = {"Add": 14, "Cast": 13, "Concat": 13, "Mul": 14, "Sub": 14}
-"""Versions from which ONNX says what these make of vectors."""
+"""Versions from which ONNX defines the results of these operators on vectors."""
 
 _PAIRS: Mapping[str, Callable[[int, int], int]] = {
     "Add": lambda a, b: a + b,
@@ -27,7 +27,7 @@ _PAIRS: Mapping[str, Callable[[int, int], int]] = {
     "Mul": lambda a, b: a * b,
     "Div": lambda a, b: a // b if a * b >= 0 else -(-a // b),
 }
-"""What is made of one number and another; Div as C++ divides."""
+"""Result for two numbers; Div truncates as in C++."""
 
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
@@ -39,13 +39,13 @@ def follow(
     known: Mapping[str, Numbers],
     stored: Mapping[str, Numbers],
 ) -> Numbers | None:
-    """Return the numbers of a node's output; None where onnxruntime knows none.
+    """Return the numbers of a node's output; None if onnxruntime knows none.
 
     Args:
-        node: of ONNX's own operators.
-        opset: its version.
-        source: the sizes of its first input, None where not even their number is known.
-        known: what this has returned for the nodes before it, by the names of their outputs.
+        node: node of one of ONNX's own operators.
+        opset: version of these operators.
+        source: sizes of its first input; None if the rank is unknown.
+        known: results of this function for earlier nodes, by the names of their outputs.
         stored: small tensors of the file.
     """
     given = [known.get(name) for name in node.input]
@@ -82,7 +82,7 @@ def _sizes(node: onnx.NodeProto, source: Sequence[Dim] | None) -> Numbers | None
 
 
 def _pair(operator: str, given: Sequence[Numbers | None], *, is_whole: bool) -> Numbers | None:
-    """Two vectors, or else two single numbers, of which one may have an axis."""
+    """Combine two vectors, or two single numbers, of which one may have an axis."""
     a, b = given
     if a is None or b is None or (operator == "Div" and not b.all()):
         return None

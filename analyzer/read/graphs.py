@@ -1,4 +1,4 @@
-"""GraphProto and FunctionProto, where they stand in the file -> Graph, and where those nested in them are."""
+"""GraphProto and FunctionProto in the file -> Graph, and the positions of the graphs nested in them."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from analyzer.read.tensors import read_sparse, read_tensors
 from analyzer.read.wire import LENGTH, Field
 from analyzer.records import Mutable, field, replace
 
-# what a caller has to feed
+# types of inputs
 
 MAX_RANK = 64
-"""Dimensions that an array of numpy can have; of an input with more, one more than these is kept."""
+"""Most dimensions of a numpy array; for an input with more, one more than these is kept."""
 
 
 def read_type(name: str, proto: TypeProto) -> ValueType:
-    """What the file says of an input of this name."""
+    """Return the type that the file states for a value of this name."""
     choice = proto.WhichOneof("value") or ""
     kind = choice.removesuffix("_type")
     if kind == "sequence" and proto.sequence_type.elem_type.HasField("tensor_type"):
@@ -54,14 +54,14 @@ def read_type(name: str, proto: TypeProto) -> ValueType:
 def _read_dim(dim: TensorShapeProto.Dimension) -> int | str | None:
     if dim.HasField("dim_value"):
         return dim.dim_value
-    axis: str | bytes = dim.dim_param  # bytes where they are no UTF-8
+    axis: str | bytes = dim.dim_param  # bytes if it is invalid UTF-8
     return (axis if isinstance(axis, str) else axis.decode("utf-8", "backslashreplace")) or None
 
 
 # graphs and functions
 
 MAX_DEPTH = 100
-"""Graphs nested deeper than this are refused; protobuf's own parsers refuse those nested deeper than 32."""
+"""Deepest nesting of graphs that is accepted; protobuf's own parsers refuse nesting deeper than 32."""
 
 _NODE, _INITIALIZER, _INPUT, _OUTPUT, _VALUE_INFO, _ANNOTATION, _SPARSE = 1, 5, 11, 12, 13, 14, 15
 _GRAPH_ACCOUNTS = {
@@ -82,28 +82,31 @@ _FUNCTION_METADATA = frozenset({8, 14})
 """doc_string, metadata_props."""
 _LONGEST_NAME = 1 << 20
 _LONGEST_VALUE = 1 << 26
-"""Bytes of the note on one value: its type, and a text for people."""
+"""Most bytes of one value_info: the value's type, and a text for people."""
 _PER_OBJECT = 4
-"""Notes on values that take about as much memory as a node; one with properties takes three times as much."""
+"""Number of value_info entries that take about as much memory as a node; one with properties takes three times as much.
+"""
 
 _Kind = TypeVar("_Kind", GraphProto, FunctionProto)
 
 
 class Pending(NamedTuple):
-    """A graph that is still to be read."""
+    """Graph that is still to be read."""
 
     places: Sequence[Field]
-    """Where it is; protobuf merges a message that occurs several times."""
+    """Positions of its pieces; protobuf merges a message that occurs several times."""
     path: GraphPath
     parent: tuple[GraphPath, int] | None = None
     in_function: bool = False
 
 
 def read_graphs(book: Book, pending: Pending) -> Iterator[Graph]:
-    """A graph and all below it, each before those it contains; by a stack, as the file decides on the depth.
+    """Yield a graph and all graphs below it, each before those nested in it.
+
+    It uses a stack, because the file decides on the depth.
 
     Raises:
-        ModelReadError: the bytes are no graph, or graphs are nested deeper than `MAX_DEPTH`.
+        ModelReadError: the bytes are not a graph, or graphs are nested deeper than `MAX_DEPTH`.
     """
     stack = [pending]
     while stack:
@@ -125,16 +128,16 @@ def _check_depth(book: Book, path: GraphPath) -> None:
 
 
 class _Body(Mutable):
-    """What a graph and a function have in common: nodes, and notes on the values between them."""
+    """Common parts of a graph and a function: nodes, and metadata of the values between them."""
 
     book: Book
     nodes: NodeReader
     metadata: dict[str, Mapping[str, str]] = field(default_factory=dict)
 
     def read(self, place: Field, node: int, take: Callable[[Field, int], int]) -> None:
-        """Its fields in file order: nodes (field number `node`) in runs, anything else by `take`.
+        """Read the fields in file order: nodes (field number `node`) in runs, all others by `take`.
 
-        `take` is given a field and the end of the message, and says where what it took ends.
+        `take` receives a field and the end of the message, and returns the end of the bytes that it read.
         """
         position = place.start
         while position < place.end:
@@ -142,10 +145,10 @@ class _Body(Mutable):
                 is_node = part.number == node and part.wire == LENGTH
                 position = (self.nodes.read_run if is_node else take)(part, place.end)
                 if position != part.end:
-                    break  # more than one field was taken: the next begins elsewhere
+                    break  # several fields were read: the next begins elsewhere
 
     def parse(self, kind: type[_Kind], first: Field, end: int, account: str) -> tuple[_Kind, int]:
-        """A run of fields like `first`, parsed and booked; and where it ends.
+        """Parse and book a run of fields like `first`; return the message and the end of the run.
 
         Raises:
             ModelReadError: they are nested deeper than protobuf reads, or broken.
@@ -164,14 +167,14 @@ class _Body(Mutable):
         return message, stop
 
     def note(self, values: Iterable[ValueInfoProto]) -> None:
-        """Keep the notes on values."""
+        """Keep the metadata of values."""
         for value in values:
             if value.metadata_props:
                 self.metadata[self.book.text(value.name)] = kept_metadata(value.metadata_props)
 
 
 class _GraphReader:
-    """One graph, field by field."""
+    """Reader of one graph, field by field."""
 
     def __init__(self, book: Book, item: Pending) -> None:
         self.book = book
@@ -187,7 +190,7 @@ class _GraphReader:
         self.custom: set[str] = set()
         self.seen = 0
         self.notes = 0
-        """On values, that are not counted yet."""
+        """Value_info entries that are not counted yet."""
         self.annotations: dict[str, Mapping[str, str]] = {}
 
     def read(self) -> Graph:
@@ -246,7 +249,7 @@ class _GraphReader:
             self.annotations[text(annotation.tensor_name)] = roles
 
     def _note_types(self, values: Sequence[ValueInfoProto]) -> None:
-        """Keep the types of what operators make that are not ONNX's own; writers put nodes before these notes."""
+        """Keep the stated types of custom operators' outputs; writers put nodes before value_info."""
         for node in self.nodes.nodes[self.seen :]:
             if not node.is_standard:
                 self.custom.update(filter(None, node.outputs))
@@ -259,7 +262,7 @@ class _GraphReader:
 
 
 class _FunctionReader:
-    """One local function, field by field."""
+    """Reader of one local function, field by field."""
 
     def __init__(self, book: Book, label: str) -> None:
         self.book = book
@@ -289,7 +292,7 @@ class _FunctionReader:
         return part.end
 
     def _keep_default(self, attribute: Attribute) -> None:
-        """The tensors in the default value of an attribute, and where graphs in it are."""
+        """Keep the tensors in the default value of an attribute, and the positions of graphs in it."""
         book, place, messages = self.book, attribute.place, attribute.messages
         inside = sum(field.end - field.at for fields in messages.values() for field in fields)
         book.nbytes[UNKNOWN] += attribute.unknown
@@ -297,25 +300,23 @@ class _FunctionReader:
         self.defaults.extend(carried(book, attribute, self.path, None, FUNCTIONS, self.path[0]))
         for number in (GRAPH, GRAPHS):
             for places in _apart(messages.get(number, []), number):
-                # Numbered by all of them: two defaults may have one name.
+                # Numbered together, because two defaults may have one name.
                 name = f"default {len(self.pending)}: {shown(book.text(attribute.name))}"
                 book.count()
                 self.pending.append(Pending(places, (*self.path, name), in_function=True))
 
 
 def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Function, list[Graph]]:
-    """A local function, and its body with all graphs nested in it. `taken` counts the labels of those read before.
+    """Read a local function, and its body with all graphs nested in it. `taken` counts the labels used before.
 
     Raises:
-        ModelReadError: the bytes are no function.
+        ModelReadError: the bytes are not a function.
     """
     signature = _read_signature(book, place)
     text = book.text
     domain, name, overload = map(text, (signature.domain, signature.name, signature.overload))
     label = f"function:{shown(domain)}:{shown(name)}" + (f":{shown(overload)}" if overload else "")
-    body = _FunctionReader(
-        book, untaken(label, taken)
-    )  # the same function twice is invalid, and still counted
+    body = _FunctionReader(book, untaken(label, taken))  # a repeated function is invalid, but counted
     body.read(place)
     graph = Graph(
         path=body.path,
@@ -331,7 +332,7 @@ def read_function(book: Book, place: Field, taken: Counter[str]) -> tuple[Functi
 
 
 def _read_signature(book: Book, place: Field) -> FunctionProto:
-    """Name and arguments, which may stand after the nodes."""
+    """Read the name and the arguments, which may follow the nodes."""
     window = book.window
     header = [
         window.take(part.at, part.end)
@@ -345,7 +346,7 @@ def _read_signature(book: Book, place: Field) -> FunctionProto:
 
 
 def _apart(places: Sequence[Field], number: int) -> list[Sequence[Field]]:
-    """One graph for each of a list's; pieces of a single one belong together."""
+    """Return one group for each graph of a list; the pieces of a single graph are one group."""
     return [[place] for place in places] if number == GRAPHS else [places] if places else []
 
 
@@ -357,7 +358,7 @@ def _unparsed(book: Book, start: int, end: int) -> ModelReadError:
 
 
 def number_names(tensors: Sequence[StoredTensor]) -> tuple[StoredTensor, ...]:
-    """One graph's tensors, those that repeat a name told apart by a number that makes their key unique."""
+    """Return one graph's tensors, with repeated names numbered so that their keys are unique."""
     taken = {tensor.name for tensor in tensors}
     if len(taken) == len(tensors):
         return tuple(tensors)

@@ -1,4 +1,4 @@
-"""A file -> what onnx's own inference says of its values, by a process of its own, as files may make it crash."""
+"""A file -> the types that onnx's own inference finds, in a process of its own, because files may crash it."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from analyzer.read.expanded import expand_functions, expand_own, kernel_name, va
 from analyzer.read.sized import Sizer, constant_of
 
 _KEPT = 1024
-"""Bytes up to which a stored tensor may hold a shape, and stays in what is inferred from."""
+"""Most bytes of a stored tensor that inference keeps, because it may hold a shape."""
 
 _TENSORS = ("tensor_type", "sparse_tensor_type")
 
 
 def serve() -> None:
-    """Answer what comes on stdin: to the first, a path, a `Described`; to each set of sizes after it `Sizes`."""
+    """Answer requests on stdin: an `Asked` first, with `Described`; then each set of axis sizes, with `Sizes`."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # output that libraries print
     question = read_frame(sys.stdin.buffer)
     if question is None:
         return
@@ -51,7 +51,7 @@ def serve() -> None:
 
 
 def _load(path: str) -> onnx.ModelProto:
-    """The model without its large tensors, its own functions expanded."""
+    """Load the model without its large tensors."""
     model = onnx.load(path, load_external_data=False)
     for graph in _graphs(model.graph):
         for tensor in graph.initializer:
@@ -70,7 +70,7 @@ def _load(path: str) -> onnx.ModelProto:
                 entry.key, entry.value = (
                     "location",
                     "",
-                )  # as of a file beside it, so that nobody misses the values
+                )  # external, so that nobody reads it
     return model
 
 
@@ -88,9 +88,9 @@ def describe(
     """Describe the main graph of a model, which is changed: its functions are expanded.
 
     Args:
-        model: without the contents of its large tensors.
-        halves: kernels that take FLOAT16, without which an operator that is a function is expanded; None for no such.
-        functions: operators that have no kernel, whatever they take.
+        model: the model, without the contents of its large tensors.
+        halves: kernels that take FLOAT16, without which an operator that is a function is expanded; None expands none.
+        functions: operators without a kernel for any type.
     """
     expanded = expand_own(model)
     added = {} if halves is None else expand_functions(model, halves, functions)
@@ -123,7 +123,7 @@ def describe(
 
 
 def _better(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """Both together: a number says more than a name."""
+    """Combine two shapes: a number is better than a name."""
     if a is None or b is None or len(a) != len(b):
         return a if a is not None else b
     return tuple(
@@ -151,9 +151,9 @@ def _values(graph: onnx.GraphProto, named: frozenset[str]) -> dict[str, Describe
 
 
 def _value(value: onnx.ValueInfoProto, named: frozenset[str]) -> DescribedValue:
-    """An axis that inference has made up is one that onnxruntime knows nothing of."""
+    """Return the type of a value; axis names that inference invented become None, as onnxruntime does not know them."""
     kind = value.type.WhichOneof("value")
-    if kind not in _TENSORS:  # without a kind, the file has a name and says nothing of it
+    if kind not in _TENSORS:  # if no kind is set, the file states only a name
         return DescribedValue(0, None, is_tensor=kind is None)
     typed = getattr(value.type, kind)
     if not typed.HasField("shape"):
@@ -216,7 +216,7 @@ def _nested_nbytes(node: onnx.NodeProto) -> int:
 
 
 def _is_constant(node: onnx.NodeProto) -> bool:
-    """Of which onnxruntime makes a stored tensor before anything else."""
+    """Whether onnxruntime turns the node into a stored tensor before anything else."""
     return node.op_type == "Constant" and node.domain in ("", "ai.onnx") and len(node.output) == 1
 
 
@@ -242,7 +242,7 @@ def _node(node: onnx.NodeProto, opset: int) -> DescribedNode:
 
 
 def _outer(graph: onnx.GraphProto) -> Iterator[str]:
-    """What a nested graph reads of those around it."""
+    """Yield the names that a nested graph reads from the graphs around it."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         inner = (

@@ -1,6 +1,6 @@
-"""NodeProto -> Node, the tensors that it carries, and where the graphs nested in it are.
+"""NodeProto -> Node, the tensors that it carries, and the positions of the graphs nested in it.
 
-Of an attribute the scalars are read, and where tensors, graphs and a long text in it are.
+For an attribute, scalars and lists are read; tensors, graphs and a long text are only located.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from analyzer.records import Frozen, Mutable, field
 # attributes
 
 BIG = 1 << 12
-"""Bytes of a message up to which it is handed to protobuf as it stands."""
+"""Most bytes of a message that protobuf parses whole."""
 
 _MOST = 1 << 31
-"""Bytes of a message that protobuf reads at most."""
+"""Most bytes of a message that protobuf can read."""
 
 _TEXT_FIELD = 4
 TENSOR, GRAPH, TENSORS_OF, GRAPHS, SPARSE, SPARSES = 5, 6, 10, 11, 22, 23
@@ -40,7 +40,7 @@ _LIST_FIELDS = frozenset({7, 8, 9})
 _KIND_FIELDS = AttributeProto
 
 _make_node = partial(tuple.__new__, Node)
-"""Quicker than `Node`, as all of its fields are given."""
+"""Constructor that is quicker than `Node`, because all fields are given."""
 
 
 class Attribute(Frozen):
@@ -49,17 +49,17 @@ class Attribute(Frozen):
     place: Field
     name: str | bytes
     proto: AttributeProto
-    """Without its tensors and graphs, and without a long text."""
+    """Its message without tensors, graphs and a long text."""
     messages: dict[int, list[Field]] = field(default_factory=dict)
-    """Where its tensors and graphs are, by field number."""
+    """Positions of its tensors and graphs, by field number."""
     unknown: int = 0
     """Bytes of fields that the format does not define."""
     text: Field | None = None
-    """Where its text is, if that is a long one: what a device was given, compiled."""
+    """Position of its text if that is long, such as a model compiled for a device."""
 
     @property
     def listed(self) -> tuple[DType, int, int]:
-        """dtype, elements and encoded bytes of what is a list or a scalar; strings are counted, not kept."""
+        """dtype, number of elements and encoded bytes of a list or a scalar; strings are counted, but not kept."""
         proto = self.proto
         if proto.floats or proto.type in (_KIND_FIELDS.FLOATS, _KIND_FIELDS.FLOAT):
             count = 1 if proto.type == _KIND_FIELDS.FLOAT else len(proto.floats)
@@ -79,7 +79,7 @@ class Attribute(Frozen):
 
 
 def setting_of(attribute: Attribute) -> Setting | None:
-    """What an attribute says, as `analyzer.model.Node.settings` holds it; None of one of tensors and graphs alone."""
+    """Return an attribute's value for `analyzer.model.Node.settings`; None if it holds only tensors and graphs."""
     proto = attribute.proto
     if proto.ref_attr_name:
         return f"@{proto.ref_attr_name}"
@@ -102,10 +102,10 @@ def setting_of(attribute: Attribute) -> Setting | None:
 
 
 def read_attribute(window: Window, place: Field) -> Attribute:
-    """An attribute, by protobuf; tensors and graphs in it, and a long text, are only located.
+    """Parse an attribute; tensors, graphs and a long text in it are only located.
 
     Raises:
-        ModelReadError: its bytes are no message.
+        ModelReadError: its bytes are not a message.
     """
     if place.end - place.start <= BIG:
         proto = _parse(window.take(place.start, place.end))
@@ -124,7 +124,7 @@ def read_attribute(window: Window, place: Field) -> Attribute:
             left -= part.end - part.at
             if left <= 0:
                 raise BrokenMessageError(window.source, place.at, place.end, "an attribute of over 2 GiB")
-            if part.number == _TEXT_FIELD and part.wire == LENGTH:  # of several, the last holds
+            if part.number == _TEXT_FIELD and part.wire == LENGTH:  # of several, the last counts
                 text = part if part.end - part.start > BIG else None
             if part is not text:
                 rest.append(window.take(part.at, part.end))
@@ -135,7 +135,7 @@ def read_attribute(window: Window, place: Field) -> Attribute:
 
 
 def _read_list(window: Window, place: Field) -> Attribute:
-    """A list of numbers or texts has a key for each, which protobuf takes apart a hundred times as fast as we do."""
+    """Parse a list of numbers or texts by protobuf, which is a hundred times as fast as `Window.fields` at its keys."""
     proto = _parse(window.take(place.start, place.end)) if place.end - place.start < _MOST else None
     if proto is None:
         raise BrokenMessageError(window.source, place.at, place.end, "an attribute that is none")
@@ -150,7 +150,7 @@ def _read_list(window: Window, place: Field) -> Attribute:
 
 
 def discard_unknown(message: Message) -> int:
-    """Drop what the format does not define; how many bytes that was."""
+    """Drop the fields that the format does not define; return their bytes."""
     before = message.ByteSize()
     message.DiscardUnknownFields()
     return before - message.ByteSize()
@@ -166,7 +166,7 @@ def _has_messages(proto: AttributeProto) -> bool:
 
 
 def _parse(content: bytes) -> AttributeProto | None:
-    """The message; None where protobuf finds none, or one nested deeper than it reads."""
+    """Parse a message; None if protobuf fails, or if it is nested deeper than protobuf reads."""
     try:
         return AttributeProto.FromString(content)
     except DecodeError:
@@ -174,7 +174,7 @@ def _parse(content: bytes) -> AttributeProto | None:
 
 
 def _varint_nbytes(number: int) -> int:
-    """Bytes of an int64 as a varint; a negative one takes ten (protobuf.dev, "Encoding").
+    """Return the bytes of an int64 as a varint; a negative one takes ten (protobuf.dev, "Encoding").
 
     >>> [_varint_nbytes(number) for number in (0, 127, 128, -1)]
     [1, 1, 2, 10]
@@ -194,7 +194,7 @@ _KEPT_METADATA = frozenset(
         b"pkg.onnxscript.optimizer.folded_from",
     }
 )
-"""What `analyzer.account.scopes` reads; the rest, stack traces above all, is booked and dropped."""
+"""Keys that `analyzer.account.scopes` reads; the rest, stack traces above all, is booked and dropped."""
 
 _CONSTANT_LISTS = frozenset(
     {"value_float", "value_floats", "value_int", "value_ints", "value_string", "value_strings"}
@@ -203,11 +203,12 @@ _ML_DOMAIN = "ai.onnx.ml"
 _ATTRIBUTE, _DOC, _METADATA = 5, 6, 9
 _MAX_ATTRIBUTES = 1 << 16
 _FREE, _PER_OBJECT = 16, 4
-"""Fields of a node that are free, and how many more take about as much memory as another node."""
+"""Number of a node's fields that are not counted, and number of further ones that count as a node, as they take its
+memory."""
 _LONGEST_STEM = 1 << 10
-"""Characters of a node's name that go into those of the tensors in its attributes."""
+"""Most characters of a node's name that the names of tensors in its attributes repeat."""
 _LONGEST_NOTE = 1 << 16
-"""Bytes of a note that is kept: it is taken apart later, which takes hundreds of times as much memory."""
+"""Most bytes of a metadata value that is kept: it is parsed later, which takes hundreds of times as much memory."""
 _NAMED = frozenset({1, 2, 3})
 _TEXTS = frozenset({1, 2, 3, 4, 7, 8})
 _KNOWN = frozenset(range(1, 11))
@@ -218,22 +219,22 @@ _INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _ATTRIBUTE_KEY, _DOC_KEY, _DOM
 _TEXT_KEYS = frozenset({_INPUT_KEY, _OUTPUT_KEY, _NAME_KEY, _OP_TYPE_KEY, _DOMAIN_KEY})
 
 _Usual = tuple[str, str, str, list[str], list[str], list[Field], dict[str, str], int, int]
-"""Operator, domain and name; inputs, outputs, attributes, notes; bytes of names, and of notes."""
+"""Operator, domain and name; inputs, outputs, attributes, metadata; bytes of names, and of metadata."""
 
 
 class Carried(Mutable):
-    """What one graph's nodes bring along."""
+    """Tensors and nested graphs that one graph's nodes hold."""
 
     tensors: list[StoredTensor] = field(default_factory=list)
     nested: list[tuple[Sequence[Field], GraphPath, int]] = field(default_factory=list)
-    """(where the graph is, its path, the index of the node that holds it)."""
+    """Tuples of the graph's position in the file, its path, and the index of the node that holds it."""
 
 
 class NodeReader(Mutable):
-    """The nodes of one body, in file order.
+    """Reader of the nodes of one body, in file order.
 
-    They are taken apart here and not by protobuf, which is asked for their attributes only: so every byte of a node is
-    booked where it belongs, and what is nested deeper than protobuf reads is read too.
+    Nodes are parsed here, and only their attributes by protobuf: so every byte of a node is booked on the right
+    account, and nodes nested deeper than protobuf reads are read too.
     """
 
     book: Book
@@ -243,16 +244,16 @@ class NodeReader(Mutable):
     carried: Carried = field(default_factory=Carried)
     _nested: Counter[str] = field(default_factory=Counter)
     _names: str = NAMES
-    """The account of its names: in a function that of the function."""
+    """Account of the nodes' names; in a function that of the function."""
     _structure: str = NODES
-    """The account of all else but its notes."""
+    """Account of all other bytes except metadata."""
 
     def __post_init__(self) -> None:
         if self.in_function:
             self._names = self._structure = FUNCTIONS
 
     def read_run(self, first: Field, end: int) -> int:
-        """The nodes from `first` on that are in memory; where they end."""
+        """Read the nodes from `first` on that are in memory; return their end."""
         book, nodes = self.book, self.nodes
         window, names, nbytes = book.window, book.names, book.nbytes
         path, make = self.path, _make_node
@@ -264,13 +265,13 @@ class NodeReader(Mutable):
         book.count(len(contents))
         stop = contents[-1][1]
         content = window.take(first.at, stop)
-        letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
-        is_ascii = content.isascii()  # no length takes two bytes then
+        letters = content.decode("latin-1")  # ASCII text, as names are, needs no further decoding
+        is_ascii = content.isascii()  # then no length takes two bytes
         intern, alone, add = names.setdefault, names.alone.append, nodes.append
         at = base = first.at
         of_names = of_notes = of_others = 0
         for start, end in contents:
-            if is_ascii:  # of most nodes: what `_take_usual` does, without the call
+            if is_ascii:  # most nodes: `_take_usual` inlined, to save the call
                 read: list[str] = []
                 given: list[str] = []
                 name = op_type = domain = ""
@@ -343,7 +344,7 @@ class NodeReader(Mutable):
         return stop
 
     def _read_any(self, place: Field) -> None:
-        """One node, whatever its fields."""
+        """Read one node with any fields."""
         book = self.book
         window, names = book.window, book.names
         texts: dict[int, list[str]] = defaultdict(list)
@@ -379,7 +380,7 @@ class NodeReader(Mutable):
             )
 
     def _account_of(self, number: int) -> str:
-        """Where a field of a node is booked."""
+        """Return the account of a field of a node."""
         if number in (_DOC, _METADATA):
             return NODE_METADATA
         if number in _NAMED:
@@ -397,7 +398,7 @@ class NodeReader(Mutable):
         notes: dict[str, str],
         overload: str = "",
     ) -> None:
-        """Make the node, then read what its attributes carry; their bytes have been booked as the node's."""
+        """Make the node, then read the tensors and graphs in its attributes, whose bytes are booked as the node's."""
         integers: dict[str, int] = {}
         settings: dict[str, Setting] = {}
         attributes: list[Attribute] = []
@@ -442,14 +443,14 @@ class NodeReader(Mutable):
             self._nest([place], f"{stem}[{position}]", node)
 
     def _nest(self, places: Sequence[Field], label: str, node: Node) -> None:
-        """Note a nested graph under a path of its own; two attributes of one name are invalid, and two graphs."""
+        """Record a nested graph under a path of its own; two attributes of one name are invalid, but are two graphs."""
         self.book.count()
         path = (*self.path, untaken(label, self._nested))
         self.carried.nested.append((places, path, node.position))
 
 
 def _take_usual(content: bytes, letters: str, start: int, end: int, base: int, names: Names) -> _Usual | None:
-    """What a node of nothing but the usual fields says, in one loop; None of another, or one that is broken.
+    """Parse a node that has only the usual fields, in one loop; None for any other or broken node.
 
     `letters` has a character for each byte of `content`.
     """
@@ -502,7 +503,7 @@ def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
     """Keep one entry of `metadata_props` (key in field 1, value in field 2) if `analyzer.account.scopes` reads it.
 
     Raises:
-        IndexError, ValueError: the bytes are no such entry.
+        IndexError, ValueError: the bytes are not such an entry.
     """
     key = value = b""
     while offset < end:
@@ -522,7 +523,7 @@ def _note(notes: dict[str, str], content: bytes, offset: int, end: int) -> None:
 
 
 def _notes_of(content: bytes) -> dict[str, str]:
-    """The same of an entry of any form, by protobuf; one that is broken tells nothing."""
+    """Return the kept metadata of an entry in any form, parsed by protobuf; empty for a broken one."""
     try:
         entry = StringStringEntryProto.FromString(content)
     except DecodeError:
@@ -534,10 +535,10 @@ def _notes_of(content: bytes) -> dict[str, str]:
 def carried(
     book: Book, attribute: Attribute, path: GraphPath, node: Node | None, account: str, owner: str = ""
 ) -> Iterator[StoredTensor]:
-    """The tensors of an attribute that is booked on `account`: a node's, or, without one, a default of its `owner`.
+    """Yield the tensors of an attribute booked on `account`: a node's, or, without a node, a default of its `owner`.
 
     Raises:
-        ModelReadError: the bytes of a tensor are no message.
+        ModelReadError: the bytes of a tensor are not a message.
     """
     messages = attribute.messages
     label = book.text(attribute.name)
@@ -551,7 +552,7 @@ def carried(
         stem = shown(node.name or node.op_type, _LONGEST_STEM)
         name = f"{stem}#{node.position}.{shown(label, _LONGEST_STEM)}"
     if attribute.proto.ref_attr_name and not messages:
-        # Its value is an attribute of the function's caller, where it is entered.
+        # Its value is an attribute of the function's caller, and belongs to that node.
         if account != FUNCTIONS:
             sentence = "takes its value from an attribute of a function, and is in none"
             book.unread.append(("undefined-input", (path, name), sentence))
@@ -590,7 +591,7 @@ def _is_list(proto: AttributeProto) -> bool:
 
 
 def kept_metadata(props: Iterable[StringStringEntryProto]) -> dict[str, str]:
-    """The notes that `analyzer.account.scopes` reads."""
+    """Return the metadata that `analyzer.account.scopes` reads."""
     notes: dict[str, str] = {}
     for item in props:
         content = item.SerializeToString()

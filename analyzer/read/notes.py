@@ -1,4 +1,4 @@
-"""A model that was read -> the texts in its file that compute nothing, and a digest of what it has for training."""
+"""A model that was read -> the texts in its file that affect no output, and a digest of its training information."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ _HEADER = frozenset({2, 3, 4, 5, 6, 14})
 """producer_name, producer_version, domain, model_version, doc_string, metadata_props."""
 _IN_GRAPH = {2: "graph name", 10: "doc string of the graph", 16: "metadata of the graph"}
 _SAID = 100
-"""Characters of a text that is told whole."""
+"""Most characters of a text that is shown whole."""
 _LONGEST = 1 << 20
-"""Bytes that are taken apart; of more the digest is told."""
+"""Most bytes that are parsed; for more, only a digest is returned."""
 _STEP = 1 << 18
 
 _Kind = TypeVar("_Kind", GraphProto, ModelProto)
 
 
 class Notes(Frozen):
-    """What a model file says that no output depends on."""
+    """Content of a model file on which no output depends."""
 
     texts: Mapping[str, str]
-    """`producer`, `model version`, `doc string`, `metadata KEY`, ...: what is said; of a long text its digest."""
+    """Texts by kind, `producer`, `model version`, `doc string`, `metadata KEY`, ...; a digest for a long text."""
     training: Mapping[str, str]
-    """`training_info`, a digest of it, where there is one."""
+    """Digest of `training_info`, under this name, if there is any."""
 
 
 def read_notes(model: Model) -> Notes | None:
-    """Return the notes of a local model, those of several files by the names of these; None where it is no such.
+    """Return the notes of a local model, prefixed with the component's name if there are several; None if it is remote.
 
-    What notes on single nodes and values say is not among them.
+    Notes on single nodes and values are not included.
 
     Raises:
-        ModelReadError: a file is not any more what was read.
+        ModelReadError: a file has changed since it was read.
     """
     if model.traffic is not None or not model.graphs:
         return None
@@ -76,12 +76,12 @@ def _read(model: Model, part: Component) -> Notes:
 
 
 class _Gathered:
-    """Fields of one kind, whose bytes are kept as long as they are few."""
+    """Fields of one kind, whose bytes are kept if they are few."""
 
     def __init__(self, window: Window) -> None:
         self.count = self.nbytes = 0
         self.kept = bytearray()
-        """All of them, keys and lengths included; of many nothing."""
+        """All of them, keys and lengths included; empty if they are too many."""
         self._window = window
         self._hasher = hashlib.sha256()
 
@@ -98,7 +98,7 @@ class _Gathered:
             self.kept.clear()
 
     def parse(self, kind: type[_Kind]) -> _Kind | None:
-        """The message that has these fields; None where they are many, or broken."""
+        """Return the message with these fields; None if they are too many, or broken."""
         if self.nbytes > _LONGEST:
             return None
         try:
@@ -110,7 +110,7 @@ class _Gathered:
         return _digest(self.nbytes, self._hasher.hexdigest())
 
     def say(self) -> str:
-        """The text that a graph says of itself."""
+        """Return the name or doc string of a graph, or a digest of its metadata."""
         graph = self.parse(GraphProto)
         if graph is None or graph.metadata_props:
             return self.digest()
