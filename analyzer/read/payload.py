@@ -1,4 +1,4 @@
-"""Where a tensor's elements are -> numpy, read only when a rule asks."""
+"""Positions of a tensor's elements in a file -> numpy arrays, read only when a rule asks."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from analyzer.records import Frozen
 Bytes = npt.NDArray[np.uint8]
 
 _PART = 1 << 24
-"""Bytes of a tensor that are in memory at a time while all of it is looked at; whole elements of every type."""
+"""Bytes of a tensor that are in memory at a time during a full pass; a whole number of elements of every type."""
 
 _READ_WHOLE = 1 << 16
-"""Bytes up to which one read of all costs less than a read for each of some elements."""
+"""Most bytes that are read whole, because a read for each requested element costs more."""
 
 _FEW = 8
-"""Elements up to which it does not."""
+"""Most elements for which separate reads cost less."""
 
 _PAGE = 1 << 12
-"""Bytes that a local file gives as quickly as one element."""
+"""Bytes that a local file returns as quickly as one element."""
 
 
 class Encoding(enum.Enum):
-    """How a tensor's elements are written (onnx.proto, TensorProto)."""
+    """Encoding of a tensor's elements (onnx.proto, TensorProto)."""
 
     PLAIN = enum.auto()
     """Little-endian elements: `raw_data`, external data, and packed lists of fixed width."""
     VARINTS = enum.auto()
     """A packed list of varints: `int32_data`, `int64_data`, `uint64_data`."""
     UNPACKED = enum.auto()
-    """A list with a key before each element, which protobuf's own parser takes apart."""
+    """A list with a key before each element, which protobuf's own parser reads."""
 
 
 class FilePayload(Frozen, eq=False):
     """Ranges of a file that hold a tensor's elements.
 
-    Reading them raises ModelReadError where the file has changed since, or a request fails.
+    Reading them raises ModelReadError if the file has changed, or a request fails.
     """
 
     source: Source
     encoding: Encoding
     ranges: tuple[tuple[int, int], ...]
-    """(offset, length), in order; nearly always one."""
+    """(offset, length) of each range, in order; nearly always one."""
     dtype: DType
     shape: tuple[int, ...]
 
     def array(self) -> Array | None:
-        """All elements in the tensor's shape; mapped, not read, where they stand in a local file as numpy has them.
+        """Return all elements in the tensor's shape; memory-mapped if a local file holds them in numpy's format.
 
-        Elements of 2 and 4 bits are unpacked into uint8 codes. None where they are no numbers, or do not fit the shape
+        Elements of 2 and 4 bits are unpacked into uint8 codes. None if they are not numbers, or do not fit the shape
         (reported when the file is read).
         """
         try:
@@ -77,18 +77,18 @@ class FilePayload(Frozen, eq=False):
             return None
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.model.content.sample_positions`, flat; of a large tensor no others are read."""
+        """Return the elements at `analyzer.model.content.sample_positions`, flat; only these if the tensor is large."""
         numel = math.prod(self.shape)
         nbytes = self.dtype.nbytes(numel)
         if not self._is_spread or nbytes <= _READ_WHOLE or numel <= SAMPLES:
             array = self.array()
             return None if array is None else sample(array, salt)
         if self.ranges[0][1] != nbytes:
-            return None  # no array either; and a shape may have more elements than an int64 counts
+            return None  # `array` would fail too, and a shape may have more elements than an int64 counts
         return self.at(sample_positions(numel, salt))
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
-        """The elements at these row-major positions, flat: as few bytes as they take where the file allows it."""
+        """Return the elements at these row-major positions, flat, with as few bytes read as the file allows."""
         if not self._is_spread:
             array = self.array()
             return None if array is None else array.reshape(-1)[positions]
@@ -110,12 +110,12 @@ class FilePayload(Frozen, eq=False):
 
     @property
     def _is_spread(self) -> bool:
-        """Whether an element's place is known without a look at those before it."""
+        """Whether an element's position in the file is known without reading earlier ones."""
         is_known = self.dtype.to_numpy() is not None or self.dtype.bits in (2, 4)
         return is_known and self.encoding is Encoding.PLAIN and len(self.ranges) == 1
 
     def parts(self) -> Iterator[Array]:
-        """All elements, flat, so many at a time that memory does not grow with the tensor."""
+        """Yield all elements, flat, in parts, so that memory does not grow with the tensor."""
         element = self.dtype.to_numpy()
         if self.encoding is not Encoding.PLAIN or element is None or len(self.ranges) != 1:
             yield from _flat(self.array())
@@ -148,7 +148,7 @@ class FilePayload(Frozen, eq=False):
 
 
 def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
-    """What `array` says of each, with one opening of a file for all that are plain in it: for many small tensors."""
+    """Return `array` of each payload, opening each file once for all plain ones: for many small tensors."""
     return [
         _decode(content, payload)
         if content is not None and isinstance(payload, FilePayload)
@@ -158,9 +158,9 @@ def read_together(payloads: Sequence[Payload]) -> list[Array | None]:
 
 
 def read_elements_together(payloads: Sequence[Payload]) -> list[tuple[np.dtype, bytes] | None]:
-    """The type of the elements and their bytes, as `read_together` has them in arrays, which take longer to make.
+    """Return the element type and the bytes of each payload, as in `read_together` but without making arrays.
 
-    None for a payload that is written in another way, whose elements are no whole bytes, or do not fit its shape.
+    None for a payload in another encoding, or whose elements are not whole bytes, or do not fit its shape.
     """
     found: list[tuple[np.dtype, bytes] | None] = []
     for payload, content in zip(payloads, _read_plain(payloads), strict=True):
@@ -174,7 +174,7 @@ def read_elements_together(payloads: Sequence[Payload]) -> list[tuple[np.dtype, 
 
 
 def _read_plain(payloads: Sequence[Payload]) -> list[bytes | None]:
-    """The bytes of each payload that is in one piece and needs no decoding."""
+    """Return the bytes of each payload that is in one piece and needs no decoding; None for others."""
     contents: list[bytes | None] = [None] * len(payloads)
     plain: dict[str, list[tuple[int, FilePayload]]] = defaultdict(list)
     for index, payload in enumerate(payloads):
@@ -189,7 +189,7 @@ def _read_plain(payloads: Sequence[Payload]) -> list[bytes | None]:
 
 
 def _decode(content: bytes, payload: FilePayload) -> Array | None:
-    """The elements of a plain payload, whose bytes these are; None where they do not fit its shape."""
+    """Return the elements of a plain payload from its bytes; None if they do not fit its shape."""
     element = payload.dtype.to_numpy()
     try:
         if element is not None and content:
@@ -200,7 +200,7 @@ def _decode(content: bytes, payload: FilePayload) -> Array | None:
 
 
 def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> list[Array | None]:
-    """What `at` says of each payload at its positions; small tensors of local files are read together."""
+    """Return `at` of each payload for its positions; small tensors of local files are read together."""
     whole = [
         isinstance(payload, FilePayload)
         and payload.encoding is Encoding.PLAIN
@@ -212,7 +212,7 @@ def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> lis
     found: list[Array | None] = [None] * len(asked)
     small = [number for number, is_whole in enumerate(whole) if is_whole]
     alike: dict[tuple[np.dtype, int, int], list[tuple[int, bytes]]] = defaultdict(list)
-    """Of equal types, as large, and asked for the same positions: by one numpy call for all."""
+    """Payloads of equal type and size with the same positions, for one numpy call."""
     for number, elements in zip(small, read_elements_together([asked[n][0] for n in small]), strict=True):
         payload, positions = asked[number]
         if elements is not None:
@@ -233,16 +233,16 @@ def look_together(asked: Sequence[tuple[Payload, npt.NDArray[np.int64]]]) -> lis
 
 
 class ListPayload(Frozen, eq=False):
-    """The elements are a list attribute; its bytes are parsed again when they are wanted."""
+    """Elements of a list attribute, whose bytes are parsed again when they are requested."""
 
     source: Source
     start: int
     end: int
-    """Where the AttributeProto is."""
+    """End of the AttributeProto in the file."""
     dtype: DType
 
     def array(self) -> Array | None:
-        """The list, or the one scalar, in its shape; None for strings."""
+        """Return the list, or the one scalar, in its shape; None for strings."""
         element = self.dtype.to_numpy()
         if element is None:
             return None
@@ -255,31 +255,31 @@ class ListPayload(Frozen, eq=False):
         return np.array(proto.i if proto.type == proto.INT else proto.ints, dtype=element)
 
     def sample(self, salt: str = "") -> Array | None:
-        """The elements at `analyzer.model.content.sample_positions`."""
+        """Return the elements at `analyzer.model.content.sample_positions`."""
         array = self.array()
         return None if array is None else sample(array, salt)
 
     def at(self, positions: npt.NDArray[np.int64]) -> Array | None:
-        """The elements at these positions."""
+        """Return the elements at these positions."""
         array = self.array()
         return None if array is None else array.reshape(-1)[positions]
 
     def parts(self) -> Iterator[Array]:
-        """The list, in one part."""
+        """Yield the list, in one part."""
         return _flat(self.array())
 
 
 class StringsPayload(NoPayload, eq=False):
-    """Strings of a tensor or of a list attribute, whose message is parsed again when they are asked for."""
+    """Strings of a tensor or of a list attribute, whose message is parsed again when they are requested."""
 
     source: Source
     ranges: tuple[tuple[int, int], ...]
     """(offset, length) of the message, in order."""
     is_list: bool
-    """Whether it is an attribute's, else a tensor's."""
+    """Whether the strings are an attribute's, not a tensor's."""
 
     def digest(self) -> bytes | None:
-        """Of each string's length and bytes."""
+        """Return a digest of each string's length and bytes."""
         attribute, tensor = AttributeProto(), TensorProto()
         try:
             for offset, length in self.ranges:
@@ -297,14 +297,14 @@ class StringsPayload(NoPayload, eq=False):
 
 
 class SparsePayload(NoPayload, eq=False):
-    """The stored values of a sparse tensor, and the places where they stand."""
+    """Stored values of a sparse tensor, and their positions."""
 
     values: Payload
     indices: Payload
     shape: tuple[int, ...]
 
     def digest(self) -> bytes | None:
-        """Of the values and their places, which may be written as positions or as coordinates."""
+        """Return a digest of the values and their positions, which the file may hold as indices or as coordinates."""
         places = self.indices.array()
         if places is None or (places.size and int(places.min()) < 0):
             return None
@@ -329,7 +329,7 @@ def _flat(array: Array | None) -> Iterator[Array]:
 
 
 def _from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array | None:
-    """Elements from little-endian bytes, a view where they are whole bytes.
+    """Return elements from little-endian bytes, as a view if they are whole bytes.
 
     Elements of 2 and 4 bits are unpacked, the first in the lowest bits (onnx.proto, `raw_data`), into uint8 codes: as
     good as values to compare contents by. None for other types without a numpy equivalent.
@@ -345,12 +345,12 @@ def _from_bytes(raw: Bytes, dtype: DType, shape: tuple[int, ...]) -> Array | Non
     if len(raw) != dtype.nbytes(math.prod(shape)):
         raise ValueError(f"{len(raw)} bytes for {shape}")
     shifts = np.arange(0, 8, dtype.bits, dtype=np.uint8)
-    codes = (raw[:, None] >> shifts) & np.uint8((1 << dtype.bits) - 1)  # (bytes, elements a byte)
+    codes = (raw[:, None] >> shifts) & np.uint8((1 << dtype.bits) - 1)  # (bytes, elements per byte)
     return codes.reshape(-1)[: math.prod(shape)].reshape(shape)
 
 
 def _from_numbers(numbers: npt.NDArray[np.uint64], dtype: DType, shape: tuple[int, ...]) -> Array | None:
-    """Elements from a list of integers (onnx.proto, `int32_data`): narrow and unusual types as their bit patterns.
+    """Return elements from a list of integers (onnx.proto, `int32_data`), which hold bit patterns of narrow types.
 
     Raises:
         ValueError: there are fewer or more than the shape needs.

@@ -1,7 +1,7 @@
-"""ONNX's messages, without what else `import onnx` loads: numpy's other types, e-mail, sockets, archives, operators.
+"""ONNX's messages without the rest of `import onnx`: numpy's other types, e-mail, sockets, archives, operators.
 
-The module that protobuf's compiler has made of onnx.proto is loaded by itself, under its own name: whoever imports onnx
-later has the same classes. Where onnx is not made so, it is imported as it is.
+The module that protobuf's compiler made from onnx.proto is loaded alone, under its own name, so that a later `import
+onnx` has the same classes. If onnx has no such module, it is imported whole.
 """
 
 from __future__ import annotations

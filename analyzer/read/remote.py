@@ -1,6 +1,6 @@
-"""A URL -> a file of which only the ranges that are asked for are read, or the URLs of the models that it stands for.
+"""A URL -> a file of which only requested ranges are read, or the URLs of the models below it.
 
-A `Store` keeps remote files: `web` over HTTP, `filesystem` by what fsspec knows; each is loaded when a URL asks for it.
+A `Store` reads remote files: `web` over HTTP, `filesystem` through fsspec; each is imported when a URL needs it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from analyzer.errors import ExternalDataError, MissingExtraError, ModelReadError
 from analyzer.model.ranges import Kept, Traffic, UnansweredError, check_location
 from analyzer.records import Frozen, Mutable, aside, field
 
-# what keeps remote files
+# stores of remote files
 
 AT_ONCE = 12
-"""Requests under way at a time: twice what browsers allow themselves for one host, as most are for 3 KB."""
+"""Most requests at a time: twice the browsers' limit for one host, because most are for 3 KB."""
 
 STEP = 1 << 11
 
@@ -31,37 +31,38 @@ DOWNLOAD = "download the file and name it"
 
 
 class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, which makes a sentence of it
-    """Why a request brought nothing, and what to do next; whoever asked adds the name of the file."""
+    """Reason why a request returned nothing, and the next step; the caller adds the name of the file."""
 
 
 class Meter(Mutable):
-    """What a model file and its siblings have cost so far. Not frozen: this is what counts."""
+    """Requests and bytes of a model file and its siblings so far. Not frozen, because it counts."""
 
     requests: int = 0
-    """Every one that was sent, also those that were redirected or refused."""
+    """Number of requests sent, including those that were redirected or refused."""
 
     bytes_read: int = 0
-    """Of bodies, without headers."""
+    """Bytes of bodies, without headers."""
 
 
 class Answer(Frozen):
-    """What one request brought."""
+    """Result of one request."""
 
     body: bytes
     total: int | None = None
-    """The size of the whole file; None where the answer does not say."""
+    """Size of the whole file; None if the answer does not state it."""
 
     marks: tuple[str, ...] = ()
-    """By which one version of the file is told from the next, the surest first; "" where there is none."""
+    """Marks that differ between versions of the file, the most reliable first; "" if one is absent."""
 
     url: str = ""
-    """Where it came from in the end."""
+    """Final URL, after redirects."""
 
 
 class Store(Protocol):
-    """Where files are.
+    """Place that stores remote files.
 
-    Implementations: `analyzer.read.web.Web`, and `analyzer.read.filesystem.Filesystem`, whose answers say less.
+    Implementations: `analyzer.read.web.Web`, and `analyzer.read.filesystem.Filesystem`, whose answers have fewer
+    fields.
     """
 
     @property
@@ -69,24 +70,24 @@ class Store(Protocol):
 
     @property
     def at_once(self) -> int:
-        """Ranges that it is asked for at the same time."""
+        """Most ranges that are requested at the same time."""
         ...
 
     def look(self, url: str, length: int) -> Answer:
-        """The size and the marks of a file, and its first `length` bytes if they come for free."""
+        """Return the size and the marks of a file, and its first `length` bytes if they come for free."""
         ...
 
     def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        """The bytes of each (offset, length), all of which lie within the file."""
+        """Return the bytes of each (offset, length), all of which lie within the file."""
         ...
 
     def beside(self, url: str, location: str) -> str:
-        """The URL of a file that is named relative to the folder of another."""
+        """Return the URL of a file that is named relative to the folder of another."""
         ...
 
 
 def shown(url: str) -> str:
-    """A URL without what may be secret: the user, the password, the query.
+    """Return a URL without parts that may be secret: the user, the password, the query.
 
     >>> shown("https://user:word@host:8080/model.onnx?token=1#part")
     'https://host:8080/model.onnx'
@@ -96,7 +97,7 @@ def shown(url: str) -> str:
         return url
     host, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
     user, _, host = host.rpartition("@")
-    # abfs://container@account names a place; a user of the web, or one with a password, does not.
+    # abfs://container@account names a place; a web user, or a user with a password, does not.
     is_place = user and ":" not in user and scheme.lower() not in ("http", "https")
     return f"{scheme}://{user + '@' if is_place else ''}{host}{slash}{path}"
 
@@ -109,20 +110,20 @@ _KEPT = 1 << 21
 """Bytes of answers that are kept."""
 
 _FIRST = 2
-"""Answers of the first round, which are kept: the start and the end of the file, where its versions are."""
+"""Answers of the first round, which are kept: the start and the end of the file, where its opsets are."""
 
 
 @aside("kept")
 class RemoteFile(Frozen):
-    """A file that somebody else keeps. Every range is a request, but for the first bytes, which came with its size."""
+    """File on another machine. Every range is a request, except the first bytes, which come with its size."""
 
     name: str
     store: Store
     url: str
-    """What is asked for. It may hold credentials, so that only `name` is for people."""
+    """URL for requests. It may hold credentials, so that only `name` is shown to people."""
 
     first: Answer
-    """The answer that all later ones are compared with."""
+    """First answer, with which all later ones are compared."""
 
     kept: Kept = field(default_factory=lambda: Kept(_KEPT, _FIRST))
     step = STEP
@@ -135,12 +136,12 @@ class RemoteFile(Frozen):
     @property
     def key(self) -> str:
         plain = shown(self.url)
-        # Two URLs may differ in their query alone, which no report may show.
+        # Two URLs may differ only in their query, which no report may show.
         return plain if plain == self.url else f"{plain} {hashlib.sha256(self.url.encode()).hexdigest()[:16]}"
 
     @property
     def nbytes(self) -> int:
-        assert self.first.total is not None  # `_open` made sure
+        assert self.first.total is not None  # `_open` checked it
         return self.first.total
 
     @property
@@ -157,7 +158,7 @@ class RemoteFile(Frozen):
 
     @property
     def redirected_to(self) -> str | None:
-        """Where the server sent us, without credentials; None where it answered itself."""
+        """URL to which the server redirected, without credentials; None if it answered itself."""
         target = shown(self.first.url)
         return None if target in ("", shown(self.url)) else target
 
@@ -188,7 +189,7 @@ class RemoteFile(Frozen):
     def sibling(self, location: str) -> RemoteFile:
         check_location(location)
         path = posixpath.normpath(location)
-        # A server may decode what we encode, and more than once; what it then opens is not ours to say.
+        # A server may decode names, and more than once, so that it could open any other file.
         if set(location) & set("?#%"):
             raise ExternalDataError(
                 f"[external-escapes] location {location!r} has a ?, # or % in it, by which a server may open another "
@@ -230,13 +231,13 @@ class RemoteFile(Frozen):
 
 
 def open_remote(location: str, timeout: float = TIMEOUT, first: int = STEP) -> RemoteFile:
-    """The file at a URL, looked at with one request.
+    """Return the file at a URL, inspected with one request.
 
     Args:
-        location: Whatever fsspec understands; `file://` is `open_source`'s.
-        first: Bytes that the request brings where they come with the answer.
-        timeout: Seconds for a request, and more for a long range. Filesystems other than http, https and hf keep
-            their own.
+        location: Any URL that fsspec understands; `open_source` handles `file://`.
+        first: Bytes that the request returns if they come with the answer.
+        timeout: Seconds for a request, and more for a long range. Filesystems other than http, https and hf keep their
+            own.
 
     Raises:
         ModelReadError: it cannot be reached, is refused, or cannot be read in ranges.
@@ -265,7 +266,7 @@ def _open(store: Store, url: str, name: str, length: int) -> RemoteFile:
 
 
 def _find(location: str, timeout: float) -> tuple[Store, str]:
-    """Who keeps the file, and how it is called there."""
+    """Return the store of a file, and its URL or path there."""
     scheme = location.partition("://")[0].lower()
     try:
         found: tuple[str, dict[str, str]] | None = None
@@ -277,7 +278,7 @@ def _find(location: str, timeout: float) -> tuple[Store, str]:
             from analyzer.read.filesystem import find
 
             return find(location)
-        from analyzer.read.web import Web  # aiohttp, which only these need
+        from analyzer.read.web import Web  # only these URLs need aiohttp
 
         web = Web(found[0], timeout, found[1])
         return web, web.url
@@ -286,7 +287,7 @@ def _find(location: str, timeout: float) -> tuple[Store, str]:
 
 
 def _missing(error: ImportError, scheme: str) -> Exception:
-    """What to install: fsspec says in its own words what it lacks, and its cause has the name."""
+    """Return an error that names the package to install; it is in fsspec's error or in the cause of that."""
     cause = error if error.name else error.__cause__
     package = ((cause.name if isinstance(cause, ImportError) else None) or "").partition(".")[0]
     if package in ("fsspec", "aiohttp", "yarl"):
@@ -296,9 +297,9 @@ def _missing(error: ImportError, scheme: str) -> Exception:
 
 
 def _find_on_hub(location: str) -> tuple[str, dict[str, str]] | None:
-    """The URL and the headers of a file in a repository of the hub.
+    """Return the URL and the headers of a file in a repository of the hub.
 
-    Asked for through `Web`, it is read at several places at once, and follows a redirect only once.
+    `Web` reads it at several positions at once, and follows a redirect only once.
     """
     import fsspec
 
@@ -306,7 +307,7 @@ def _find_on_hub(location: str) -> tuple[str, dict[str, str]] | None:
     try:
         from huggingface_hub import hf_hub_url, parse_hf_uri
         from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]  # public, exported lazily
-    except ImportError:  # before 2.0; its own filesystem reads the file then
+    except ImportError:  # huggingface_hub before 2.0: its own filesystem reads the file
         return None
     try:
         uri = parse_hf_uri(location)
@@ -341,14 +342,14 @@ def is_many(url: str) -> bool:
 
 
 def list_models(url: str) -> Iterator[str]:
-    """The URLs of the model files that a URL stands for, folder by folder.
+    """Yield the URLs of the model files that a URL stands for, folder by folder.
 
-    `hf://org/*` are all repositories of an organization, `hf://org/name` is one, `s3://bucket/prefix/` what is below,
-    `s3://bucket/prefix/*.onnx` what matches, where `*` stands for any part of a path.
+    `hf://org/*` stands for all repositories of an organization, `hf://org/name` for one, `s3://bucket/prefix/` for all
+    files below it, `s3://bucket/prefix/*.onnx` for the files that match, where `*` stands for any part of a path.
 
     Raises:
-        UsageError: it cannot be listed, or nothing is there.
-        MissingExtraError: what lists it is not installed.
+        UsageError: it cannot be listed, or has no model.
+        MissingExtraError: the package that lists it is not installed.
     """
     found = False
     try:
@@ -401,12 +402,12 @@ def _walk(filesystem: Any, root: str, pattern: str) -> Iterator[str]:
 
 
 def mark_of(url: str) -> str:
-    """What tells this version of a remote file from the next, for one small request; "" where nothing does."""
+    """Return a mark of this version of a remote file, by one small request; "" if there is none."""
     if url.lower().startswith("file://"):
         return ""
 
     try:
         source = open_remote(url, first=1)
     except (ModelReadError, MissingExtraError):
-        return ""  # who reads it says why
+        return ""  # the reader of the file reports the reason
     return f"{source.nbytes}:{source.mark}" if source.mark else ""

@@ -1,7 +1,7 @@
-"""A model and the sizes of its axes -> the shapes of its values: node by node, computing what is computed of shapes.
+"""A model and the sizes of its axes -> the shapes of its values, node by node, with computed shapes evaluated.
 
-Of onnxruntime's own operators, for which onnx has no inference, the shapes are told here. Only for a process of its
-own: operators of a file run here, if their inputs are known and small.
+onnx has no inference for onnxruntime's own operators, so their shapes are defined here. Only for a process of its own:
+operators of a file run here, if their inputs are known and small.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Typed = tuple[int, Dims]
 _FLOAT, _UINT8, _INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.UINT8, onnx.TensorProto.INT32
 
 RUNTIME_ONLY = frozenset({"SimplifiedLayerNormalization"})
-"""Operators that onnxruntime has put into ONNX's own domain."""
+"""Operators that onnxruntime has added to ONNX's own domain."""
 
 _ALIKE = frozenset(
     {
@@ -44,10 +44,10 @@ _ALIKE = frozenset(
         "RotaryEmbedding",
     }
 )
-"""The output is as the first input."""
+"""Operators whose output has the type and shape of the first input."""
 
 _SKIPS = frozenset({"SkipGroupNorm", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
-"""The first output and the fourth are as the first input; the second and third have 1 as their last size."""
+"""Operators whose first and fourth outputs are like the first input; the second and third have 1 as their last size."""
 
 _PRODUCTS = frozenset(
     {
@@ -61,7 +61,7 @@ _PRODUCTS = frozenset(
 )
 
 _PLACES: Mapping[str, tuple[int, int]] = {"QLinearAdd": (0, 3), "QLinearMul": (0, 3)}
-"""Of quantized operators of two inputs that broadcast, where these stand."""
+"""Positions of the two inputs of quantized operators that broadcast."""
 
 
 def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
@@ -88,7 +88,7 @@ def contributed_dims(node: onnx.NodeProto, given: Sequence[Typed | None]) -> lis
 
 
 def quantized(node: onnx.NodeProto, given: Sequence[Typed | None]) -> dict[str, Typed]:
-    """Return the type of the output of QuantizeLinear and DequantizeLinear: as the input, of another element."""
+    """Return the output type of QuantizeLinear or DequantizeLinear: the input's shape, another element type."""
     source = given[0]
     if source is None:
         return {}
@@ -117,7 +117,7 @@ def _product(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]
 
 
 def _together(a: Dims, b: Dims) -> Dims | None:
-    """Two shapes, broadcast."""
+    """Return the broadcast shape of two shapes."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     return tuple(y if x == 1 else x if y == 1 or x == y else None for x, y in zip(left, right, strict=True))
@@ -137,16 +137,14 @@ def _n_bits(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
 
 
 def _multi_head(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """MultiHeadAttention: query (batch, length, hidden) or packed; past and present as they are stored."""
+    """Return the outputs of MultiHeadAttention: query (batch, length, hidden) or packed; past and present as stored."""
     query = given[0]
     assert query is not None
     value = given[2] if len(given) > 2 else None
     if len(query[1]) != 3:
         return []
     hidden = value[1][-1] if value is not None and len(value[1]) == 3 else query[1][-1]
-    if (
-        value is not None and len(value[1]) == 4
-    ):  # (batch, heads, length, size): a cross attention's own cache
+    if value is not None and len(value[1]) == 4:  # (batch, heads, length, size): a cached cross attention
         heads, width = value[1][1], value[1][3]
         hidden = heads * width if isinstance(heads, int) and isinstance(width, int) else None
     made: list[Typed] = [(query[0], (*query[1][:2], hidden))]
@@ -161,7 +159,7 @@ def _multi_head(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typ
 
 
 def _group_query(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """GroupQueryAttention: packed query, keys and values where no keys are given."""
+    """Return the outputs of GroupQueryAttention; query, keys and values are packed if no keys are given."""
     query, past = given[0], given[3] if len(given) > 3 else None
     assert query is not None
     heads, groups = _integer(node, "num_heads", 1), _integer(node, "kv_num_heads", 1)
@@ -195,7 +193,7 @@ def _embedding(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Type
 
 
 def _convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """FusedConv, QLinearConv's kin and the blocked Conv: ONNX's own inference of Conv."""
+    """Return the output of FusedConv, QLinearConv's kin and the blocked Conv, by ONNX's own inference of Conv."""
     standard = onnx.NodeProto()
     standard.CopyFrom(node)
     standard.op_type, standard.domain = "Conv", ""
@@ -217,7 +215,7 @@ def _pool(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
 
 
 def _quantized_convolution(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """QLinearConv, of which the channels may come last."""
+    """Return the output of QLinearConv, whose channels may come last."""
     source, weight = given[0], given[3] if len(given) > 3 else None
     if source is None or weight is None:
         return []
@@ -258,7 +256,7 @@ def _quantized_concat(node: onnx.NodeProto, given: Sequence[Typed | None]) -> li
 
 
 def _quantized_product(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """QGemm: its first matrix and its fourth input; FLOAT where no scale of the output is given."""
+    """Return the output of QGemm from its first and fourth inputs; FLOAT if it has no output scale."""
     made = _product(node, [given[0], given[3] if len(given) > 3 else None])
     source = given[0]
     is_float = len(node.input) < 8 or not node.input[7]
@@ -294,7 +292,7 @@ def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed
 
 
 def _reorder(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed]:
-    """To blocks of channels and back: ReorderOutput says how many channels there are."""
+    """Return the output of ReorderInput, into blocks of channels, or of ReorderOutput, which states their number."""
     source = given[0]
     assert source is not None
     channels = _integer(node, "channels")
@@ -324,14 +322,14 @@ _SPECIAL = {
     "ReorderInput": _reorder,
     "ReorderOutput": _reorder,
 }
-"""Operators of `com.microsoft` and `com.microsoft.nchwc` by their names."""
+"""Shape functions for operators of `com.microsoft` and `com.microsoft.nchwc`, by name."""
 
 
 # node by node
 
 
 def constant_of(node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the tensor that a Constant holds; None of other nodes, and of what is sparse."""
+    """Return the tensor that a Constant holds; None for other nodes, and for a sparse tensor."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return None
     for attribute in node.attribute:
@@ -354,10 +352,10 @@ _PLAIN: Mapping[str, tuple[int, str, bool]] = {
     "value_string": (onnx.TensorProto.STRING, "s", False),
     "value_strings": (onnx.TensorProto.STRING, "strings", True),
 }
-"""Attributes of Constant that are no tensor: what they stand for, where it is, and whether there are any number."""
+"""Attributes of Constant that are not tensors: element type, field of the message, and whether it is a list."""
 
 _SMALL = 1 << 14
-"""Elements up to which a value is computed."""
+"""Most elements of a value that is computed."""
 
 _NEVER = frozenset(
     {
@@ -373,14 +371,14 @@ _NEVER = frozenset(
         "Scan",
     }
 )
-"""Operators that are not run for their values."""
+"""Operators that are never run for their values."""
 
 _BROADCAST = frozenset({"Add", "And", "Div", "Equal", "Gemm", "MatMul", "Mul", "Or", "Pow", "Sub", "Where"})
-"""Operators whose inputs have to fit each other."""
+"""Operators whose inputs must fit each other."""
 
 
 class Sizer(Mutable):
-    """A model whose large tensors are left out; its small ones are decoded once."""
+    """Shape inference for a model without its large tensors; the small ones are decoded once."""
 
     model: onnx.ModelProto
     stored: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
@@ -388,7 +386,7 @@ class Sizer(Mutable):
     opsets: dict[str, int] = field(default_factory=dict)
     stated: dict[str, Typed] = field(default_factory=dict)
     refused: str = ""
-    """The first node whose inputs did not fit each other when types were last asked for."""
+    """First node whose inputs did not fit each other in the last call of `types`."""
 
     def __post_init__(self) -> None:
         graph = self.model.graph
@@ -398,7 +396,7 @@ class Sizer(Mutable):
         for name, tensor in (*((tensor.name, tensor) for tensor in graph.initializer), *held):
             self.typed[name] = (tensor.data_type, tuple(tensor.dims))
             if math.prod(tensor.dims) <= _SMALL and tensor.data_location != onnx.TensorProto.EXTERNAL:
-                with suppress(ValueError, TypeError):  # without its values, or with fewer than its shape has
+                with suppress(ValueError, TypeError):  # no elements, or fewer than the shape needs
                     self.stored[name] = numpy_helper.to_array(tensor)
         self.stated = {
             value.name: _typed(value.type)
@@ -407,10 +405,10 @@ class Sizer(Mutable):
         }
 
     def types(self, sizes: Mapping[str, int] | None) -> dict[str, Typed]:
-        """Return the type of every value where the axes have these sizes, with 0 for an element that is not known.
+        """Return the type of every value for these axis sizes, with 0 for an unknown element type.
 
-        Without sizes, as onnxruntime knows it before it runs: axes keep their names, and of what is computed of shapes
-        only that is known which it follows.
+        Without sizes, types are those that onnxruntime knows before it runs: axes keep their names, and of computed
+        shapes only those are known that onnxruntime follows.
         """
         self.refused = ""
         run = _Run(self, sizes, dict(self.stored), dict(self.typed))
@@ -433,20 +431,20 @@ class _Run(Mutable, dict=True):
     values: dict[str, np.ndarray[Any, Any]]
     typed: dict[str, Typed]
     pieces: dict[str, Typed] = field(default_factory=dict)
-    """What sequences hold, if all of it is alike."""
+    """Type of the elements of each sequence, if all are alike."""
     followed: dict[str, np.ndarray[Any, Any]] = field(default_factory=dict)
-    """What onnxruntime follows from sizes; empty where sizes are asked for."""
+    """Numbers that onnxruntime derives from sizes; empty if sizes are given."""
 
     @cached_property
     def imports(self) -> list[onnx.OperatorSetIdProto]:
         return list(self.of.model.opset_import) or [onnx.helper.make_opsetid("", 1)]
 
     def size(self, axis: str) -> Dim:
-        """The size of an axis, or its name where no sizes are asked for."""
+        """Return the size of an axis, or its name if no sizes are given."""
         return (axis or None) if self.sizes is None else self.sizes.get(axis)
 
     def take(self, node: onnx.NodeProto) -> None:
-        """Enter the outputs of a node."""
+        """Infer and store the types of a node's outputs."""
         if node.op_type == "SplitToSequence":
             self._split(node)
         for name, typed in self._infer(node).items():
@@ -463,14 +461,14 @@ class _Run(Mutable, dict=True):
             self._compute(node)
 
     def _is_refused(self, node: onnx.NodeProto) -> bool:
-        """Whether nothing follows from inputs of which all is known: their shapes contradict each other."""
+        """Whether nothing can be inferred from fully known inputs, because their shapes contradict each other."""
         if self.sizes is None or node.domain not in ("", "ai.onnx") or node.op_type not in _BROADCAST:
             return False
         types = [self.typed.get(name, (0, (None,))) for name in node.input if name]
         return all(kind and all(isinstance(dim, int) for dim in dims) for kind, dims in types)
 
     def _restate(self, name: str) -> None:
-        """What the file says of a value, where inference says no number: onnxruntime keeps the file's names of axes."""
+        """Use the file's axis names where inference finds no number, as onnxruntime does."""
         stated = self.of.stated.get(name)
         if stated is None:
             return
@@ -506,11 +504,13 @@ class _Run(Mutable, dict=True):
             return {}
         found = {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
         if node.op_type == "Dropout" and len(node.output) > 1 and shapes[0] is not None:
-            found.setdefault(node.output[1], (onnx.TensorProto.BOOL, shapes[0][1]))  # the mask
+            found.setdefault(
+                node.output[1], (onnx.TensorProto.BOOL, shapes[0][1])
+            )  # the mask of dropped elements
         return found
 
     def _split(self, node: onnx.NodeProto) -> None:
-        """A tensor in pieces of one size."""
+        """Store the type of the pieces that SplitToSequence makes, if all have one size."""
         source = self.typed.get(node.input[0])
         split = self.values.get(node.input[1]) if len(node.input) > 1 and node.input[1] else np.array(1)
         axis = next((each.i for each in node.attribute if each.name == "axis"), 0)
@@ -533,7 +533,7 @@ class _Run(Mutable, dict=True):
         return len(range(rank)[slice(start, end)])
 
     def _follow(self, node: onnx.NodeProto) -> None:
-        """Its numbers, where onnxruntime keeps them."""
+        """Store the numbers of a node's output that onnxruntime derives from sizes."""
         if node.domain not in ("", "ai.onnx") or not node.input or not node.output:
             return
         source = self.typed.get(node.input[0])
@@ -543,7 +543,7 @@ class _Run(Mutable, dict=True):
             self.followed[node.output[0]] = self.values[node.output[0]] = numbers
 
     def _compute(self, node: onnx.NodeProto) -> None:
-        """Its values, where all that it reads is known and what it makes is small."""
+        """Compute and store a node's outputs, if all inputs are known and the outputs are small."""
         first = node.output[0] if node.output else ""
         typed = self.typed.get(first)
         if node.domain not in ("", "ai.onnx") or typed is None or first in self.values:
@@ -583,7 +583,7 @@ class _Run(Mutable, dict=True):
                 self.typed[name] = (kind or self.typed[first][0], tuple(array.shape))
 
     def _model_of(self, node: onnx.NodeProto, given: Mapping[str, np.ndarray[Any, Any]]) -> onnx.ModelProto:
-        """A node alone, in its version, which an evaluator of a node would not heed."""
+        """Return a model of one node in its opset version, which an evaluator of a bare node would ignore."""
         helper = onnx.helper
         inputs = [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)

@@ -1,6 +1,6 @@
-"""A path or URL -> a file of which ranges can be read; what may be opened is decided here and nowhere else.
+"""A path or URL -> a file of which ranges can be read. Only this module decides which files may be opened.
 
-Of a file that is no ONNX model, the first bytes tell what it is, and what to do about it.
+The first bytes of a file that is not an ONNX model tell its kind, and so the next step.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from analyzer.model.ranges import Bytes, Source, check_location, is_url
 from analyzer.near import near_name
 from analyzer.records import Frozen, aside, field
 
-# files that are no models
+# files that are not models
 
 HEAD = 512
-"""Bytes that tell."""
+"""Bytes at the start of a file that tell its kind."""
 
 _EXPORT = "export the model to ONNX and name that file"
 _AGAINST = "`onnxledger reconcile MODEL.onnx --against` this file"
@@ -58,7 +58,7 @@ _TEXTS = (
 
 
 def describe_kind(head: bytes) -> str | None:
-    """What a file that starts like this is, with the next step; None where nothing tells.
+    """Return the kind of a file that starts like this, with the next step; None if it is unknown.
 
     >>> describe_kind(bytes.fromhex("1f8b0800"))
     'compressed with gzip; unpack it first'
@@ -79,30 +79,30 @@ def describe_kind(head: bytes) -> str | None:
     return None
 
 
-# files that may be
+# files that may be models
 
 _COPIED = 1 << 16
-"""Bytes up to which a copy costs less than a mapping."""
+"""Most bytes for which a copy costs less than a mapping."""
 
 
 def open_source(location: str) -> Source:
-    """The model file at a path or URL.
+    """Return the model file at a path or URL.
 
     Raises:
-        ModelReadError: it is not there, cannot be read, or is no regular file.
-        MissingExtraError: it is a URL, and what reads URLs is not installed.
+        ModelReadError: it does not exist, cannot be read, or is not a regular file.
+        MissingExtraError: it is a URL, and the package that reads such URLs is not installed.
     """
     if not is_url(location):
         return _open_named(Path(location))
     if location.lower().startswith("file://"):
         return LocalFile.at(_path_of(location))
-    from analyzer.read.remote import open_remote  # fsspec, which only a URL needs
+    from analyzer.read.remote import open_remote  # imports fsspec, which only a URL needs
 
     return open_remote(location)
 
 
 def _open_named(path: Path) -> LocalFile:
-    """A file as somebody typed its name; where it is not there, the one beside it that ends in `.onnx` is proposed."""
+    """Return a file by the name that a person typed; if it does not exist, propose the same name with `.onnx`."""
     try:
         return LocalFile.at(path)
     except ModelReadError as error:
@@ -113,7 +113,7 @@ def _open_named(path: Path) -> LocalFile:
 
 
 def _path_of(location: str) -> Path:
-    """The path of a `file://` URL, which is read like any other file: links are resolved, ranges are free.
+    """Return the path of a `file://` URL, which is read like any other file: links are resolved, ranges are free.
 
     >>> str(_path_of("file:///models/my%20model.onnx"))
     '/models/my model.onnx'
@@ -125,45 +125,45 @@ def _path_of(location: str) -> Path:
 
 
 _MOST_OPEN = 64
-"""Files of one model that are open at a time, at most: a process may have 256 on some systems."""
+"""Most files of one model that are open at a time: a process may have 256 on some systems."""
 
 _MOST_HELD = 1 << 20
-"""Bytes of the files of one model that are in memory at a time, at most."""
+"""Most bytes of the files of one model that are in memory at a time."""
 
 
 class _Opened:
-    """Files of one model that are open while somebody keeps them so."""
+    """Files of one model that stay open within `kept_open`."""
 
     __slots__ = ("files", "held", "keepers", "room")
 
     def __init__(self) -> None:
         self.files: dict[str, tuple[LocalFile, int]] = {}
-        """By their keys, with their descriptors."""
+        """Open files with their descriptors, by key."""
         self.held: dict[str, bytes] = {}
-        """The whole content of those that are small, by their keys."""
+        """Whole content of small files, by key."""
         self.room = _MOST_HELD
-        """Bytes that more of them may have."""
+        """Bytes that further small files may take."""
         self.keepers = 0
 
     def __reduce__(self) -> tuple[type[_Opened], tuple[()]]:
-        return _Opened, ()  # another process has other descriptors
+        return _Opened, ()  # descriptors are not valid in another process
 
 
 @aside("_opened")
 class LocalFile(Frozen):
-    """A regular file. It is opened for each read and closed again, without blocking; never for writing.
+    """Regular file. It is opened for each read and closed again, without blocking, and never for writing.
 
-    Within `kept_open` it is opened once, and a small one read once: what is written to that meanwhile is noticed at the
-    end, what is written to another at the next read.
+    Within `kept_open` it is opened once, and a small file is read once. A write to a small file is detected at the end,
+    a write to any other at the next read.
     """
 
     path: Path
     key: str
     nbytes: int
     identity: tuple[int, int, int]
-    """Inode, size and modification time, by which a change is noticed."""
+    """Inode, size and modification time, by which a change is detected."""
     _opened: _Opened = field(default_factory=_Opened)
-    """Shared with its siblings."""
+    """Open files, shared with its siblings."""
 
     step = 1 << 14
     is_remote = False
@@ -173,10 +173,10 @@ class LocalFile(Frozen):
 
     @classmethod
     def at(cls, path: Path) -> LocalFile:
-        """Look at a file without opening it: a pipe would hang, a device may never end."""
+        """Inspect a file without opening it: a pipe would hang, and a device may never end."""
         try:
             status = path.stat()
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: circular links
             reason = getattr(error, "strerror", None) or error
             near = near_name(path) if isinstance(error, FileNotFoundError) else ""
             if str(path) == "-":
@@ -216,7 +216,7 @@ class LocalFile(Frozen):
 
     @contextmanager
     def _descriptor(self) -> Iterator[int]:
-        """The file, open, once it is sure that it is the one that was looked at; within `kept_open` it stays so."""
+        """Yield the open file, checked to be the one inspected before; within `kept_open` it stays open."""
         opened = self._opened
         kept = opened.files.get(self.key)
         if kept is not None:
@@ -238,7 +238,7 @@ class LocalFile(Frozen):
                 os.close(descriptor)
 
     def _hold(self, descriptor: int) -> None:
-        """Read all of it, if one read gives all."""
+        """Keep the whole content in memory, if one read returns all of it."""
         content = os.pread(descriptor, self.nbytes, 0)
         self._compare(os.fstat(descriptor))
         if len(content) == self.nbytes:
@@ -257,7 +257,7 @@ class LocalFile(Frozen):
             yield
             if opened.keepers == 1:
                 for file, _ in opened.files.values():
-                    file.check()  # one that was replaced is still open, and as it was
+                    file.check()  # a replaced file is still open, and unchanged
         finally:
             opened.keepers -= 1
             if not opened.keepers:
@@ -321,27 +321,27 @@ def _identity(status: os.stat_result) -> tuple[int, int, int]:
 
 
 def _is_hub_blob(folder: Path, location: str, target: Path) -> bool:
-    """Whether `target` is in the blob store of the hub cache that `folder` is a snapshot of.
+    """Whether `target` is in the blob store of the hub cache that contains the snapshot `folder`.
 
     A link inside a hub cache (`snapshots/<revision>/x` -> `blobs/<hash>`) may lead to that cache's own blobs.
     """
     snapshot = folder.absolute()
     for parent in (snapshot, *snapshot.parents):
         if parent.parent.name == "snapshots":
-            store = parent.parent.parent.resolve() / "blobs"  # a link in its place would lead anywhere
+            store = parent.parent.parent.resolve() / "blobs"  # itself no link, which could lead anywhere
             return ".." not in Path(location).parts and target.parent == store
     return False
 
 
 _NEAR = 4
-"""Times the bytes that are wanted that lie between the first and the last of them, where one read gives all."""
+"""Largest ratio of the span of all ranges to their bytes for which one read returns all."""
 
 _MOST_TOGETHER = 1 << 20
-"""Bytes that one read gives then."""
+"""Most bytes of such a read."""
 
 
 def _read_ranges(descriptor: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-    """The bytes of each range; of many that lie together, as small tensors do, with one read."""
+    """Return the bytes of each range; many ranges close together, such as small tensors, take one read."""
     if len(ranges) > _NEAR:
         first = min(ranges)[0]
         span = max([offset + length for offset, length in ranges]) - first

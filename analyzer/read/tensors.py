@@ -1,6 +1,6 @@
-"""TensorProto and SparseTensorProto, where they stand in the file -> StoredTensor; elements stay where they are.
+"""TensorProto and SparseTensorProto in the file -> StoredTensor; elements stay in the file.
 
-All bytes but the elements are booked. Where external data is, is checked against the file that holds it.
+All bytes except the elements are booked. The location of external data is checked against the file that holds it.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from analyzer.text import format_many
 
 _DIMS, _DATA_TYPE, _SEGMENT, STRINGS, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 3, 6, 8, 9, 13, 14
 _DIMS_KEY, _DATA_TYPE_KEY, _NAME_KEY, _RAW_KEY = 0x08, 0x10, 0x42, 0x4A
-"""The first byte of these fields: number and wire type (VARINT, VARINT, LENGTH, LENGTH)."""
+"""First byte of these fields: number and wire type (VARINT, VARINT, LENGTH, LENGTH)."""
 _HEAD = 512
-"""Bytes in which all but the elements of nearly every tensor are."""
+"""Bytes that hold all but the elements of nearly every tensor."""
 LISTS = {4: FIXED32, 5: VARINT, 7: VARINT, 10: FIXED64, 11: VARINT}
 """float_data, int32_data, int64_data, double_data, uint64_data: field number and wire type of an element."""
 _OTHERS = frozenset({12, 16})
 """doc_string, metadata_props."""
 
 SMALL = 1 << 12
-"""Bytes of a tensor that is read in a run with others."""
+"""Most bytes of a tensor that is read in a run with others."""
 
 _MAX_ENTRIES = 1 << 10
 _MAX_RANK = 1 << 20
 
 
 class TensorFields(Mutable):
-    """What the fields of one tensor say; a message in several pieces is merged, as protobuf does."""
+    """Fields of one tensor; a message in several pieces is merged, as protobuf does."""
 
     dims: list[int] = field(default_factory=list)
     data_type: int = 0
@@ -54,11 +54,11 @@ class TensorFields(Mutable):
     lists: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     """Packed payload by field number, as (offset, length)."""
     unpacked: dict[int, int] = field(default_factory=dict)
-    """Elements with a key each, by field number."""
+    """Number of elements with a key each, by field number."""
     spans: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    """Where the fields of a number begin and end, keys included, in each piece of the message."""
+    """Start and end of the fields of a number, keys included, in each piece of the message."""
     pieces: dict[int, int] = field(default_factory=dict)
-    """The piece that the last span is in."""
+    """Piece that contains the last span."""
     strings: int = 0
     inline: int = 0
     """Bytes of all payload in the model file."""
@@ -68,7 +68,7 @@ def collect_fields(book: Book, places: Sequence[Field]) -> TensorFields:
     """Read the fields, and book all but the payload.
 
     Raises:
-        ModelReadError: the bytes are no message.
+        ModelReadError: the bytes are not a message.
     """
     if len(places) == 1:
         usual = _scan_usual(book, places[0])
@@ -107,7 +107,7 @@ def collect_fields(book: Book, places: Sequence[Field]) -> TensorFields:
 
 
 class _Usual(NamedTuple):
-    """What a tensor says that has nothing but the usual fields."""
+    """Content of a tensor that has only the usual fields."""
 
     dims: list[int]
     data_type: int
@@ -117,7 +117,7 @@ class _Usual(NamedTuple):
     raw: tuple[int, int] | None
 
     def book(self, book: Book, place: Field) -> str | None:
-        """Book all but the payload; the name."""
+        """Book all but the payload, and return the name."""
         inline = 0 if self.raw is None else self.raw[1]
         book.nbytes[NAMES] += self.named
         book.nbytes[TENSORS] += place.end - place.at - inline - self.named
@@ -130,9 +130,9 @@ class _Usual(NamedTuple):
 
 
 def _scan_usual(book: Book, place: Field) -> _Usual | None:
-    """A tensor as nearly every writer writes it: dims, data_type, name and raw_data, each once but for the dims.
+    """Parse a tensor as nearly every writer writes it: dims, data_type, name and raw_data, each once except dims.
 
-    The general way takes ten times as long, which counts where there are tens of thousands. None for any other tensor.
+    The general way takes ten times as long, which matters for tens of thousands of tensors. None for any other tensor.
     """
     start, end = place.start, place.end
     head = book.window.take(start, min(start + _HEAD, end))
@@ -170,10 +170,10 @@ def _scan_usual(book: Book, place: Field) -> _Usual | None:
 
 
 def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
-    """Note a part of a typed list, in one piece of the message; how many bytes of elements it has."""
+    """Record a part of a typed list in one piece of the message, and return the bytes of its elements."""
     nbytes = part.end - part.start
     if not nbytes:
-        return 0  # an empty list, which some writers leave beside the one that counts
+        return 0  # an empty list, which some writers add beside the one that counts
     if part.wire == LENGTH:
         fields.lists.setdefault(part.number, []).append((part.start, nbytes))
     else:
@@ -189,7 +189,7 @@ def _collect_list(fields: TensorFields, part: Field, piece: int) -> int:
 
 
 def _collect_header(book: Book, fields: TensorFields, part: Field) -> bool:
-    """Note what is no payload; whether the format knows the field."""
+    """Record a field that is not payload, and return whether the format defines it."""
     number, wire, window = part.number, part.wire, book.window
     if number == _DIMS and wire in (VARINT, LENGTH):
         if part.end - part.start <= _MAX_RANK:
@@ -212,9 +212,9 @@ def check_rank(book: Book, dims: list[int], part: Field) -> None:
     """Refuse dims that no tensor has.
 
     Raises:
-        ModelReadError: they are too many.
+        ModelReadError: there are too many.
     """
-    if len(dims) > _MAX_RANK or part.end - part.start > _MAX_RANK:  # packed, as nobody packs them
+    if len(dims) > _MAX_RANK or part.end - part.start > _MAX_RANK:  # packed, an unusual form
         raise ModelReadError(
             f"{book.source.name}: [invalid-dims] a tensor of more than {_MAX_RANK:,} dimensions at byte {part.at:,}; "
             "the file is corrupt, export it again"
@@ -222,7 +222,7 @@ def check_rank(book: Book, dims: list[int], part: Field) -> None:
 
 
 def _collect_entry(book: Book, fields: TensorFields, part: Field) -> None:
-    """One key and value of `external_data`; a later one of the same key counts, as in onnx's own reader."""
+    """Record one key and value of `external_data`; the last one of a key counts, as in onnx's own reader."""
     texts = {1: "", 2: ""}
     for place in book.window.fields(part.start, part.end):
         if place.number in texts and place.wire == LENGTH:
@@ -236,13 +236,13 @@ def _collect_entry(book: Book, fields: TensorFields, part: Field) -> None:
 
 
 def read_integers(window: Window, part: Field) -> list[int]:
-    """The integers of a field, one or packed, as int64."""
+    """Return the integers of a field, one or packed, as int64."""
     content = window.take(part.start, part.end)
     if part.wire == LENGTH:
         try:
             return list(map(int, decode_varints(np.frombuffer(content, dtype=np.uint8)).view(np.int64)))
         except ValueError:
-            return [-1]  # no shape: told as one that is invalid
+            return [-1]  # not a shape: reported as invalid
     if len(content) == 1:
         return [content[0]]
     value = varint(content, 0)[0]
@@ -250,7 +250,7 @@ def read_integers(window: Window, part: Field) -> list[int]:
 
 
 def _as_int32(value: int) -> int:
-    """An int32 field's number: protobuf cuts what is wider."""
+    """Return an int32 field's number: protobuf truncates wider ones."""
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value >= 1 << 31 else value
 
@@ -258,7 +258,7 @@ def _as_int32(value: int) -> int:
 # external data
 
 _EXTERNAL_KEYS = {"location", "offset", "length", "checksum", "basepath"}
-"""What an entry of `external_data` may say (onnx.proto)."""
+"""Keys that an entry of `external_data` may have (onnx.proto)."""
 
 _MAX_DIGITS = 20
 
@@ -266,7 +266,7 @@ _MAX_DIGITS = 20
 def locate_external(
     book: Book, entries: dict[str, str], dtype: DType, shape: tuple[int, ...], numel: int | None, key: Key
 ) -> tuple[Extent | None, Payload]:
-    """Where external data is, checked against the file that holds it."""
+    """Locate external data, and check the location against the file that holds it."""
     needed = dtype.nbytes(numel or 0)
     odd = sorted(entries.keys() - _EXTERNAL_KEYS)
     if odd:
@@ -296,7 +296,7 @@ def locate_external(
 
 
 def _sibling(book: Book, location: str) -> Source:
-    """An external file, looked at once."""
+    """Return an external file, inspected once."""
     if location not in book.siblings:
         try:
             book.siblings[location] = book.source.sibling(location)
@@ -309,7 +309,7 @@ def _sibling(book: Book, location: str) -> Source:
 
 
 def _range(entries: dict[str, str], needed: int) -> tuple[int, int]:
-    """Offset and length of external data; the length defaults to what the shape needs (ONNX IR, "External Data")."""
+    """Return offset and length of external data; the length defaults to the shape's size (ONNX IR, "External Data")."""
     numbers = []
     for key, default in (("offset", 0), ("length", needed)):
         text = entries.get(key) or str(default)
@@ -332,15 +332,15 @@ _FIELD_OF = {
     DType.UINT64: 11,
     DType.STRING: STRINGS,
 }
-"""The list that holds elements of each type (onnx.proto); int32_data holds all others."""
+"""List that holds elements of each type (onnx.proto); int32_data holds all others."""
 
 _WIDTHS = {FIXED32: 4, FIXED64: 8}
 
 _COUNTED = 1 << 16
-"""Bytes of a list of varints up to which its numbers are counted; beyond, its length bounds them."""
+"""Most bytes of a list of varints whose numbers are counted; for a longer one, its length gives bounds."""
 
 _INDICES = 1 << 20
-"""Bytes of a sparse tensor's indices up to which they are checked against the shape."""
+"""Most bytes of a sparse tensor's indices that are checked against the shape."""
 
 
 def read_tensor(
@@ -351,12 +351,12 @@ def read_tensor(
     name: str | None = None,
     node: int | None = None,
 ) -> StoredTensor:
-    """A dense tensor; without a `name` it goes by its own. Its bytes are booked, but for those of its elements.
+    """Read a dense tensor; a `name` replaces its own. Its bytes are booked, except those of its elements.
 
     Raises:
-        ModelReadError: the bytes are no message.
+        ModelReadError: the bytes are not a message.
     """
-    book.count(1 + len(path))  # each graph around a tensor is named wherever the tensor is
+    book.count(1 + len(path))  # a tensor's key repeats the name of each graph around it
     if len(places) == 1:
         usual = _read_usual(book, places[0], path, carrier, name, node)
         if usual is not None:
@@ -393,17 +393,17 @@ def read_tensor(
 
 
 _HEADS = re.compile(rb"((?:\x08[\x80-\xff]{0,9}[\x00-\x7f]){0,16}\x10[\x00-\x7f])B([\x00-\x7f])")
-"""dims, data_type, and the key and the length of a name, in the order in which nearly all writers have them."""
+"""dims, data_type, and the key and the length of a name, in the order of nearly all writers."""
 
 
 def read_tensors(book: Book, first: Field, end: int, path: GraphPath, into: list[StoredTensor]) -> int:
-    """The initializers from `first` on that are in memory, small ones a run at a time; where they end.
+    """Read the initializers from `first` on that are in memory, small ones in a run; return their end.
 
-    Most tensors of a large file begin with the same bytes as others, up to their names. What follows from these is
-    known once the first of them was read in the general way.
+    Most tensors of a large file begin with the same bytes as others, up to their names. Their content is known once the
+    first such tensor was parsed in the general way.
 
     Raises:
-        ModelReadError: the bytes are no message.
+        ModelReadError: the bytes are not a message.
     """
     if first.end - first.start > SMALL or book.source.is_remote:
         into.append(read_tensor(book, [first], path, Carrier.INITIALIZER))
@@ -413,7 +413,7 @@ def read_tensors(book: Book, first: Field, end: int, path: GraphPath, into: list
     contents = window.run(first, end, SMALL)
     base, stop = first.at, contents[-1][1]
     content = window.take(base, stop)
-    letters = content.decode("latin-1")  # what of it is ASCII, as names are, needs no further decoding
+    letters = content.decode("latin-1")  # ASCII text, as names are, needs no further decoding
     match = _HEADS.match
     at = base
     alike = of_names = of_others = 0
@@ -456,7 +456,7 @@ def _learn(
     end: int,
     tensor: StoredTensor,
 ) -> None:
-    """Keep what the bytes before a name say, if the message ends with as many elements as these ask for."""
+    """Keep the content of the bytes before a name, if the message ends with as many elements as they declare."""
     closed = found.end() + content[found.end() - 1]
     payload = tensor.payload
     is_plain = isinstance(payload, FilePayload) and payload.encoding is Encoding.PLAIN
@@ -474,7 +474,7 @@ _RAW_TAG = bytes([_RAW_KEY])
 def _read_usual(
     book: Book, place: Field, path: GraphPath, carrier: Carrier, name: str | None, node: int | None
 ) -> StoredTensor | None:
-    """A tensor of the usual fields whose elements fit its shape; None of any other, of which nothing is booked."""
+    """Read a tensor of the usual fields whose elements fit its shape; None for any other, without booking it."""
     found = _scan_usual(book, place)
     if found is None or found.raw is None:
         return None
@@ -503,10 +503,10 @@ def read_sparse(
     name: str | None = None,
     node: int | None = None,
 ) -> StoredTensor:
-    """A sparse tensor: its stored values are elements, its indices are bytes only (onnx.proto, SparseTensorProto).
+    """Read a sparse tensor: its stored values are elements, its indices only bytes (onnx.proto, SparseTensorProto).
 
     Raises:
-        ModelReadError: the bytes are no message.
+        ModelReadError: the bytes are not a message.
     """
     dims, values_at, indices_at = _collect_sparse(book, places)
     values = read_tensor(book, values_at, path, carrier, name, node)
@@ -534,7 +534,7 @@ def read_sparse(
 
 
 def _collect_sparse(book: Book, places: Sequence[Field]) -> tuple[list[int], list[Field], list[Field]]:
-    """Its dims, and where its values and its indices are; all but these is booked."""
+    """Return the dims, and the positions of values and indices; all else is booked."""
     dims: list[int] = []
     parts: dict[int, list[Field]] = {1: [], 2: []}
     for place in places:
@@ -552,7 +552,7 @@ def _collect_sparse(book: Book, places: Sequence[Field]) -> tuple[list[int], lis
 
 
 def _shape(book: Book, dims: list[int], key: Key) -> tuple[tuple[int, ...], int | None]:
-    """The shape, and its elements; None where they cannot be counted."""
+    """Return the shape and its number of elements; None for a number that cannot be counted."""
     if dims and min(dims) < 0:
         sentence = f"a negative dimension in [{_few(dims)}]: its elements cannot be counted"
         book.unread.append(("invalid-dims", key, sentence))
@@ -575,14 +575,14 @@ _MAX_NUMEL = 1 << 128
 
 
 def _inline(book: Book, fields: TensorFields, dtype: DType, shape: tuple[int, ...]) -> Payload:
-    """Where the elements are in the model file."""
+    """Return the elements in the model file."""
     if dtype is DType.STRING or not dtype.bits:
         return NoPayload()
     number = _FIELD_OF.get(dtype, 5)
     if fields.raw is not None:
         return FilePayload(book.source, Encoding.PLAIN, (fields.raw,), dtype, shape)
     if fields.spans.keys() - {number}:
-        return NoPayload()  # told as a mismatch
+        return NoPayload()  # reported as a mismatch
     if number in fields.unpacked:
         spans = tuple((first, end - first) for first, end in fields.spans[number])
         return FilePayload(book.source, Encoding.UNPACKED, spans, dtype, shape)
@@ -591,14 +591,14 @@ def _inline(book: Book, fields: TensorFields, dtype: DType, shape: tuple[int, ..
 
 
 def _mismatch(book: Book, fields: TensorFields, dtype: DType, numel: int) -> str | None:
-    """What is wrong with the payload that a tensor brings in the file; None if it fits its shape."""
+    """Describe the mismatch between the payload in the file and the shape; None if it fits."""
     if dtype.bits and fields.raw is not None and fields.raw[1] == fields.inline == dtype.nbytes(numel):
         return None
     used = {*fields.spans, *([STRINGS] if fields.strings else [])}
     if fields.raw is not None and used:
         return "elements in raw_data and in a typed list"
     if not dtype.bits and dtype is not DType.STRING:
-        return None  # an unknown type: nobody knows what its elements need
+        return None  # an unknown type: the size of its elements is unknown
     need, has = ("needs", "has") if numel == 1 else ("need", "have")
     what = f"{format_many(numel, 'element')} of {dtype.name} {need}"
     if fields.raw is not None:
@@ -619,14 +619,14 @@ def _mismatch(book: Book, fields: TensorFields, dtype: DType, numel: int) -> str
 
 
 def _listed_items(dtype: DType, numel: int) -> int:
-    """Items that `numel` elements take in TensorProto's typed lists (onnx.proto, `int32_data`)."""
+    """Return the items that `numel` elements take in TensorProto's typed lists (onnx.proto, `int32_data`)."""
     if dtype in (DType.COMPLEX64, DType.COMPLEX128):
         return 2 * numel
     return dtype.nbytes(numel) if dtype.bits in (2, 4) else numel
 
 
 def _count_items(book: Book, fields: TensorFields, number: int) -> tuple[int, int]:
-    """The least and the most items that a list can have; the same number but for long lists of varints."""
+    """Return the least and the most items that a list can have; they differ only for long lists of varints."""
     if number == STRINGS:
         return fields.strings, fields.strings
     count = fields.unpacked.get(number, 0)
@@ -646,9 +646,9 @@ def _count_items(book: Book, fields: TensorFields, number: int) -> tuple[int, in
 def _check_indices(
     values: StoredTensor, indices: StoredTensor, shape: tuple[int, ...], dense: int
 ) -> str | None:
-    """Whether a sparse tensor's indices are positions in its shape; None if so, or if they are too many to read.
+    """Describe indices that are not positions in a sparse tensor's shape; None if they are, or are too many to read.
 
-    `dense` is how many elements the shape has.
+    `dense` is the number of elements of the shape.
     """
     if indices.dtype is not DType.INT64 or indices.nbytes > _INDICES or indices.extent is not None:
         return None

@@ -1,7 +1,7 @@
-"""HTTP: ranges of a file, through the session of fsspec's filesystem, and never more than was asked for.
+"""HTTP: ranges of a file, through the session of fsspec's filesystem, and never more than was requested.
 
-fsspec's own `cat_file` takes whatever the server sends, which is the whole file where a server has no ranges, and it
-follows every redirect; so the requests are made here.
+fsspec's own `cat_file` accepts all bytes that the server sends, which is the whole file if a server has no ranges, and
+it follows every redirect; so the requests are made here.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from analyzer.read.remote import AT_ONCE, DOWNLOAD, Answer, Meter, Unanswered, s
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _REFUSED = frozenset({401, 403, 404, 410})
 _REDIRECTS = 10
-_SLOWEST = 1 << 14  # bytes per second; whoever sends a long range slower than this is timed out
+_SLOWEST = 1 << 14  # bytes per second; a server that sends a long range slower than this is timed out
 
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.ASCII)
 
 
 class Web:
-    """The server that keeps a model, and the servers that it sends us to."""
+    """Server that stores a model, and the servers to which it redirects."""
 
     at_once = AT_ONCE
 
     def __init__(self, url: str, timeout: float, headers: Mapping[str, str] | None = None) -> None:
         self.meter = Meter()
         self._timeout = timeout
-        # Where a URL led to: a link to mirrors may lead elsewhere the next time.
+        # Target of each URL's redirect: a link to mirrors may lead elsewhere the next time.
         self._moved: dict[str, str] = {}
         try:
             self.url = str(_parse(url))
@@ -49,7 +49,7 @@ class Web:
             raise Unanswered("is no URL that can be asked for; check the name") from None
         self._fs = fsspec.filesystem(self._home.scheme, skip_instance_cache=True)
         session = {**self._fs.client_kwargs, "auto_decompress": False}
-        # What fsspec is configured to send goes to this server, and not where it redirects us.
+        # Headers and credentials in fsspec's configuration go to this server, and not to redirects.
         own = {key: session.pop(key) for key in ("auth", "cookies", "headers") if key in session}
         self._own: dict[str, Any] = {**own, **self._fs.kwargs}
         self._own["headers"] = {
@@ -60,7 +60,7 @@ class Web:
         self._fs.client_kwargs = session
 
     def look(self, url: str, length: int) -> Answer:
-        """A small range instead of HEAD, which presigned URLs refuse; it also shows whether there are ranges."""
+        """Request a small range instead of HEAD, which presigned URLs refuse; it also tests for ranges."""
         return self.ask(url, [(0, length)])[0]
 
     def ask(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
@@ -68,15 +68,15 @@ class Web:
         return answers
 
     def beside(self, url: str, location: str) -> str:
-        # The query goes along: a token for the folder is one for the sibling, and no one else gets to see it.
+        # The query is kept: a token for the folder is also valid for the sibling, and no other host gets it.
         scheme, host, path, query, _ = urlsplit(url)
         folder = path.rpartition("/")[0]
         return urlunsplit((scheme, host, f"{folder}/{quote(location, errors='surrogateescape')}", query, ""))
 
     async def _ask_all(self, url: str, ranges: Sequence[tuple[int, int]]) -> list[Answer]:
-        """The answers; after the first error nothing is asked, and what is under way is waited for.
+        """Return the answers; after the first error no request is sent, and those under way are awaited.
 
-        A server that limits how many requests are under way would count it among those that follow.
+        A server that limits concurrent requests would count those under way among the following ones.
         """
         gate = asyncio.Semaphore(AT_ONCE)
         errors: list[Exception] = []
@@ -102,13 +102,13 @@ class Web:
             async with asyncio.timeout(limit):
                 return await self._ask_once(url, offset, length)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Without the cause: its text may hold the URL with its secrets.
+            # Without the cause, whose text may hold the URL with its secrets.
             raise Unanswered(_said(error, limit)) from None
 
     async def _ask_once(self, url: str, offset: int, length: int) -> Answer:
         target = self._moved.get(url, url)
         response = await self._follow(target, offset, length)
-        if target != url and response.status in _REFUSED:  # what we were sent to holds for some minutes only
+        if target != url and response.status in _REFUSED:  # a redirect may be valid for only some minutes
             response.close()
             response = await self._follow(url, offset, length)
         async with response:
@@ -117,7 +117,7 @@ class Web:
         return answer
 
     async def _follow(self, url: str, offset: int, length: int) -> aiohttp.ClientResponse:
-        """Send the request, and send it again wherever the server points to."""
+        """Send the request, and send it again to each redirect."""
         here = _parse(url)
         session: aiohttp.ClientSession = await self._fs.set_session()
         asked = {"Accept-Encoding": "identity", "Range": f"bytes={offset}-{offset + length - 1}"}
@@ -137,7 +137,7 @@ class Web:
         raise Unanswered(f"is redirected more than {_REDIRECTS} times; check the name")
 
     async def _take(self, response: aiohttp.ClientResponse, offset: int, length: int) -> Answer:
-        """The body, if it is what was asked for. What is not is left unread, and the connection closed."""
+        """Return the body if it is the requested one. Any other is left unread, and the connection is closed."""
         headers = response.headers
         first, last, total = _span(response, length)
         marks = (headers.get("ETag", ""), headers.get("Last-Modified", ""))
@@ -164,27 +164,25 @@ class Web:
 
 
 def _parse(url: str) -> URL:
-    # As it stands where it can be sent so: a signature may hold for one spelling of a query only.
+    # The URL is kept as it is if it can be sent so: a signature may hold for one spelling of a query only.
     is_ready = url.isascii() and url.isprintable() and " " not in url
     return URL(url, encoded=is_ready).with_fragment(None)
 
 
 def _proxy(url: URL) -> str | None:
-    """What the environment names. aiohttp's `trust_env` reads ~/.netrc too, and then refuses a token beside it."""
+    """Return the environment's proxy. aiohttp's `trust_env` also reads ~/.netrc, and then refuses another token."""
     return None if proxy_bypass(url.host or "") else getproxies().get(url.scheme)
 
 
 def _span(response: aiohttp.ClientResponse, length: int) -> tuple[int | None, int, int | None]:
-    """The first and last byte that an answer holds, and the size of the file; no first byte where it is empty."""
+    """Return the first and last byte of an answer, and the size of the file; no first byte if the answer is empty."""
     status, size = response.status, response.content_length
     match = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
     first, last, total = match.groups() if match else (None, None, None)
     known = int(total) if total and total != "*" else None
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and known is not None:
         return None, 0, known
-    if (
-        status == HTTPStatus.OK and size is not None and size <= length
-    ):  # the whole file, and no more than that
+    if status == HTTPStatus.OK and size is not None and size <= length:  # the whole file, if it is small
         return (0 if size else None), size - 1, size
     if status == HTTPStatus.OK:
         raise Unanswered(f"the server{_software(response)} offers no ranges; {DOWNLOAD}")
@@ -213,9 +211,9 @@ def _refusal(status: int) -> str:
 
 
 async def _check_redirect(here: URL, there: URL) -> None:
-    """Refuse what would lay open what is private: the content on its way, or a host that only we can reach.
+    """Refuse redirects that expose private data: content without encryption, or a host of the private network.
 
-    A name that resolves to another address a moment later slips through.
+    A name that resolves to another address a moment later is not caught.
     """
     where = f"is redirected to {shown(str(there))}"
     if there.scheme not in ("http", "https"):
@@ -230,14 +228,14 @@ async def _is_inside(host: str | None) -> bool:
     """Whether a host is this machine or one of a private network."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:  # the request will say it, or a proxy knows the name
+    except OSError:  # the request reports it, or a proxy knows the name
         return False
     addresses = [ipaddress.ip_address(str(info[4][0]).partition("%")[0]) for info in found]
     return any(not (getattr(address, "ipv4_mapped", None) or address).is_global for address in addresses)
 
 
 def _said(error: Exception, limit: float) -> str:
-    """Why there is no answer, and what to do next."""
+    """Return the reason for a missing answer, and the next step."""
     match error:
         case TimeoutError():
             return f"there is no whole answer within {limit:.3g} s; run again, or {DOWNLOAD}"

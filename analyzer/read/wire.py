@@ -1,7 +1,7 @@
-"""A file's bytes -> protobuf fields, each with its place, and no payload read on the way.
+"""A file's bytes -> protobuf fields, each with its position, without reading payload.
 
-The encoding is that of protobuf.dev, "Encoding": a message is a run of fields, each a key (number and wire type) and
-a value. What a field means is not known here.
+The encoding is that of protobuf.dev, "Encoding": a message is a run of fields, each a key (number and wire type) and a
+value. This module does not interpret the fields.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIXED32 = 5
 
 _LONGEST_VARINT = 10
 _HEADER = 2 * _LONGEST_VARINT
-"""Bytes that a key and the length or number after it take at most."""
+"""Most bytes of a key and the length or number after it."""
 
 _RUN = 1 << 18
 _RUN_FIELDS = 1 << 12
@@ -33,7 +33,7 @@ _RUN_FIELDS = 1 << 12
 _LONGEST_NAME = 1 << 24
 
 _MAX_STEPS = 64
-"""A window grows up to this many of its source's steps."""
+"""Most steps of its source to which a window grows."""
 
 
 class Field(NamedTuple):
@@ -47,7 +47,7 @@ class Field(NamedTuple):
 
 
 class Window:
-    """The part of a file that is in memory: it follows the reader, wide where all is read, narrow after a jump."""
+    """Part of a file that is in memory. It moves with the reader, and is narrow after a jump, else wide."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -58,7 +58,7 @@ class Window:
         self._widest = _MAX_STEPS * source.step
 
     def take(self, start: int, end: int) -> bytes:
-        """The bytes from `start` to `end`.
+        """Return the bytes from `start` to `end`.
 
         Raises:
             ModelReadError: the file ends before, or cannot be read.
@@ -72,10 +72,10 @@ class Window:
         return self._buffer[start - base : end - base]
 
     def take_name(self, place: Field) -> bytes:
-        """The content of a field that is kept in memory and shown.
+        """Return the content of a field that is kept in memory and shown.
 
         Raises:
-            ModelReadError: it is too long for that. A file with holes makes any length cheap.
+            ModelReadError: it is too long for that. A sparse file makes any length cheap.
         """
         if place.end - place.start > _LONGEST_NAME:
             raise ModelReadError(
@@ -93,10 +93,10 @@ class Window:
         return content
 
     def _fill(self, position: int, needed: int) -> None:
-        """Have at least `needed` bytes from `position`."""
+        """Load at least `needed` bytes from `position`."""
         end = self._base + len(self._buffer)
         is_near = self._base <= position <= end + self.source.step
-        if is_near:  # reading on
+        if is_near:  # continuous reading
             kept = self._buffer[position - self._base :]
             self._size = min(2 * self._size, self._widest)
         else:
@@ -112,10 +112,10 @@ class Window:
         self._base = position
 
     def run(self, first: Field, end: int, longest: int) -> list[tuple[int, int]]:
-        """Where the contents are of `first` and of the fields that follow it with the same number, all in memory.
+        """Return the content positions of `first` and of the fields after it with the same number, all in memory.
 
-        The run ends before a field of more than `longest` bytes, before any other, and after at most 4,096 fields or
-        256 KiB: what protobuf makes of many small messages takes a hundred times as much memory as they do.
+        The run ends before a field of more than `longest` bytes, before any other field, and after at most 4,096 fields
+        or 256 KiB: protobuf objects of many small messages take a hundred times as much memory as the messages.
         """
         self.take(first.at, first.end)
         base, buffer = self._base, self._buffer
@@ -131,7 +131,7 @@ class Window:
                 try:
                     length, content = varint(buffer, offset + 1)
                 except ValueError:
-                    break  # `fields` says where
+                    break  # `fields` reports the position
             offset = content + length
             if length > longest or offset > len(buffer) or base + offset > end:
                 break
@@ -139,12 +139,12 @@ class Window:
         return contents
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
-        """The fields of the message from `start` to `end`, in file order.
+        """Yield the fields of the message from `start` to `end`, in file order.
 
-        Groups, which ONNX never uses, are one field each. Its content may be looked at between two fields.
+        Groups, which ONNX never uses, are one field each. The caller may read a field's content before the next field.
 
         Raises:
-            ModelReadError: the bytes are no message, by the place where they cease to be one.
+            ModelReadError: the bytes are not a message, with the position of the first bad field.
         """
         position = start
         make = Field._make
@@ -184,7 +184,7 @@ class Window:
         return BrokenMessageError(self.source, at, end, reason, key >> 3, stop)
 
     def _skip(self, key: int, buffer: bytes, offset: int, end: int) -> int:
-        """Where a field ends that has no length, by its wire type."""
+        """Return the end of a field without a length, by its wire type."""
         wire = key & 7
         if wire == VARINT:
             return self._base + varint(buffer, offset)[1]
@@ -195,7 +195,7 @@ class Window:
         raise ValueError(f"wire type {wire}")
 
     def _skip_group(self, number: int, start: int, end: int) -> int:
-        """Where a group ends; groups in groups by a list and not by recursion."""
+        """Return the end of a group; nested groups are handled with a list and not by recursion."""
         open_groups = [number]
         position = start
         while open_groups:
@@ -225,11 +225,11 @@ class Window:
 
 
 _MAX_GROUPS = 100
-"""Protobuf's own limit of nesting."""
+"""Most nested groups, protobuf's own limit."""
 
 
 class BrokenMessageError(ModelReadError):
-    """Bytes that are no protobuf message; the reader of the whole file turns it into a sentence with a next step."""
+    """Bytes that are not a protobuf message; the reader of the whole file turns it into a sentence with a next step."""
 
     def __init__(
         self, source: Source, at: int, end: int, reason: str = "", number: int = 0, claimed: int = 0
@@ -239,13 +239,13 @@ class BrokenMessageError(ModelReadError):
         )
         self.at = at
         self.number = number
-        """The field's; 0 where that is not known."""
+        """Number of the field; 0 if it is unknown."""
         self.is_cut = end == source.nbytes and (claimed > end or not reason)
-        """Whether the field would go on beyond the end of the file."""
+        """Whether the field would exceed the end of the file."""
 
 
 def varint(buffer: bytes, offset: int) -> tuple[int, int]:
-    """The number at `offset`, modulo 2^64, and where it ends.
+    """Return the number at `offset`, modulo 2^64, and its end.
 
     >>> varint(bytes([0xAC, 0x02]), 0)
     (300, 2)
@@ -265,7 +265,7 @@ def varint(buffer: bytes, offset: int) -> tuple[int, int]:
 
 
 def decode_varints(content: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
-    """A packed list of varints as numbers modulo 2^64.
+    """Return a packed list of varints as numbers modulo 2^64.
 
     >>> decode_varints(np.array([0x01, 0xAC, 0x02], np.uint8)).tolist()
     [1, 300]
