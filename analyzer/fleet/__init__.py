@@ -1,7 +1,7 @@
-"""Thousands of models -> a lake: Parquet tables of what `inspect` says of each, which one can ask in SQL.
+"""Thousands of models -> a lake: Parquet tables of the results of `inspect`, which SQL can query.
 
-`find` names the models, an engine hands shards of them to `shard.survey_shard`, `lake` writes each shard complete or
-not at all, `sql` asks.
+`find` lists the models, an engine hands shards of them to `reading.survey_shard`, `lake` writes each shard completely
+or not at all, `sql` queries it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 NOTE = "lake.json"
-"""The file that says of a folder that it is a lake, and which shards it is made of."""
+"""Name of the file that marks a folder as a lake, and lists its shards."""
 
 
 def is_lake(path: Path | str) -> bool:

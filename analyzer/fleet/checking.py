@@ -1,4 +1,4 @@
-"""Rules + a lake -> the report of `check` on all its models: each one's ledger, as a saved report gives it."""
+"""Rules + a lake -> the report of `check` on all its models, whose ledgers are rebuilt as from saved reports."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Row = dict[str, Any]
 
 
 def read_ledgers(lake: Lake) -> Iterator[tuple[str, Ledger | str]]:
-    """Each model of a lake with its ledger, or with why there is none; one shard is in memory at a time."""
+    """Yield each model of a lake with its ledger, or with the reason for none; one shard is in memory at a time."""
     for shard in lake.shards:
         for name, rows in _read_shard(lake, shard).items():
             yield name, _ledger(name, rows)
 
 
 class EarlierLedgers:
-    """The models of an earlier lake, each found by its name."""
+    """Models of an earlier lake, found by name."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -42,10 +42,10 @@ class EarlierLedgers:
         self._load = functools.lru_cache(maxsize=2)(functools.partial(_read_shard, lake))
 
     def find(self, name: str) -> Ledger:
-        """The ledger of a model.
+        """Return the ledger of a model.
 
         Raises:
-            UsageError: it is not there, or could not be read then.
+            UsageError: the earlier lake does not have the model, or could not read it.
         """
         if name not in self._shards:
             raise UsageError(f"{name} is not in {self._lake.path}")
@@ -59,7 +59,7 @@ Rows = Mapping[str, list[Row]]
 
 
 def _read_shard(lake: Lake, shard: str) -> dict[str, Rows]:
-    """The rows of each model of a shard, by the name of their table."""
+    """Return the rows of each model of a shard, by the name of their table."""
     found: dict[str, dict[str, list[Row]]] = {}
     for table in TABLES:  # models first
         for row in lake.read(table, shard).to_pylist():
@@ -74,7 +74,7 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
     try:
         return rebuild(name, _document(name, row, rows))
     except UsageError as error:
-        if "got `null`" in str(error):  # as `analyzer.fleet.reading` writes what has no room
+        if "got `null`" in str(error):  # `analyzer.fleet.reading` writes null for numbers over 64 bits
             return (
                 f"{name}: it claims numbers beyond 2^63, for which tables have no room; check the file itself"
             )
@@ -82,7 +82,7 @@ def _ledger(name: str, rows: Rows) -> Ledger | str:
 
 
 def _document(name: str, row: Row, rows: Rows) -> Row:
-    """What `inspect` wrote of the model."""
+    """Return the document that `inspect` wrote of the model."""
     told = {key: row[key] for key in InspectDocument.__struct_fields__ if key in row and key not in OF_RUN}
     model = {key: row[key] for key in Model.__struct_fields__ if key in row and key != "path"}
     model["opsets"] = dict(model["opsets"] or ())
@@ -107,7 +107,7 @@ def _document(name: str, row: Row, rows: Rows) -> Row:
 
 
 def _shape(shape: list[str | None] | None) -> list[int | str | None] | None:
-    """Sizes as numbers again, which a table has as text beside names of axes."""
+    """Return sizes as numbers; a table holds them as text beside the names of axes."""
     if shape is None:
         return None
     return [int(size) if size is not None and size.lstrip("-").isdigit() else size for size in shape]
@@ -129,23 +129,23 @@ def check_lake(
     content: ContentMode | None = None,
     stamp: str | None = None,
 ) -> BudgetReport:
-    """Ask every rule of every model of a lake, as `check_models` asks them of models in memory.
+    """Apply every rule to every model of a lake, as `check_models` does for models in memory.
 
     Args:
         rules: the lines of the budget.
-        lake: its models; one that could not be read is one of which nothing is answered.
-        earlier: a lake that relative limits are over where they name no baseline: each model is held against the one
-            of the same name.
+        lake: its models; for an unreadable model no rule is answered.
+        earlier: a lake that is the baseline of relative limits without one: each model is compared with the one of the
+            same name.
         read: audits a model, or loads a saved report, that a rule names.
         groups: the project's own groups, by name.
-        is_any_baseline: whether a baseline of another model is one too.
+        is_any_baseline: whether another model may be a baseline too.
         strict: whether findings fail too.
-        ignore: ids of findings that do not.
-        content: how far contents have to be looked at; of a model that the survey looked at less, nothing is answered.
-        stamp: when the report is made, if it is to say so.
+        ignore: ids of findings that do not fail.
+        content: how far contents must be read; for a model whose contents the survey read less, no rule is answered.
+        stamp: time of the report, if it is to state one.
 
     Raises:
-        UsageError: a rule names a metric that there is not, no survey has finished the lake, or it cannot be read.
+        UsageError: a rule names an unknown metric, no survey has finished the lake, or it cannot be read.
     """
     if not lake.is_complete:
         raise UsageError(
@@ -189,6 +189,6 @@ def check_lake(
 
 
 def _joined(own: list[Verdict], rule: Rule, rest: BudgetReport) -> list[Verdict]:
-    """What a rule says of the models that were read, then of the others, or once why it was asked of none."""
+    """Return a rule's verdicts on the models that were read, then on the others, or once the reason for no model."""
     others = [each for each in rest.verdicts if each.rule is rule]
     return [*own, *(each for each in others if each.model is not None or not own)]

@@ -1,4 +1,4 @@
-"""Ways to hand shards to processes: here, or to a Dask or Ray cluster that is there already; each by its name."""
+"""Engines that hand shards to processes, by name: on this machine, or on a running Dask or Ray cluster."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 def find_engine(name: str = "local", jobs: int | None = None, address: str | None = None) -> Engine:
-    """The engine of a name.
+    """Return the engine of a name.
 
     Args:
         name: one of `ENGINES`.
-        jobs: shards that are worked on at once; None takes one for each processor.
-        address: of the cluster; None takes the environment's.
+        jobs: shards in progress at once; None takes one for each processor.
+        address: address of the cluster; None takes the environment's.
 
     Raises:
-        MissingExtraError: what it needs is not installed.
-        UsageError: this machine has no address; or that of a cluster is not known, or nobody answers there.
+        MissingExtraError: a package that it needs is not installed.
+        UsageError: an address is given for this machine; or that of a cluster is unknown, or nothing answers there.
     """
     try:
         return ENGINES[name](jobs, address)
@@ -36,10 +36,10 @@ def find_engine(name: str = "local", jobs: int | None = None, address: str | Non
 
 
 def make_local(jobs: int | None, address: str | None) -> Engine:
-    """Processes of this machine.
+    """Return the engine that uses processes of this machine.
 
     Raises:
-        UsageError: it is told an address.
+        UsageError: an address is given.
     """
     if address is not None:
         raise UsageError("--address: is a cluster's; add --engine ray or --engine dask")
@@ -51,7 +51,7 @@ class _Local:
         self._jobs = jobs
 
     def run(self, tasks: Iterator[Task]) -> Iterator[tuple[int, Tables]]:
-        """As `Engine` says: threads that wait for processes."""
+        """Run tasks as `Engine` states, with threads that wait for processes."""
         pending: dict[concurrent.futures.Future[Tables], int] = {}
         pool = concurrent.futures.ThreadPoolExecutor(self._jobs)
         try:
@@ -69,10 +69,10 @@ class _Local:
 
 
 def connect_dask(jobs: int | None, address: str | None) -> Engine:
-    """A connection to the cluster; `jobs` shards are handed out at a time, None for two a thread.
+    """Connect to the cluster; `jobs` shards are in progress at a time, None for two a thread.
 
     Raises:
-        UsageError: no address is known, or nobody answers there.
+        UsageError: no address is known, or nothing answers there.
     """
     import distributed
 
@@ -99,7 +99,7 @@ class _Dask:
         self._client, self._jobs = client, jobs
 
     def run(self, tasks: Iterator[Task]) -> Iterator[tuple[int, Tables]]:
-        """As `Engine` says: a future for each task, and again where its worker is lost."""
+        """Run tasks as `Engine` states, with a future for each, which Dask repeats if its worker is lost."""
         import distributed
 
         jobs = self._jobs or 2 * max(1, sum(self._client.nthreads().values()))
@@ -118,10 +118,10 @@ class _Dask:
 
 
 def connect_ray(jobs: int | None, address: str | None) -> Engine:
-    """A connection to the cluster; `jobs` shards are handed out at a time, None for two a processor.
+    """Connect to the cluster; `jobs` shards are in progress at a time, None for two a processor.
 
     Raises:
-        UsageError: no address is known, or nobody answers there.
+        UsageError: no address is known, or nothing answers there.
     """
     import ray
 
@@ -144,7 +144,7 @@ class _Ray:
         self._jobs = jobs
 
     def run(self, tasks: Iterator[Task]) -> Iterator[tuple[int, Tables]]:
-        """As `Engine` says: a call of a remote function for each task, and again where its machine is lost."""
+        """Run tasks as `Engine` states, with a remote call for each, which Ray repeats if its machine is lost."""
         import ray
 
         survey = ray.remote(num_cpus=1, max_retries=3)(survey_shard)
@@ -163,4 +163,4 @@ ENGINES: dict[str, Callable[[int | None, str | None], Engine]] = {
     "ray": connect_ray,
     "dask": connect_dask,
 }
-"""By the names of the engines: what makes them."""
+"""Constructors of the engines, by name."""

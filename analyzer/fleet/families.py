@@ -1,4 +1,4 @@
-"""The weights of all models of a lake -> families: who holds the same, who is cast, quantized, tuned or merged."""
+"""Weights of all models of a lake -> families of models with equal, cast, quantized, fine-tuned or merged weights."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from analyzer.records import Frozen, Mutable, field
 from analyzer.text import format_many
 
 _ALIKE = 0.9
-"""Cosine of two sketches above which their tensors are kin: of unrelated ones 1 of 10^10 pairs has it."""
+"""Cosine of two sketches above which their tensors are kin: 1 of 10^10 pairs of unrelated ones reaches it."""
 
 _BLOCK = 1024
 
 _FITS = 0.02
-"""What a sum may leave of a sketch, as a part of what the nearer of both leaves."""
+"""Largest remainder of a sketch after the best sum, as a part of the remainder after the nearer of the two alone."""
 
 _EQUAL = 1 - 1e-6
-"""Cosine of the sketches of equal tensors."""
+"""Cosine of the sketches of equal tensors, at least."""
 
 Sketches = npt.NDArray[np.float32]
 
 
 class Weights:
-    """Every different weight tensor of a lake, by a number; `elements` are values that it stands for."""
+    """Different weight tensors of a lake, by number; `elements` is the number of values that each represents."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, int], int] = {}
         self.elements: list[int] = []
         self.exactness: list[int] = []
-        """Bits of an element as it is stored, less a half, so to speak, where it is a code: twice the bits, less 1."""
+        """Rank of each tensor's exactness: twice the bits of a stored element, less 1 if it is a code."""
         self.is_code: list[bool] = []
         self._sketches: list[Sketches | None] = []
 
@@ -48,7 +48,7 @@ class Weights:
         return len(self.elements)
 
     def enter(self, row: Mapping[str, Any]) -> int:
-        """The number of the weights that a row of `tensors` has."""
+        """Return the number of the weights in a row of `tensors`, new or known."""
         key = (row["digest"], row["logical_elements"])
         if key not in self._numbers:
             self._numbers[key] = len(self.elements)
@@ -61,11 +61,11 @@ class Weights:
         return self._numbers[key]
 
     def sketch(self, number: int) -> Sketches | None:
-        """The sketch of a tensor, of length 1; None where nothing is known of its values."""
+        """Return the sketch of a tensor, of length 1; None if its values are unknown."""
         return self._sketches[number]
 
     def likeness(self, a: int, b: int) -> float:
-        """The cosine of two sketches; 0 where one is not known."""
+        """Return the cosine of two sketches; 0 if one is unknown."""
         first, second = self._sketches[a], self._sketches[b]
         return 0.0 if first is None or second is None else float(first @ second)
 
@@ -79,7 +79,7 @@ def _unit(sketch: Sequence[float] | None) -> Sketches | None:
 
 
 def group_alike(weights: Weights) -> list[int]:
-    """The class of each tensor: the number of the first that it is like."""
+    """Return the class of each tensor: the number of the first tensor that it is like."""
     classes = list(range(len(weights)))
     by_size: dict[int, list[int]] = defaultdict(list)
     for number, elements in enumerate(weights.elements):
@@ -92,7 +92,7 @@ def group_alike(weights: Weights) -> list[int]:
 
 
 def _group(weights: Weights, numbers: Sequence[int], classes: list[int]) -> None:
-    """Give each the class of the first that is like it: one block after the other, against those that are first."""
+    """Give each tensor the class of the first one that is like it, block by block."""
     firsts: list[int] = []
     known = np.empty((0, WIDTH), np.float32)
     for start in range(0, len(numbers), _BLOCK):
@@ -123,16 +123,16 @@ def _group(weights: Weights, numbers: Sequence[int], classes: list[int]) -> None
 
 def _known(weights: Weights, number: int) -> Sketches:
     found = weights.sketch(number)
-    assert found is not None  # who has none is in no group
+    assert found is not None  # a tensor without a sketch is in no group
     return found
 
 
 def find_merge(
     weights: Weights, prints: Sequence[int], others: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
-    """Which two of some models a model is a sum of, tensor by tensor; None where it is of none.
+    """Return the two among some models of which a model is a sum, tensor by tensor; None if there are none.
 
-    Sketches are linear: that of a sum is the sum of both. Two factors of 32 numbers fit by no accident.
+    Sketches are linear: the sketch of a sum is the sum of both sketches. Two factors do not fit 32 numbers by accident.
     """
     tested = [each for each in prints if weights.sketch(each) is not None]
     sides = [[_counterpart(weights, each, side) for each in tested] for side in others]
@@ -152,19 +152,19 @@ def find_merge(
 
 
 def _counterpart(weights: Weights, number: int, side: Sequence[int]) -> Sketches | None:
-    """Of a model's tensors the one of the same size that is most like another."""
+    """Return the sketch, among one model's tensors of the same size, that is most like a tensor's."""
     same = [each for each in side if weights.elements[each] == weights.elements[number]]
     same = [each for each in same if weights.sketch(each) is not None]
     return _known(weights, max(same, key=lambda each: weights.likeness(number, each))) if same else None
 
 
 def _are_equal(mine: Sketches, a: Sketches | None, b: Sketches | None) -> bool:
-    """Whether three sketches are one: a tensor that both sides have in common."""
+    """Whether three sketches are equal: both sides have the tensor in common."""
     return a is not None and b is not None and min(float(mine @ a), float(mine @ b)) > _EQUAL
 
 
 def _is_sum(mine: Sketches, a: Sketches | None, b: Sketches | None) -> bool:
-    """Whether a sketch is a sum of two others, and both have a part in it."""
+    """Whether a sketch is a sum of two others, and both contribute."""
     assert a is not None
     assert b is not None
     both = np.stack([a, b], axis=1).astype(np.float64)
@@ -180,38 +180,38 @@ _COLUMNS = (
 )
 
 _LEAST_SHARE = 0.05
-"""Of the weights of the smaller of two models: with less in common they are no kin."""
+"""Least share of the weights of the smaller of two models that makes them kin."""
 
 _MOST_KIN = 64
-"""Models that one weight leads to; of more, the first tell enough."""
+"""Most models that are listed for one class of weights; the first ones suffice."""
 
 _MOST_NEAR = 512
 _MOST_MERGED = 12
-"""Models of which a sum of two is looked for: the nearest of the first that come into question."""
+"""Most models that are tested in pairs for a sum: the nearest of the first candidates."""
 
 _CAST = 0.9999
-"""Likeness of a tensor and its cast, as sketches tell it."""
+"""Likeness of a tensor and its cast, at least, by their sketches."""
 
 
 class _Model(Mutable):
-    """The weights of one model: numbers of prints, each as often as it is there."""
+    """Weights of one model: the number of each print, with its count."""
 
     name: str
     prints: Counter[int] = field(default_factory=Counter)
     nbytes: dict[int, int] = field(default_factory=dict)
-    """Of one tensor with that print."""
+    """Stored bytes of one tensor with each print."""
 
     def elements(self, weights: Weights) -> int:
         return sum(weights.elements[each] * count for each, count in self.prints.items())
 
     def exactness(self, weights: Weights) -> float:
-        """Bits of an element, as these are stored; codes are below numbers of as many bits."""
+        """Return the average exactness of its elements; a code ranks below a number of as many bits."""
         total = sum(weights.exactness[each] * weights.elements[each] for each in self.prints)
         return total / max(1, sum(weights.elements[each] for each in self.prints))
 
 
 class _Kin(Frozen):
-    """What a model has in common with another."""
+    """Relation of a model to another, and the weights that they have in common."""
 
     other: int
     relation: str
@@ -220,14 +220,14 @@ class _Kin(Frozen):
 
 
 def find_families(lake: Path | str | Lake, *, says: str = "") -> Answer:
-    """Find the models that have weights in common, and how.
+    """Find the models that have weights in common, and their relations.
 
     Args:
         lake: its folder.
-        says: what the answer begins with.
+        says: first sentence of the answer.
 
     Returns:
-        A row for each model that has kin: the root of a family first, then the others with what they are of which.
+        A row for each model that has kin: the root of a family first, then the others with their relation to another.
 
     Raises:
         UsageError: there is no such lake.
@@ -245,7 +245,7 @@ def find_families(lake: Path | str | Lake, *, says: str = "") -> Answer:
 
 
 def _read(lake: Lake) -> tuple[Weights, list[_Model], int]:
-    """The weights of all models, each different one once; and how many readable models have none that tell anything."""
+    """Read the weights of all models, each different one once; count the readable models without any."""
     weights = Weights()
     models: list[_Model] = []
     silent = 0
@@ -265,7 +265,7 @@ def _read(lake: Lake) -> tuple[Weights, list[_Model], int]:
 
 
 class _Families:
-    """Models in the order in which they may be the root of others: the most exact first, then the largest."""
+    """Models, ordered by their rank as a family's root: the most exact first, then the largest."""
 
     def __init__(self, weights: Weights, models: Sequence[_Model]) -> None:
         self._weights = weights
@@ -276,12 +276,12 @@ class _Families:
         self._sizes = [model.elements(weights) for model in self._models]
         self._alike = [self._by_class(model) for model in self._models]
         self._first: dict[frozenset[tuple[int, int]], int] = {}
-        """By its weights, the first model that has just these."""
+        """First model with exactly these weights."""
         for number, model in enumerate(self._models):
             self._first.setdefault(frozenset(model.prints.items()), number)
 
     def _rank(self, model: _Model) -> tuple[float, int, int, str]:
-        """Exact before coded, large before small, what others hold too before what none does."""
+        """Return a sort key: exact before coded, large before small, widely shared weights before rare ones."""
         weights = self._weights
         common = sum(weights.elements[each] * self._spread[each] for each in model.prints)
         return -round(model.exactness(weights)), -model.elements(weights), -common, model.name
@@ -293,7 +293,7 @@ class _Families:
         return found
 
     def rows(self) -> list[tuple[object, ...]]:
-        """A row for each model that has kin."""
+        """Return a row for each model that has kin."""
         kin = [self._find(number) for number in range(len(self._models))]
         roots = list(range(len(self._models)))
         for number, found in enumerate(kin):
@@ -322,12 +322,12 @@ class _Families:
 
     @property
     def cost(self) -> int:
-        """Bytes of all tensors that are there already, in the same model or in another."""
+        """Bytes of all tensors that repeat an earlier one, in the same model or in another."""
         return sum(self._costs)
 
     @functools.cached_property
     def _costs(self) -> list[int]:
-        """Bytes of each model's tensors that a model before it holds too, or it itself has held already."""
+        """Bytes of each model's tensors that repeat one of an earlier model, or of its own."""
         seen: set[int] = set()
         costs = []
         for model in self._models:
@@ -339,7 +339,7 @@ class _Families:
         return costs
 
     def _find(self, number: int) -> tuple[_Kin, ...] | None:
-        """What a model comes of: the one before it with which it has most in common, or two that it was merged from."""
+        """Return the origin of a model: the earlier one that shares most with it, or two that were merged into it."""
         first = self._first[frozenset(self._models[number].prints.items())]
         if first < number:
             return (_Kin(first, "same", self._models[number].prints.total(), self._sizes[number]),)
@@ -355,7 +355,7 @@ class _Families:
         return None if best is None else (best,)
 
     def _near(self, number: int) -> Iterator[int]:
-        """Models before this one that have a weight in common with it, in their order."""
+        """Yield the earlier models that have a class of weights in common with this one, in their order."""
         index = self._index
         seen: set[int] = set()
         for each in self._alike[number]:
@@ -368,7 +368,7 @@ class _Families:
 
     @functools.cached_property
     def _index(self) -> Mapping[int, list[int]]:
-        """By class of weights the first models that have some."""
+        """First models with weights of each class."""
         found: dict[int, list[int]] = defaultdict(list)
         for number in sorted(self._first.values()):
             for each in self._alike[number]:
@@ -377,7 +377,7 @@ class _Families:
         return found
 
     def _hold(self, number: int, other: int) -> _Kin | None:
-        """What a model has in common with one before it; None where that is too little."""
+        """Return the relation of a model to an earlier one; None if they have too little in common."""
         mine, theirs = self._alike[number], self._alike[other]
         sums: Counter[str] = Counter()
         tensors = 0
@@ -414,7 +414,7 @@ class _Families:
         return "fine-tuned" if shared * 2 >= size else "shares"
 
     def _find_merged(self, number: int, kin: Sequence[int]) -> tuple[_Kin, ...] | None:
-        """The two models that one is a weighted sum of, tensor by tensor."""
+        """Return the two models of which one is a weighted sum, tensor by tensor; None if there are none."""
         size = self._sizes[number]
         others = [other for other in kin if self._sizes[other] == size] or self._by_size[size]
         others = self._nearest(number, [other for other in others if other < number])
@@ -429,14 +429,14 @@ class _Families:
 
     @functools.cached_property
     def _by_size(self) -> Mapping[int, list[int]]:
-        """By how many elements it has, the different models of that size."""
+        """Different models by their number of elements."""
         found: dict[int, list[int]] = defaultdict(list)
         for number in sorted(self._first.values()):
             found[self._sizes[number]].append(number)
         return found
 
     def _nearest(self, number: int, others: Sequence[int]) -> list[int]:
-        """Those of some models whose largest tensor is most like a model's."""
+        """Return the candidates whose tensors are most like the model's largest one, in their order."""
         weights = self._weights
         known = [each for each in self._models[number].prints if weights.sketch(each) is not None]
         if not known:

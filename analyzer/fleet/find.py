@@ -1,4 +1,4 @@
-"""Folders, globs, lists, stdin, URLs -> the models that they stand for, one after the other as they are found."""
+"""Folders, globs, lists, stdin, URLs -> the models that they stand for, one by one as they are found."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from analyzer.model.ranges import is_url
 from analyzer.read.remote import is_many, list_models, mark_of
 
 STDIN = "-"
-"""The source that is a list on stdin."""
+"""Source that stands for a list on stdin."""
 
 _LISTS = (".txt", ".list")
-"""Suffixes of files that are lists of models."""
+"""Suffixes of files that list models."""
 
 _AHEAD = 16
-"""URLs that are asked for their marks at a time."""
+"""URLs whose marks are requested at a time."""
 
 
 def find_sources(sources: Iterable[str]) -> Iterator[Found]:
-    """Each model that the sources stand for, once, in the order of the sources and below each in natural order.
+    """Yield each model of the sources once, in the order of the sources and in natural order within each.
 
-    Nothing is kept but, where there are several sources, a number for each model. What is named and is not there is
-    found too, so that it has a row that says so.
+    With several sources, only a number for each model is kept in memory. A named model that does not exist is yielded
+    too, so that it gets a row with an error.
 
     Raises:
         UsageError: a list cannot be read, a URL with many models cannot be listed, or nothing is named.
-        MissingExtraError: what lists URLs is not installed.
+        MissingExtraError: the package that lists URLs is not installed.
     """
     listed = [sources] if isinstance(sources, str) else list(sources)
     if not listed or "" in listed:
@@ -44,11 +44,11 @@ def find_sources(sources: Iterable[str]) -> Iterator[Found]:
 
 
 def list_names(sources: Iterable[str]) -> Iterator[str]:
-    """The names alone, without a look at what they name.
+    """Yield the names alone, without opening the models.
 
     Raises:
         UsageError: a list cannot be read, or a URL with many models cannot be listed.
-        MissingExtraError: what lists URLs is not installed.
+        MissingExtraError: the package that lists URLs is not installed.
     """
     several = list(sources)
     if len(several) == 1 and not _is_list(several[0]):
@@ -82,7 +82,7 @@ def _expand(source: str) -> Iterator[str]:
 
 
 def _lines(source: str) -> Iterator[str]:
-    """The lines of a list that name something.
+    """Yield the names in a list.
 
     Raises:
         UsageError: it cannot be read.
@@ -98,15 +98,15 @@ def _lines(source: str) -> Iterator[str]:
 
 
 def _named(line: str) -> str:
-    """What a line of a list names: not a list in turn, nor stdin, which would go round."""
+    """Return the name in a line of a list; "" for a comment, another list or stdin, which could recur forever."""
     name = line.strip()
     return "" if name.startswith("#") or _is_list(name) else name
 
 
 def _below(folder: str) -> Iterator[str]:
-    """The model files below a folder, in natural order, as `inspect DIR` finds them; one folder's names at a time.
+    """Yield the model files below a folder, in natural order, as `inspect DIR` does; one folder is read at a time.
 
-    A folder that cannot be listed, or that has no model, is found itself, so that a row says so.
+    A folder that cannot be listed, or that has no model, is yielded itself, so that it gets a row with an error.
     """
     waiting, found = [folder], False
     while waiting:  # not recursion: a folder can be deeper than the stack
@@ -126,14 +126,14 @@ def _below(folder: str) -> Iterator[str]:
 
 
 def _scan(place: str) -> list[os.DirEntry[str]]:
-    """What is in a folder, in natural order, without what is hidden."""
+    """Return the entries of a folder, in natural order, without hidden ones."""
     with os.scandir(place) as entries:
         seen = [entry for entry in entries if not entry.name.startswith(".")]
     return sorted(seen, key=lambda entry: (natural_order(entry.name), entry.name))
 
 
 def _is_own_folder(place: str) -> bool:
-    """Whether a path is a folder, and no link to one."""
+    """Whether a path is a folder and not a link to one."""
     return os.path.isdir(place) and not os.path.islink(place)  # noqa: PTH112, PTH114 - as above
 
 
@@ -142,9 +142,10 @@ def _is_glob(source: str) -> bool:
 
 
 def _globbed(pattern: str) -> Iterator[str]:
-    """What a glob matches, in natural order of each folder; `**` stands for any folders. A folder means what is below.
+    """Yield the matches of a glob, in natural order of each folder; `**` stands for any folders.
 
-    Where nothing matches, the pattern itself is found, so that a row says so.
+    A matching folder stands for the models below it. If nothing matches, the pattern itself is yielded, so that it gets
+    a row with an error.
     """
     parts = Path(pattern).parts
     start = parts[0] if Path(pattern).is_absolute() else ""
@@ -173,7 +174,7 @@ def _matching(place: str, parts: tuple[str, ...]) -> Iterator[str]:
         yield from _matching(place, rest)
     try:
         entries = _scan(place or ".")
-    except OSError:  # no folder, or one that cannot be listed: nothing there matches
+    except OSError:  # not a folder, or one that cannot be listed: no match there
         return
     for entry in entries:
         path = os.path.join(place, entry.name)  # noqa: PTH118 - as above
@@ -185,7 +186,7 @@ def _matching(place: str, parts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _marked(names: Iterator[str]) -> Iterator[Found]:
-    """Each name with its mark; of URLs some are asked for at a time, and all come in their order."""
+    """Yield each name with its mark, in order; the marks of several URLs are requested at a time."""
     pool: ThreadPoolExecutor | None = None
     waiting: list[tuple[str, str | Future[str]]] = []
     try:
@@ -209,7 +210,7 @@ def _found(name: str, mark: str | Future[str]) -> Found:
 
 
 def _local_mark(name: str) -> str:
-    """Size and time of change; what is no file is told by its kind."""
+    """Return size and modification time, and the kind of an entry that is not a regular file."""
     try:
         status = Path(name).stat()
     except (OSError, ValueError, RuntimeError):

@@ -1,8 +1,8 @@
-"""Learned tensors -> by what their weights are known again, under any name and in any orientation, type or coding.
+"""Learned tensors -> prints that identify their weights under any name, orientation, type or quantization.
 
-The digest is of the values as a multiset: equal where two tensors hold the same elements, however they are ordered. The
-sketch is a few sums of the values with fixed signs, along rows and along columns: it is linear, the same for a matrix
-and its transpose, and moves by no more than the rounding of a cast or of a quantization.
+The digest is of the values as a multiset: equal if two tensors hold the same elements, in any order. The sketch is a
+few sums of the values with fixed signs, along rows and along columns: it is linear, the same for a matrix and its
+transpose, and changes by no more than the rounding of a cast or of a quantization.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen
 
 LEAST = 32
-"""Elements below which a tensor says nothing of where it comes from."""
+"""Fewest elements of a tensor that identify its origin."""
 
 WIDTH = 32
-"""Numbers of a sketch."""
+"""Number of sums in a sketch."""
 
 _FEW = 8
-"""Different values below which a tensor of numbers is a mask, an identity or the like."""
+"""Fewest different values of a tensor of numbers: with fewer it is a mask, an identity or the like."""
 
 _FEWEST_CODES = 3
-"""The same of codes, of which there may be few."""
+"""The same for codes, of which there may be few."""
 
 _SORTED = 1 << 16
-"""Elements up to which the digest is of the sorted values; above, of sums of their hashes."""
+"""Most elements for which the digest is of the sorted values; above, it is of sums of their hashes."""
 
 _LEAST_SKETCHED = 256
-"""Elements below which a likeness may be an accident."""
+"""Fewest elements for a sketch: below, a likeness may be an accident."""
 
 _BAND = 1 << 18
 
@@ -47,20 +47,20 @@ Floats = npt.NDArray[np.float32]
 
 
 class Print(Frozen):
-    """By what the weights of one tensor are known again."""
+    """Digest and sketch that identify the weights of one tensor."""
 
     digest: str
-    """Of its elements as they are stored, whatever their order: 128 bits in hexadecimal."""
+    """Digest of its elements as they are stored, in any order: 128 bits in hexadecimal."""
     sketch: tuple[float, ...] | None
-    """`WIDTH` sums of the values that it stands for; None of few, of a vector, and where one is not known."""
+    """`WIDTH` sums of the values that it represents; None for a small tensor, a vector, or unknown values."""
     elements: int
-    """How many values these are."""
+    """Number of these values."""
     code_bits: int | None
-    """Bits of each code, where it is stored as codes; None where its elements stand for themselves."""
+    """Bits of each code if it is quantized; None if its elements are the values."""
 
 
 def take_print(entry: Entry, wiring: Wiring) -> Print | None:
-    """The print of a learned tensor; None where it is too small, constant or regular to tell anything."""
+    """Return the print of a learned tensor; None if it is too small, constant or regular to identify anything."""
     tensor = entry.tensor
     if entry.role is not Role.PARAMETER or tensor.numel < LEAST or tensor.dtype is DType.STRING:
         return None
@@ -83,7 +83,7 @@ def take_print(entry: Entry, wiring: Wiring) -> Print | None:
 
 
 def _decode(encoded: Encoded, codes: Array) -> Array | None:
-    """The numbers that codes stand for: at once where none is packed and each has a scale of its own or its channel."""
+    """Return dequantized values, computed here if no code is packed and scales are per tensor or per channel."""
     zeros = encoded.zero_point
     is_plain = not encoded.is_blocked and not encoded.levels and encoded.second_scale is None
     if not is_plain or encoded.tensor.dtype not in _WHOLE or codes.shape != encoded.shape:
@@ -106,8 +106,8 @@ _LANES = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def _is_even(flat: Array) -> bool:
-    """Whether values are evenly spaced: positions, and what counts. A few tell of most that they are not."""
-    with np.errstate(invalid="ignore"):  # as of the float8 types, which have no infinity
+    """Whether values are evenly spaced, like positions and counts; a few values suffice to reject most."""
+    with np.errstate(invalid="ignore"):  # casting float8 types, which have no infinity, would warn
         few = sorted(flat[:_FEW].astype(np.float64).tolist())
     gaps = [b - a for a, b in itertools.pairwise(few) if b > a]
     if gaps and max(gaps) - min(gaps) > 1e-6 * max(gaps):
@@ -121,9 +121,9 @@ def _is_even(flat: Array) -> bool:
 
 
 def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str, least: int) -> str | None:
-    """128 bits of a multiset of elements; None where these have fewer than `least` different values.
+    """Return 128 bits of a multiset of elements; None if it has fewer than `least` different values.
 
-    Chance alone makes no two sets equal, but somebody who wants to could.
+    Different multisets do not collide by chance, but an attacker could construct a collision.
     """
     head = f"{kind}:{lanes.size}:".encode()
     if lanes.size <= _SORTED:
@@ -147,7 +147,7 @@ def _digest(lanes: npt.NDArray[np.unsignedinteger], kind: str, least: int) -> st
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64 of each (Steele, Lea and Flood 2014), in place."""
+    """Compute splitmix64 of each element (Steele, Lea and Flood 2014), in place."""
     x += np.uint64(0x9E3779B97F4A7C15)
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
@@ -158,10 +158,10 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _sketch(values: Array) -> tuple[float, ...] | None:
-    """Sums of a tensor's values: what all rows add up to in fixed weights of their sum 0, and all columns.
+    """Return sums of a tensor's values: all rows, and all columns, weighted by fixed numbers whose sum is 0.
 
-    A constant that is added to all values changes nothing. A vector has none: of two that only rise, as tables of
-    frequencies do, the sums would be alike.
+    A constant added to all values changes nothing. A vector has none, because any two rising vectors, such as tables of
+    frequencies, would have similar sums.
     """
     shape = [size for size in values.shape if size != 1] or [1]
     rows, columns = shape[0], math.prod(shape[1:])
@@ -183,7 +183,7 @@ def _sketch(values: Array) -> tuple[float, ...] | None:
 
 
 def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """As many numbers as a sketch has: the i-th of them the sum of every `WIDTH`-th from the i-th on, with signs."""
+    """Fold sums to the width of a sketch: the i-th number is the signed sum of every `WIDTH`-th from the i-th on."""
     signed = sums * signs
     if len(sums) % WIDTH:
         padded = np.zeros(-(-len(sums) // WIDTH) * WIDTH)
@@ -194,7 +194,7 @@ def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.
 
 
 def _weigh(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
-    """Fixed weights of sum 0 for so many values, and fixed signs."""
+    """Return fixed weights of sum 0, and fixed signs, for so many values."""
     return _known(length) if length <= _KNOWN else _make_weights(length)
 
 
@@ -204,6 +204,6 @@ def _make_weights(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
 
 
 _KNOWN = 1 << 13
-"""Lengths of which these are remembered."""
+"""Longest length for which these are cached."""
 
 _known = functools.lru_cache(maxsize=64)(_make_weights)
