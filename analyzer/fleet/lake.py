@@ -1,7 +1,7 @@
-"""A lake: six folders of Parquet files, a file of each for every shard, and a note of which shards it is made of.
+"""Lake: six folders of Parquet files, with one file per shard in each, and a note that lists the shards.
 
-A shard is written under names that nobody reads, synced, and renamed, its `models` last: it is there once that is. The
-note is replaced when a run has been through all sources. So whoever is killed leaves whole shards and the last note.
+A shard is written under temporary names, synced, and renamed, its `models` last: it exists once that file exists. The
+note is replaced when a run has processed all sources. So a killed run leaves whole shards and the previous note.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ _LEFT_OUT = {
     "files": {"path", "bytes", "sha256"},
     "groups": {"trainable", "frozen"},
 }
-"""Fields of the documents that a table has in its own way, or that one file alone never has."""
+"""Fields of the documents that a table holds in another form, or that a single file never has."""
 
 OF_RUN = ("macs", "nodes_without_macs", "memory_bytes", "memory_bytes_at_most", "sizes")
-"""Columns of `models` that say what a run takes, where sizes were given; no document of `inspect` has them so."""
+"""Columns of `models` for the cost of a run, filled if sizes were given; documents of `inspect` do not have them."""
 
 OF_MODEL = (
     *("components", "content", "roles", "quantization", "accounts", "dtypes"),
     *("by", "depth", "overlap", "ungrouped", "blocks"),
 )
-"""Keys of `inspect` that are columns of `models`, beside those of its `model` and `totals`."""
+"""Keys of `inspect` that are columns of `models`, besides those of its `model` and `totals`."""
 
 
 @functools.cache
 def schemas() -> Mapping[str, pa.Schema]:
-    """The columns of each table, with their types."""
+    """Return the columns of each table, with their types."""
     import pyarrow as pa
 
     text, number = pa.string(), pa.int64()
@@ -92,7 +92,7 @@ def _fields(kind: type[msgspec.Struct], left_out: Iterable[str] = ()) -> list[tu
 
 
 def _arrow(told: msgspec.inspect.Type) -> pa.DataType:
-    """The type of a column, or of a part of one, that holds what a field of a document does."""
+    """Return the Arrow type for a field of a document, or for a part of one."""
     import pyarrow as pa
 
     match told:
@@ -124,18 +124,18 @@ _NOTHING = (msgspec.inspect.NoneType,)
 
 
 def _names(key: msgspec.inspect.Type) -> list[str] | None:
-    """The keys that an object always has; None where it may have any."""
+    """Return the keys that an object always has; None if it may have any."""
     if isinstance(key, msgspec.inspect.Metadata):
         return _names(key.type)
     return [str(each.value) for each in key.cls] if isinstance(key, msgspec.inspect.EnumType) else None
 
 
 Columns = Mapping[str, Mapping[str, list[Any]]]
-"""Rows of tables, by the name of the table and of the column: as long as each other in each table."""
+"""Rows of tables, by table and column name; all columns of a table have one length."""
 
 
 def by_column(rows: Mapping[str, list[dict[str, Any]]]) -> Columns:
-    """Rows by column: so each name of a column is written once, and read once, for all of them."""
+    """Return rows by column, so that each column name is written and read once for all rows."""
     return {
         table: {
             name: [row.get(name) for row in found]
@@ -146,7 +146,7 @@ def by_column(rows: Mapping[str, list[dict[str, Any]]]) -> Columns:
 
 
 def make_tables(models: Sequence[Columns]) -> Tables:
-    """The tables that hold the rows of some models, in their order."""
+    """Return the tables with the rows of some models, in their order."""
     import pyarrow as pa
 
     try:
@@ -177,9 +177,9 @@ def _table(parts: Sequence[Mapping[str, list[Any]]], schema: pa.Schema) -> pa.Ta
 
 @functools.cache
 def _converter(kind: pa.DataType) -> Callable[[Any], Any] | None:
-    """What makes a value one that Arrow takes; None where it is one.
+    """Return a function that converts values for Arrow; None if they need no conversion.
 
-    Of maps it takes pairs, and of a list that has sizes and names the text of each.
+    Maps become lists of pairs; each item of a list of sizes and names becomes text.
     """
     import pyarrow as pa
 
@@ -209,7 +209,7 @@ def _texts(value: Sequence[Any]) -> list[str | None]:
 
 
 def fitted(value: Any) -> Any:
-    """A value, or the values in it, but for numbers that 64 bits have no room for: these become null."""
+    """Return a value with all integers that exceed 64 bits replaced by null, at any depth."""
     if isinstance(value, dict):
         return {key: fitted(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -218,7 +218,7 @@ def fitted(value: Any) -> Any:
 
 
 FORMAT = 1
-"""Of what a lake looks like; one of another format is not read."""
+"""Format version of a lake; a lake of another version is not read."""
 
 _PARTIAL = ".partial"
 _LOCK = ".lock"
@@ -226,7 +226,7 @@ _SUFFIX = ".parquet"
 
 
 class Lake:
-    """The shards of one folder."""
+    """Shards of one folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -234,19 +234,19 @@ class Lake:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a run has been through all its sources."""
+        """Whether a run has processed all its sources."""
         return bool(self._note["complete"])
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The shards that it is made of; of a lake that no run has finished, those that are there."""
+        """Shards of the lake; if no run has finished it, those on disk."""
         return tuple(self._note["shards"]) if self.is_complete else self.present
 
     @property
     def present(self) -> tuple[str, ...]:
-        """All shards that are on disk, also those that a later run has replaced, or has not finished with.
+        """All shards on disk, including those that a later run has replaced, or has not finished.
 
-        One that has lost one of its tables is none, and its models are read again.
+        A shard without one of its tables does not count, and its models are read again.
         """
         held = [
             set(os.listdir(self.path / table) if (self.path / table).is_dir() else ())  # noqa: PTH208 - names
@@ -256,7 +256,7 @@ class Lake:
         return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
 
     def is_whole(self, shard: str) -> bool:
-        """Whether all tables of a shard begin and end as they were written: a copy may have been cut off."""
+        """Whether all tables of a shard are whole at both ends: a copy may have been truncated."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -268,15 +268,15 @@ class Lake:
         return True
 
     def file(self, table: str, shard: str) -> Path:
-        """Where a shard's rows of one table are."""
+        """Return the path of a shard's rows of one table."""
         return self.path / table / f"{shard}{_SUFFIX}"
 
     def files(self, table: str) -> list[Path]:
-        """Where all rows of one table are."""
+        """Return the paths of all rows of one table."""
         return [self.file(table, shard) for shard in self.shards]
 
     def read(self, table: str, shard: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A shard's rows of one table.
+        """Return a shard's rows of one table.
 
         Raises:
             UsageError: it cannot be read.
@@ -296,10 +296,10 @@ class Lake:
 
     @contextmanager
     def written(self) -> Iterator[None]:
-        """The time in which this process alone writes to the lake.
+        """Lock the lake for writing by this process alone, until the block ends.
 
         Raises:
-            UsageError: another process does, or the folder cannot be written to.
+            UsageError: another process writes, or the folder cannot be written to.
         """
         try:
             for name in (*TABLES, _PARTIAL):
@@ -312,12 +312,12 @@ class Lake:
             raise UsageError(f"-o {self.path}: cannot be written: {error.strerror or error}") from error
 
     def begin(self, settings: FleetSettings) -> None:
-        """Say what the folder is, before its first shard."""
+        """Mark the folder as a lake, before its first shard."""
         if not is_lake(self.path):
             self._replace_note(settings, (), complete=False)
 
     def write(self, key: str, tables: Tables) -> str:
-        """Write a shard, and answer its name: the key, and what tells its content from that of another."""
+        """Write a shard, and return its name: the key, and a digest of the content."""
         contents = {table: _encode(tables[table]) for table in TABLES}
         hasher = hashlib.sha256()
         for table in TABLES:
@@ -325,7 +325,7 @@ class Lake:
         shard = f"{key}-{hasher.hexdigest()[:16]}"
         if self.is_whole(shard):
             return shard
-        for table in reversed(TABLES):  # models last, which stands for all
+        for table in reversed(TABLES):  # models last: a shard with it is complete
             partial = self.path / _PARTIAL / f"{table}-{shard}"
             _write_synced(partial, contents[table])
             partial.replace(self.file(table, shard))
@@ -333,10 +333,10 @@ class Lake:
         return shard
 
     def finish(self, settings: FleetSettings, shards: Sequence[str]) -> None:
-        """Say which shards the lake is made of, then drop all others."""
+        """Record the shards of the lake, then delete all others."""
         self._replace_note(settings, shards, complete=True)
         kept = set(shards)
-        for table in TABLES:  # models first: what lacks them is nothing
+        for table in TABLES:  # models first: without it a shard does not exist
             for place in (self.path / table).iterdir():
                 if place.name.removesuffix(_SUFFIX) not in kept:
                     place.unlink()
@@ -361,11 +361,11 @@ class Lake:
 
 
 def open_lake(path: Path | str) -> Lake:
-    """A lake that is there.
+    """Return an existing lake.
 
     Raises:
-        UsageError: it is none, or one of another format.
-        MissingExtraError: what reads it is not installed.
+        UsageError: it is not a lake, or has another format.
+        MissingExtraError: the package that reads it is not installed.
     """
     if not is_lake(path):
         raise UsageError(f"{path}: is no lake: it has no {NOTE}; make one with survey SOURCE -o {path}")
@@ -374,7 +374,7 @@ def open_lake(path: Path | str) -> Lake:
 
 
 def need_arrow() -> None:
-    """Find out whether what reads and writes tables is installed.
+    """Check that the package that reads and writes tables is installed.
 
     Raises:
         MissingExtraError: it is not.
@@ -418,7 +418,7 @@ def _write_synced(place: Path, content: bytes) -> None:
 
 
 def _sync_folder(place: Path) -> None:
-    with contextlib.suppress(OSError):  # not every system lets folders be opened
+    with contextlib.suppress(OSError):  # some systems do not open folders
         descriptor = os.open(place, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -428,7 +428,7 @@ def _sync_folder(place: Path) -> None:
 
 @contextmanager
 def _locked(path: Path, lock: io.BufferedWriter) -> Iterator[None]:
-    """The lock of a lake, which the system takes back from whoever dies.
+    """Hold the lock of a lake, which the system releases when the process dies.
 
     Raises:
         UsageError: another process has it.
@@ -446,7 +446,7 @@ def _locked(path: Path, lock: io.BufferedWriter) -> Iterator[None]:
 
 
 def joined(tables: Iterable[Tables]) -> Tables:
-    """Several tables of each name as one."""
+    """Return several tables of each name as one."""
     import pyarrow as pa
 
     several = list(tables)

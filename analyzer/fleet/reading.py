@@ -1,4 +1,4 @@
-"""Models -> their rows in every table, read in a process that is watched: what every engine calls, on any machine."""
+"""Models -> their rows in every table, read in a watched process: the function that every engine calls, anywhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from analyzer.process.workers import Died
 from analyzer.records import replace
 from analyzer.version import version
 
-if TYPE_CHECKING:  # what only a survey at sizes loads
+if TYPE_CHECKING:  # loaded only by a survey at given sizes
     from analyzer.timing.inputs.sizes import Shapes
 
 Row = dict[str, Any]
@@ -40,16 +40,16 @@ Rows = Mapping[str, list[Row]]
 """Rows by the name of their table."""
 
 _MOST_HASHED = 1 << 28
-"""Bytes of an unreadable file up to which its digest is worth the time."""
+"""Most bytes of an unreadable file for which a digest is computed."""
 
 _GRACE = 10
-"""Seconds after which a process ends itself, if whoever watches it has gone."""
+"""Seconds after its time limit at which a process ends itself, if its watcher is gone."""
 
 
 def read_rows(wanted: Wanted, settings: FleetSettings) -> Rows:
-    """What the tables say of one model: always rows, never an exception.
+    """Return the rows of one model: always rows, never an exception.
 
-    Of one whose files are byte for byte what they were, the row of `models` has its name and no more.
+    If all files of the model are unchanged byte for byte, the row of `models` has only its name.
     """
     try:
         if wanted.digests and _is_same(wanted):
@@ -69,14 +69,14 @@ def read_rows(wanted: Wanted, settings: FleetSettings) -> Rows:
 
 
 def error_rows(model: str, reason: str, *, opens: bool = True) -> Rows:
-    """The rows of a model that cannot be read, and why.
+    """Return the rows of a model that cannot be read, with the reason.
 
     Args:
         model: its path or URL.
-        reason: one sentence, with the id of what is wrong in brackets if it has one.
-        opens: whether the file is opened for its digest; else it is known again by its size and time alone.
+        reason: one sentence, with the finding's id in brackets if there is one.
+        opens: whether the file is opened for its digest; otherwise only its size and time identify it.
     """
-    from analyzer.account.findings.catalog import EXPLANATIONS  # which only errors need
+    from analyzer.account.findings.catalog import EXPLANATIONS  # only errors need these
 
     name = _plain(model)
     said = f"{name}: {_utf8(reason).removeprefix(f'{name}: ')}"
@@ -95,13 +95,13 @@ def error_rows(model: str, reason: str, *, opens: bool = True) -> Rows:
 
 
 _ID = re.compile(r"\[([a-z][a-z0-9]*(?:-[a-z0-9]+)*)\]")
-"""The id of a finding, as errors have it in their message."""
+"""Id of a finding, in the form of error messages."""
 
 _GIVEN_UP = re.compile(r"\(it took more than ([\d.,e+]+) (s|bytes of memory)\)")
 
 
 def may_be_read(error: str | None, settings: FleetSettings) -> bool:
-    """Whether a model was given up on that may now take more than it had."""
+    """Whether a model exceeded an earlier limit of time or memory that is higher now."""
     found = _GIVEN_UP.search(error or "")
     if found is None:
         return False
@@ -116,7 +116,7 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
     from analyzer.reports import Inspection
 
     if os.path.isdir(path) and not is_url(path):  # noqa: PTH112 - unlike Path.is_dir, it never raises
-        os.scandir(path).close()  # says why it cannot be listed
+        os.scandir(path).close()  # raises the reason if it cannot be listed
         raise OnnxLedgerError("no .onnx file is below it; name a model, or a folder that holds some")
     ledger = audit_model(path, content=settings.content, max_objects=settings.max_objects)
     run = _run(ledger, settings.shapes) if settings.shapes else {}
@@ -149,7 +149,7 @@ def _audited(path: str, settings: FleetSettings) -> Rows:
 
 
 def _run(ledger: Any, shapes: Sequence[str]) -> Row:
-    """What a run computes and takes at those of these sizes that it has; `counted` is its work, node by node."""
+    """Return the work and memory of a run at the given sizes that fit; `counted` is the work, node by node."""
     from analyzer.cost.macs import count_macs
     from analyzer.cost.memory.answer import Asked, answer_memory
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -168,7 +168,7 @@ def _run(ledger: Any, shapes: Sequence[str]) -> Row:
 
 
 def _fitting(ledger: Any, shapes: Shapes) -> Shapes:
-    """Those of the sizes that one model has axes for."""
+    """Return the given sizes for which a model has axes."""
     from analyzer.timing.inputs.feeds import plan_feeds
 
     sizes = []
@@ -197,7 +197,7 @@ def _prints(ledger: Any) -> dict[tuple[str, str], Row]:
 
 
 def _files(ledger: Any) -> list[Row]:
-    """A row for each file, with its digest where it is here, and with its server's tag where it is not."""
+    """Return a row for each file, with its digest if it is local, or with its server's tag if it is remote."""
     rows = []
     for file in ledger.model.files:
         source = ledger.model.sources[file.key]
@@ -219,7 +219,7 @@ def _files(ledger: Any) -> list[Row]:
 
 
 def _one_name(place: str) -> str:
-    """What all names of one file have in common: the name that links lead to; of a file with several its inode."""
+    """Return one identity for all names of a file: the path that links lead to, or its inode if it has hard links."""
     folder = os.path.dirname(place)  # noqa: PTH120 - an empty one stays empty
     try:
         status = os.stat(place)  # noqa: PTH116 - a place is a text here
@@ -232,18 +232,18 @@ def _one_name(place: str) -> str:
 
 
 def _missing(model: Any, location: str) -> Row:
-    """The row of a file that is not there; once it is, the model is read again."""
+    """Return the row of a missing file; the model is read again once the file exists."""
     place = None if model.traffic else _utf8(_place(model, location))
     return {"path": _utf8(location), "place": place}
 
 
 def _place(model: Any, path: str) -> str:
-    """Where a file is that is named as seen from its model's folder, by the model's own name."""
+    """Return the path of a file, given relative to its model's folder, in the form of the model's own path."""
     return str(Path(model.path).parent / path)
 
 
 def _own_file(model: str, *, opens: bool) -> list[Row]:
-    """The row of a file that could not be read as a model; none where it is no file."""
+    """Return the row of a file that could not be read as a model; none if it is not a file."""
     if is_url(model):
         return []
     with suppress(OSError, ValueError, RuntimeError):
@@ -279,18 +279,18 @@ def _digest(path: Path) -> str:
 
 
 _PART = 1 << 18
-"""Bytes of a file that are in memory at a time while its digest is taken."""
+"""Bytes of a file that are in memory at a time for its digest."""
 
 
 def _is_same(wanted: Wanted) -> bool:
-    """Whether all files of a model are byte for byte what they were."""
+    """Whether all files of a model are unchanged byte for byte."""
     with suppress(OSError):
         return all(_digest(Path(place)) == sha256 for place, sha256 in wanted.digests)
     return False
 
 
 def _stats(wanted: Wanted) -> list[Row]:
-    """The times of change of files that are otherwise what they were."""
+    """Return the modification times of files whose content is unchanged."""
     return [
         {"model": _plain(wanted.model), "place": place, "mtime_ns": Path(place).stat().st_mtime_ns}
         for place, _ in wanted.digests
@@ -298,7 +298,7 @@ def _stats(wanted: Wanted) -> list[Row]:
 
 
 def _plain(model: str) -> str:
-    """A model's name as tables have it: in UTF-8, and a URL without its secrets."""
+    """Return a model's name in the form of tables: in UTF-8, and a URL without its secrets."""
     if not is_url(model):
         return _utf8(model)
     from analyzer.read.remote import shown
@@ -313,11 +313,11 @@ def _utf8(text: str) -> str:
 
 
 def serve() -> None:
-    """The life of a process that reads models: it is asked, one frame each, until nobody asks any more."""
-    gc.disable()  # at the end of each model all of its records would be looked through
+    """Read models for another process, one request per frame, until the input ends."""
+    gc.disable()  # collections between models would scan all their records
     asked, said = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
-    with suppress(OSError):  # whoever asked has gone
+    os.dup2(2, 1)  # library output must not mix with answers
+    with suppress(OSError):  # the other process is gone
         for number in itertools.count():
             if (message := read_frame(asked)) is None:
                 break
@@ -329,16 +329,16 @@ def serve() -> None:
                 signal.alarm(0)
             if number % _SWEPT == 0:
                 gc.collect()
-                gc.freeze()  # the modules that the first has loaded stay
+                gc.freeze()  # the modules loaded for the first model stay
     os._exit(0)
 
 
 _SWEPT = 64
-"""Models after which what refers to itself is freed: errors and their tracebacks do."""
+"""Number of models between garbage collections, which free reference cycles such as errors with tracebacks."""
 
 
 def _encode(rows: Rows) -> bytes:
-    """Rows as bytes; a number that has no room there becomes null: a file may claim any size."""
+    """Encode rows as bytes; an integer that is too large becomes null, because a file may claim any size."""
     columns = by_column(rows)
     try:
         return msgspec.msgpack.encode(columns)
@@ -347,7 +347,7 @@ def _encode(rows: Rows) -> bytes:
 
 
 def _in_utf8(told: Any) -> Any:
-    """The same with every text as tables can hold it."""
+    """Return the value with every text in the UTF-8 form of tables."""
     match told:
         case str():
             return _utf8(told)
@@ -364,16 +364,16 @@ _SERVE = (
 )
 
 _USUAL = 300 << 20
-"""Bytes of memory above which a process is replaced by a new one once its model is read."""
+"""Bytes of memory above which a process is replaced by a new one after its model."""
 
 
 def survey_shard(wanted: Sequence[Wanted], settings: FleetSettings) -> Tables:
-    """The tables of some models, in their order; one that hangs, or ends its reader, is a row with its error.
+    """Return the tables of some models, in order; a model that hangs or kills its process gets an error row.
 
-    The process that reads them is kept for the next call, so that its imports are paid once.
+    The process that reads them is kept for the next call, so that it imports modules only once.
 
     Raises:
-        OnnxLedgerError: no process can be started, or another version of onnxledger asks.
+        OnnxLedgerError: no process can be started, or the request comes from another version of onnxledger.
     """
     if settings.version != version():
         raise OnnxLedgerError(
@@ -384,7 +384,7 @@ def survey_shard(wanted: Sequence[Wanted], settings: FleetSettings) -> Tables:
 
 
 class _Reader:
-    """A process that reads one model after the other, and its successors."""
+    """Process that reads one model after the other, replaced when it dies or uses much memory."""
 
     def __init__(self) -> None:
         self._child: Child | None = None
@@ -406,7 +406,7 @@ class _Reader:
         return by_column(error_rows(wanted.model, reason, opens=False))
 
     def _wait(self, child: Child, settings: FleetSettings) -> bytes | Died:
-        """What it says, or why it was given up on."""
+        """Return the answer of a process, or the reason why it was ended."""
         deadline = time.monotonic() + settings.seconds
         while True:
             try:
@@ -426,11 +426,11 @@ class _Reader:
 
 
 _LAST_BREATH = 5.0
-"""Seconds that a process has to end after the last that it said."""
+"""Seconds in which a process has to end after it closed its output."""
 
 
 def _start() -> Child:
-    """A process that waits for models.
+    """Start a process that waits for models.
 
     Raises:
         OnnxLedgerError: none can be started.
@@ -455,7 +455,7 @@ def _reader() -> Iterator[_Reader]:
     try:
         yield reader
     except BaseException:
-        reader.dismiss()  # it may be in the middle of an answer
+        reader.dismiss()  # an answer may be incomplete
         raise
     _IDLE.append(reader)
 

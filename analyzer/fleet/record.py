@@ -1,4 +1,4 @@
-"""The nouns of a fleet: what is found, what is to be read of it, and what a run did."""
+"""Records of a survey: models found, models to be read, and the progress of a run."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ if TYPE_CHECKING:
 
 
 TABLES = ("models", "files", "tensors", "groups", "operators", "findings")
-"""The tables of a lake."""
+"""Names of the tables of a lake."""
 
 Tables: TypeAlias = "Mapping[str, pa.Table]"
-"""The rows of some models, by the name of the table."""
+"""Rows of some models, by table name."""
 
 
 class Found(Frozen):
-    """A model, and what tells this version of it from the next without reading it."""
+    """Model, with a mark of its version that is known without reading it."""
 
     model: str
-    """Its path or URL, as it was named or found."""
+    """Path or URL, as it was named or found."""
     mark: str
-    """Size and time of change of a file, the tag that a server gives; "" where nothing tells."""
+    """Size and modification time of a file, or the tag from a server; "" if there is none."""
 
 
 class FleetSettings(Frozen):
-    """How models are read. Two lakes of the same models and settings are equal, whoever made them."""
+    """Settings for reading models. Two lakes of the same models and settings are equal, on any machine."""
 
     content: ContentMode | None = None
-    """As `audit_model` takes it."""
+    """As in `audit_model`."""
     max_objects: int | None = None
-    """As `audit_model` takes it."""
+    """As in `audit_model`."""
     seconds: float = 300.0
-    """Seconds of wall time that one model may take."""
+    """Most seconds of wall time for one model."""
     nbytes: int = 2 << 30
-    """Bytes of memory that the process that reads a model may have of its own."""
+    """Most bytes of private memory of the process that reads a model."""
     shapes: tuple[str, ...] = ()
-    """Sizes of axes at which the work and the memory of a run are told, as of `--shape`; () asks for neither."""
+    """Axis sizes at which the work and the memory of a run are computed, as in `--shape`; () computes neither."""
     version: str = ""
-    """Of the program that asks; one that answers must be the same."""
+    """Version of the requesting program; the answering one must have the same."""
 
 
 class Wanted(Frozen):
-    """A model to be read, and what is known of it."""
+    """Model to be read, with its last digests."""
 
     model: str
     digests: tuple[tuple[str, str], ...] = ()
-    """(file, SHA-256) of all its files when it was last read: where they are still these, it need not be read."""
+    """(file, SHA-256) of all its files when it was last read; if they are unchanged, it is not read again."""
 
 
 class Task(Frozen):
-    """The models of one shard that have to be read."""
+    """Models of one shard that must be read."""
 
     number: int
     wanted: tuple[Wanted, ...]
@@ -62,30 +62,30 @@ class Task(Frozen):
 
 
 class Engine(Protocol):
-    """What hands tasks to processes, here or elsewhere, and yields their tables as they come."""
+    """Engine that hands tasks to processes, here or on other machines, and yields their tables as they finish."""
 
     def run(self, tasks: Iterator[Task]) -> Iterator[tuple[int, Tables]]:
-        """Each task's number with what `survey_shard` answers to it; no more are taken than can be worked on."""
+        """Yield each task's number with the result of `survey_shard`; take only as many tasks as can be processed."""
         ...
 
 
 class Survey(Mutable):
-    """What a run has done so far. Not frozen: this is what counts."""
+    """Progress of a run. Not frozen, because it counts."""
 
     lake: str
     models: int = 0
-    """Models in the lake."""
+    """Number of models in the lake."""
     kept: int = 0
-    """Those that had not changed."""
+    """Number of unchanged models."""
     read: int = 0
-    """Those that were read now."""
+    """Number of models read in this run."""
     unreadable: int = 0
-    """Those of which there is but an error."""
+    """Number of models with only an error."""
     shards: int = 0
-    """Parts that the tables are written in."""
+    """Number of parts in which the tables are written."""
     written: int = 0
-    """Those that were written now."""
+    """Number of parts written in this run."""
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows of each table."""
+    """Number of rows of each table."""
     nbytes: int = 0
     """Bytes of all tables on disk."""

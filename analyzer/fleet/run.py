@@ -1,4 +1,4 @@
-"""Sources and a lake -> the lake as it is to be: shards that have not changed are kept, others read and written."""
+"""Sources and a lake -> the updated lake: unchanged shards are kept, all others are read and written."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ if TYPE_CHECKING:
 
 
 def plain_name(model: str) -> str:
-    """A model's name as the tables have it: a URL without what may be secret, a path in UTF-8."""
+    """Return a model's name in the form of tables: a URL without secrets, a path in UTF-8."""
     return shown(model) if is_url(model) else utf8(model)
 
 
 class EarlierShard(Frozen):
-    """Models of an earlier shard."""
+    """Models to be taken from an earlier shard."""
 
     shard: str
     names: tuple[str, ...]
 
 
 class _Known(Frozen):
-    """What an earlier run says of a model."""
+    """Data on a model from an earlier run."""
 
     shard: str
     mark: str
-    """As `Found.mark`; "" where it cannot be known again."""
+    """Mark as in `Found.mark`; "" if it cannot be compared."""
     places: tuple[tuple[str, int | None, int | None], ...]
-    """Path, bytes and time of change of its other files."""
+    """Path, bytes and modification time of its other files."""
     digests: tuple[tuple[str, str], ...]
-    """(file, SHA-256) of all its files; none where not all are known."""
+    """(file, SHA-256) of all its files; empty unless all are known."""
     lacks_data: bool
-    """Whether external data was not there when a URL was read: it may be now."""
+    """Whether external data was missing when a URL was read: it may exist now."""
 
     is_tried_again: bool
-    """Whether it was given up on, and may take more now."""
+    """Whether it exceeded a limit that is higher now."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether a file that it refers to has changed, or come, or it may be read now."""
+        """Whether it must be read again: one of its files has changed or appeared, or a limit is higher now."""
         has_changed = any(_stat(place) != (size, time) for place, size, time in self.places)
         return self.lacks_data or self.is_tried_again or has_changed
 
 
 class Earlier:
-    """The shards that were there when a run began, as far as they were read as the run is to read.
+    """Shards on disk at the start of a run that were read with the same settings.
 
     Args:
-        lake: where they are.
-        tag: what names of shards begin with that were read so.
-        settings: how the run reads.
+        lake: the lake that holds them.
+        tag: prefix of the names of shards with these settings.
+        settings: settings of the run.
     """
 
     def __init__(self, lake: Lake, tag: str, settings: FleetSettings) -> None:
@@ -83,7 +83,7 @@ class Earlier:
         self._load = functools.lru_cache(maxsize=8)(self._load_shard)
 
     def whole(self, key: str, models: Sequence[Found]) -> str | None:
-        """The shard that holds just these models, as they are now; None where there is none."""
+        """Return the shard with exactly these models in their current versions; None if there is none."""
         if not all(each.mark for each in models):
             return None
         for shard in self._by_key.get(key, ()):
@@ -92,7 +92,7 @@ class Earlier:
         return None
 
     def lacks(self, models: Sequence[Found]) -> tuple[tuple[Wanted, ...], tuple[EarlierShard, ...]]:
-        """Which of the models have to be read, and where earlier rows of the others, and of some of these, are."""
+        """Return the models that must be read, and the earlier shards with known rows, also of some of these."""
         wanted: list[Wanted] = []
         parts: dict[str, list[str]] = defaultdict(list)
         for each in models:
@@ -107,7 +107,7 @@ class Earlier:
         return tuple(wanted), tuple(EarlierShard(shard, tuple(names)) for shard, names in parts.items())
 
     def complete(self, names: Sequence[str], parts: Sequence[EarlierShard], read: Tables) -> Tables:
-        """The tables of a shard: what was read now, and of the others what was known, in the order of the models."""
+        """Return the tables of a shard, in the order of its models: new rows, and earlier ones of unchanged models."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -199,7 +199,7 @@ def _hash(name: str) -> int:
 
 
 def _only(tables: Tables, names: Iterable[str]) -> Tables:
-    """The rows of some models."""
+    """Return the rows of some models."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -208,7 +208,7 @@ def _only(tables: Tables, names: Iterable[str]) -> Tables:
 
 
 def _sorted(rows: pa.Table, order: pa.Array) -> pa.Table:
-    """Rows in the order of their models; those of one model stay as they are."""
+    """Return rows in the order of their models; the order within one model is kept."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -218,7 +218,7 @@ def _sorted(rows: pa.Table, order: pa.Array) -> pa.Table:
 
 
 def _retimed(files: pa.Table, told: pa.Table) -> pa.Table:
-    """Rows of files with the times of change that some of them have now."""
+    """Return rows of files with the new modification times of some of them."""
     import pyarrow as pa
 
     times = {(row["model"], row["place"]): row["mtime_ns"] for row in told.to_pylist()}
@@ -228,7 +228,7 @@ def _retimed(files: pa.Table, told: pa.Table) -> pa.Table:
 
 
 SHARD = 64
-"""Models of a shard, about."""
+"""Approximate number of models in a shard."""
 
 
 def survey_fleet(
@@ -240,19 +240,19 @@ def survey_fleet(
     shard: int = SHARD,
     progress: Callable[[Survey], None] | None = None,
 ) -> Survey:
-    """Bring a lake to what its sources hold now.
+    """Update a lake to the current content of its sources.
 
     Args:
-        sources: as `find_sources` takes them.
-        lake: its folder, which is made if it is not there.
-        engine: what hands shards to processes.
-        settings: how models are read.
-        shard: models of a shard, about: so many are lost at most by each process when all are killed.
-        progress: told what has been done, after each shard.
+        sources: sources in the form of `find_sources`.
+        lake: its folder, which is created if it does not exist.
+        engine: engine that hands shards to processes.
+        settings: settings for reading models.
+        shard: approximate number of models in a shard: each process loses at most so many if all are killed.
+        progress: function that is called with the progress after each shard.
 
     Raises:
         UsageError: the sources name nothing, or the lake cannot be written.
-        MissingExtraError: what writes tables is not installed.
+        MissingExtraError: the package that writes tables is not installed.
     """
     need_arrow()
     place = Path(lake)
@@ -268,7 +268,7 @@ def survey_fleet(
 
 
 class _Batch(Frozen):
-    """A shard that is being read: which models it has, and what is taken over from an earlier one."""
+    """Shard in progress: its models, and the parts that are taken from earlier shards."""
 
     key: str
     names: tuple[str, ...]
@@ -276,7 +276,7 @@ class _Batch(Frozen):
 
 
 class _Run:
-    """What one run goes by, and how far it is."""
+    """Settings and progress of one run."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class _Run:
             yield Task(number, wanted, self._settings)
 
     def _settle(self, number: int, shard: str) -> None:
-        """Count a shard that is written."""
+        """Count a written shard."""
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
 
@@ -340,7 +340,7 @@ class _Run:
 
 
 def cut(found: Iterable[Found], size: int) -> Iterator[tuple[Found, ...]]:
-    """Cut what is found into shards, where the names say so: what comes or goes in one place moves no other cut."""
+    """Cut found models into shards, at cuts that depend on names: added or removed models move no distant cut."""
     models: dict[str, Found] = {}
     for each in found:
         models.setdefault(plain_name(each.model), each)
@@ -356,13 +356,13 @@ def _number(name: str) -> int:
 
 
 def _tag(settings: FleetSettings) -> str:
-    """What tells how models are read from any other way; limits of time and memory are of the machine."""
+    """Return a digest of the settings that affect results; limits of time and memory depend on the machine."""
     asked = [settings.version, settings.content or "", str(settings.max_objects or ""), *settings.shapes]
     return _digest(asked)[:8]
 
 
 def _key(models: tuple[Found, ...]) -> str:
-    """What tells a shard's models, and their versions, from those of any other."""
+    """Return a digest of a shard's models and their versions."""
     return _digest(itertools.chain.from_iterable((each.model, each.mark) for each in models))[:16]
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def answer_as_parquet(answer: Answer) -> bytes:
-    """All rows, with the types that their values have.
+    """Return all rows as Parquet, with the types of their values.
 
     Raises:
         UsageError: the values of a column have no type in common.
@@ -50,19 +50,19 @@ def answer_as_parquet(answer: Answer) -> bytes:
 
 
 OLD = "old"
-"""The schema in which an earlier lake's tables are."""
+"""Schema of the tables of an earlier lake."""
 
 _LOCKS = (
     "SET python_enable_replacements = false",
     "SET autoinstall_known_extensions = false",
     "SET autoload_known_extensions = false",
-    "SET threads = 1",  # with more, rows that no ORDER BY orders come in another order each time
+    "SET threads = 1",  # with more, unordered rows vary from run to run
     "SET temp_directory = ''",
-    "SET memory_limit = '1GB'",  # an error, and not the end of the process
+    "SET memory_limit = '1GB'",  # fails with an error instead of killing the process
     "SET enable_external_access = false",
     "SET lock_configuration = true",
 )
-"""After these a query names no file, loads no extension, writes nothing, and cannot take that back."""
+"""Settings that stop a query from naming files, loading extensions, writing, and changing these settings."""
 
 
 def ask_lake(
@@ -72,16 +72,16 @@ def ask_lake(
     earlier: Path | str | None = None,
     variables: Mapping[str, int | str] | None = None,
 ) -> Answer:
-    """Ask a lake in SQL.
+    """Query a lake in SQL.
 
     Args:
         lake: its folder.
         query: one SELECT over the tables models, files, tensors, groups, operators and findings.
         earlier: another lake, whose tables are `old.models` and so on.
-        variables: what `getvariable('name')` gives.
+        variables: values of `getvariable('name')`.
 
     Raises:
-        UsageError: there is no such lake, or the query is no SELECT, wrong, or asks for what it may not.
+        UsageError: there is no such lake, or the query is not a SELECT, is wrong, or is not allowed.
         MissingExtraError: duckdb or pyarrow is not installed.
     """
     with connect(lake, earlier=earlier, variables=variables) as connection:
@@ -94,7 +94,7 @@ def connect(
     earlier: Path | str | None = None,
     variables: Mapping[str, int | str] | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A database in memory that sees the tables of a lake, and is locked.
+    """Return a connection to an in-memory database with the tables of a lake, with its settings locked.
 
     Raises:
         UsageError: there is no such lake.
@@ -123,7 +123,7 @@ def connect(
 
 
 def _show(connection: duckdb.DuckDBPyConnection, lake: Lake, schema: str) -> None:
-    """Let a lake's tables be seen. They are read as they are needed, by Arrow: DuckDB itself opens no file."""
+    """Register a lake's tables as views. Arrow reads them on demand; DuckDB itself opens no file."""
     import pyarrow.dataset as ds
 
     for table in TABLES:
@@ -141,10 +141,10 @@ def _show(connection: duckdb.DuckDBPyConnection, lake: Lake, schema: str) -> Non
 
 
 def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
-    """What a locked database answers to one SELECT.
+    """Return the answer of a locked database to one SELECT.
 
     Raises:
-        UsageError: it is no SELECT, wrong, or asks for what it may not.
+        UsageError: it is not a SELECT, is wrong, or is not allowed.
     """
     import duckdb
 
@@ -164,7 +164,7 @@ def run(connection: duckdb.DuckDBPyConnection, query: str) -> Answer:
 
 
 _PRAGMA = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*pragma\b", re.IGNORECASE | re.DOTALL)
-"""Some of them are a SELECT to duckdb before 1.5."""
+"""PRAGMA statements, some of which are a SELECT to duckdb before 1.5."""
 
 
 def _first_line(error: Exception) -> str:
@@ -174,7 +174,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of columns, of which a query may give two the same."""
+    """Return column names made distinct, because a query may repeat one."""
     found: list[str] = []
     for name in names:
         count = sum(each == name or each.startswith(f"{name}:") for each in found)
@@ -183,7 +183,7 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """Return a value in JSON types."""
     match value:
         case bool() | None | int() | str():
             return value
@@ -212,13 +212,13 @@ _MEMORY = 8 << 30
 
 @functools.cache
 def load_questions() -> Mapping[str, Mapping[str, str]]:
-    """The ready questions by name: what each `says`, its `sql`, and what it `needs`."""
+    """Return the ready questions by name: the text `says`, the query `sql`, and the requirement `needs` of each."""
     text = resources.files("analyzer.fleet").joinpath("questions.toml").read_text(encoding="utf-8")
     return {**tomllib.loads(text), FAMILIES: {"says": _SAYS}}
 
 
 def list_questions() -> Answer:
-    """The questions that there are."""
+    """Return the names and descriptions of the ready questions."""
     return Answer(("question", "says"), [(name, each["says"]) for name, each in load_questions().items()])
 
 
@@ -229,16 +229,16 @@ def answer_question(
     earlier: Path | str | None = None,
     variables: Mapping[str, int | str] | None = None,
 ) -> Answer:
-    """Ask a lake a ready question.
+    """Answer a ready question about a lake.
 
     Args:
         lake: its folder.
-        name: one of `load_questions`.
+        name: a name in `load_questions`.
         earlier: another lake, for `growth`.
         variables: `memory` in bytes, for `fits`.
 
     Raises:
-        UsageError: there is no such question or lake, or it needs an earlier one.
+        UsageError: there is no such question or lake, or the question needs an earlier lake.
         MissingExtraError: duckdb or pyarrow is not installed.
     """
     found = load_questions().get(name)
@@ -272,15 +272,15 @@ FROM models
 """
 
 _BESIDE = ("findings", "duplicates", "precision", "operators")
-"""The ready questions that stand there too."""
+"""Ready questions whose answers are on the page too."""
 
 
 def render_lake(lake: Path | str | Lake) -> str:
-    """One page of a lake that needs nothing but itself.
+    """Return a self-contained HTML page about a lake.
 
     Raises:
         UsageError: there is no such lake.
-        MissingExtraError: what makes pages or reads lakes is not installed.
+        MissingExtraError: a package that makes pages or reads lakes is not installed.
     """
     FORMATS["html"].check()
     opened = lake if isinstance(lake, Lake) else open_lake(lake)
