@@ -130,7 +130,7 @@ def _known(weights: Weights, number: int) -> Sketches:
 def find_merge(
     weights: Weights, prints: Sequence[int], others: Sequence[Sequence[int]]
 ) -> tuple[int, int] | None:
-    """Return the two among some models of which a model is a sum, tensor by tensor; None if there are none.
+    """Return the two of some models whose weighted sum is a model, tensor by tensor; None if there are none.
 
     Sketches are linear: the sketch of a sum is the sum of both sketches. Two factors do not fit 32 numbers by accident.
     """

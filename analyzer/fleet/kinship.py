@@ -194,7 +194,7 @@ def _fold(sums: npt.NDArray[np.float64], signs: npt.NDArray[np.float64]) -> npt.
 
 
 def _weigh(length: int) -> tuple[Floats, npt.NDArray[np.float64]]:
-    """Return fixed weights of sum 0, and fixed signs, for so many values."""
+    """Return `length` fixed weights of sum 0, and as many fixed signs."""
     return _known(length) if length <= _KNOWN else _make_weights(length)
 
 

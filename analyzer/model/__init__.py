@@ -180,7 +180,7 @@ class Extent(Frozen):
 
 @aside("payload", "key")
 class StoredTensor(Frozen):
-    """Tensor that takes space in the file, in whatever carrier."""
+    """Tensor that takes space in the file, in any carrier."""
 
     name: str
     """Name of the initializer, or of a Constant node's output; for other carriers the node and the attribute."""
@@ -220,8 +220,8 @@ class StoredTensor(Frozen):
 
 
 Setting = float | str | tuple[float, ...] | tuple[int, ...] | tuple[str, ...]
-"""Value of an attribute: a number, a text, or a list. A list of many kilobytes is replaced by its digest, `sha256:...`;
-a reference to an attribute of the function's caller is `@` and the name of that attribute."""
+"""Value of an attribute: a number, a text, or a list. A list over 4 KiB is replaced by its digest, `sha256:...`, and a
+text over 4 KiB by its length, `text:...`. A reference to an attribute of the function's caller is `@` and its name."""
 
 
 class Node(NamedTuple):

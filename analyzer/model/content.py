@@ -117,7 +117,7 @@ def channel_statistics(weight: Array) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 
 def run_starts(numel: int) -> range:
-    """Return the first positions of the runs of `run_sums` in a tensor of so many elements: at most 4,096 runs.
+    """Return the start positions of the runs of `run_sums` in a tensor of `numel` elements: at most 4,096.
 
     >>> run_starts(600), len(run_starts(1 << 22))
     (range(0, 600, 256), 4096)

@@ -181,7 +181,7 @@ def are_buckets(values: Reals) -> bool:
     """Whether each element is the bucket of column minus row: single distances first, then logarithmic steps.
 
     The table shows the number of buckets per side where distances change sign; for the largest distance, configs use
-    few values (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
+    only a few values (Raffel et al. 2020, section 2.1, as T5's `_relative_position_bucket` computes it).
 
     >>> distance = np.arange(6)[None, :] - np.arange(6)[:, None]
     >>> are_buckets(np.where(distance > 0, 16.0, 0.0) + np.abs(distance))

@@ -77,7 +77,7 @@ class Ahead:
         """Most guesses in a round."""
         self._trust = self._most
         self._may_miss = False
-        """Whether there are guesses of which none has been used yet."""
+        """Whether guesses were made and none has been used yet."""
 
     def read(self, start: int, length: int, needed: int, *, jumps: bool) -> bytes:
         """Return at least `needed` and at most `length` bytes from `start`; fewer only if the file ends.

@@ -67,10 +67,7 @@ def _load(path: str) -> onnx.ModelProto:
                     tensor.ClearField(field)
                 tensor.data_location = onnx.TensorProto.EXTERNAL
                 entry = tensor.external_data.add()
-                entry.key, entry.value = (
-                    "location",
-                    "",
-                )  # external, so that nobody reads it
+                entry.key, entry.value = "location", ""  # external data stays unread
     return model
 
 

@@ -30,7 +30,7 @@ STEP = 1 << 11
 DOWNLOAD = "download the file and name it"
 
 
-class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, which makes a sentence of it
+class Unanswered(Exception):  # noqa: N818 - it never leaves analyzer.read, which turns it into a message
     """Reason why a request returned nothing, and the next step; the caller adds the name of the file."""
 
 
@@ -316,7 +316,7 @@ def _find_on_hub(location: str) -> tuple[str, dict[str, str]] | None:
         url = hf_hub_url(
             uri.id, uri.path_in_repo, repo_type=uri.type, revision=uri.revision, endpoint=hub.endpoint
         )
-    except ValueError:  # its text may advise what does not apply here
+    except ValueError:  # its text may give advice that does not apply here
         uri = None
     if uri is None or not uri.path_in_repo:
         raise Unanswered("is no file on the hub; write hf://<namespace>/<name>/<path>")

@@ -283,7 +283,7 @@ def _standard(node: onnx.NodeProto, given: Sequence[Typed | None]) -> list[Typed
         types[name] = onnx.helper.make_tensor_type_proto(typed[0], typed[1])
     try:
         made = shape_inference.infer_node_outputs(defs.get_schema(node.op_type, 13, ""), node, types)
-    except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
+    except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
         return []
     proto = made.get(node.output[0])
     if proto is None or not proto.tensor_type.HasField("shape"):
@@ -500,7 +500,7 @@ class _Run(Mutable, dict=True):
                 if name in self.values
             }
             made = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=self.imports)
-        except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
+        except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
             return {}
         found = {name: _typed(proto) for name, proto in made.items() if proto.tensor_type.HasField("shape")}
         if node.op_type == "Dropout" and len(node.output) > 1 and shapes[0] is not None:
@@ -573,7 +573,7 @@ class _Run(Mutable, dict=True):
         given = {name: self.values[name] for name in node.input if name}
         try:
             outputs: Any = ReferenceEvaluator(self._model_of(node, given)).run(None, given)
-        except Exception:  # noqa: BLE001 - of a node that is wrong nothing is known, whatever says so
+        except Exception:  # noqa: BLE001 - nothing is known of an invalid node, whatever error says so
             return
         for name, made in zip(node.output, outputs, strict=False):
             if name and isinstance(made, np.ndarray | np.generic):
