@@ -1,1 +1,1 @@
-"""A ledger + the rules of a gate -> a verdict for each: passed, failed, or why it could not be asked."""
+"""A ledger + the rules of a gate -> a verdict for each rule: passed, failed, or the reason why it was not evaluated."""

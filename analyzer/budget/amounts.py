@@ -1,4 +1,4 @@
-"""The texts of limits, `1.5G`, `at most +2 % over main.json`, and names of operators -> what they allow, exactly."""
+"""Text of a limit, such as `1.5G` or `at most +2 % over main.json`, or names of operators -> an exact limit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from analyzer.model.dtypes import DType
 from analyzer.text import shown
 
 MOST = (1 << 63) - 1
-"""The highest limit: every reader of JSON has it exactly, and no file holds more."""
+"""Highest limit: every JSON reader represents it exactly, and no file holds more."""
 
 _LONGEST = 60
-"""Characters that a number may have."""
+"""Maximum length of a number, in characters."""
 
 _COUNTS: Mapping[str, int] = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BYTES: Mapping[str, int] = {
@@ -37,7 +37,7 @@ _BYTES: Mapping[str, int] = {
 _ALSO: Mapping[str, int] = {
     name.lower(): value for name, value in _BYTES.items() if len(name) > 1 or name in "MGT"
 }
-"""Bytes as people type them: 512m, 8gib, 500mb. `Mb` would count bits, and `KB` means two things."""
+"""Units of bytes as people type them: 512m, 8gib, 500mb. Not `Mb`, which counts bits, nor `KB`, which is ambiguous."""
 
 _NONE: Mapping[str, int] = {"": 1}
 
@@ -48,7 +48,7 @@ _AMOUNT = re.compile(rf"{_NUMBER.pattern}\s*(?P<unit>[^\W\d_]*)", re.ASCII)
 
 
 def parse_amount(text: str, unit: Unit) -> int:
-    """A number with a unit, as a whole number.
+    """Parse a number with a unit into a whole number.
 
     >>> parse_amount("1.5G", Unit.PARAMETERS), parse_amount("450 MiB", Unit.BYTES)
     (1500000000, 471859200)
@@ -81,7 +81,7 @@ def parse_amount(text: str, unit: Unit) -> int:
 
 
 def parse_percent(text: str) -> Fraction:
-    """A percentage without a sign, exact.
+    """Parse a percentage without a sign into an exact fraction.
 
     >>> parse_percent("0.1 %")
     Fraction(1, 1000)
@@ -122,7 +122,7 @@ def _units(unit: Unit) -> Mapping[str, int]:
 
 
 def _unknown(found: str, unit: Unit) -> str:
-    """Why a unit is none, and which was meant."""
+    """Explain why a unit is not valid, and suggest the intended one."""
     units = _units(unit)
     if unit is Unit.VERSION:
         return f"a version has no unit, and {shown(found)} is one; write the number alone"
@@ -132,7 +132,7 @@ def _unknown(found: str, unit: Unit) -> str:
         return "KB means two things; write kB for 1,000 bytes or KiB for 1,024"
     if unit is Unit.BYTES and found in ("b", "Kb", "Mb", "Gb", "Tb"):
         return f"{found} would count bits; write {found[:-1].replace('K', 'k')}B"
-    import difflib  # what only a mistake needs
+    import difflib  # only a mistake needs it
 
     near = [known for known in units if known and known.lower() == found.lower()][:1]
     near = near or difflib.get_close_matches(found, [known for known in units if known], 1, 0.5)
@@ -159,11 +159,11 @@ _MEANT = {
     "FP64": "DOUBLE",
     "HALF": "FLOAT16",
 }
-"""What others call a dtype, and ONNX does not."""
+"""ONNX names for dtypes that other tools name differently."""
 
 
 def name_operator(domain: str, op_type: str) -> str:
-    """An operator as limits and reports name it.
+    """Return the name of an operator in limits and reports.
 
     >>> name_operator("", "MatMul"), name_operator("com.microsoft", "MatMulNBits")
     ('MatMul', 'com.microsoft:MatMulNBits')
@@ -172,7 +172,7 @@ def name_operator(domain: str, op_type: str) -> str:
 
 
 def parse_names(names: Iterable[object], unit: Unit) -> Among:
-    """The names that are allowed, each as models have it. None at all allows nothing.
+    """Parse the allowed names into the spelling that models use. An empty list allows nothing.
 
     >>> sorted(parse_names(["float16", "INT8 "], Unit.DTYPES).names)
     ['FLOAT16', 'INT8']
@@ -217,10 +217,10 @@ def _parse_dtype(name: str) -> str:
 
 
 NAMES = frozenset({Unit.OPERATORS, Unit.DOMAINS, Unit.DTYPES})
-"""Units whose limits are names and no number."""
+"""Units whose limits are names, not numbers."""
 
 _LONGEST_LIMIT = 5_000
-"""Characters that a limit may have: it may name a file."""
+"""Maximum length of a limit, in characters; it may contain the name of a file."""
 
 _SIDE = re.compile(r"(at\s+most\b|at\s+least\b|<=|>=)\s*", re.IGNORECASE)
 _OVER = re.compile(r"(?:^|\s)over(?=\s|$)", re.IGNORECASE)
@@ -228,7 +228,7 @@ _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 
 
 def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
-    """What a limit allows: a text of the grammar, a number as TOML has it, or names for a unit that counts names.
+    """Parse a limit: a text of the grammar, a number from TOML, or names for a unit that counts names.
 
     >>> parse_limit("110M", Unit.PARAMETERS)
     AtMost(value=110000000)
@@ -238,9 +238,9 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
     'main.json'
 
     Args:
-        value: what was written.
-        unit: what is counted, which decides what units the number may have.
-        least: a number alone is at least it, and not at most.
+        value: the limit as the user wrote it.
+        unit: unit of the metric, which decides the suffixes that a number may have.
+        least: whether a number alone is a minimum instead of a maximum.
 
     Raises:
         ValueError: it says nothing, or not one thing; the message says what to write.
@@ -257,7 +257,7 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
 
 
 def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
-    """`at most X`, `at least X`, `X`, where X is an amount, or growths and perhaps what they are over."""
+    """Parse `at most X`, `at least X` or `X`, where X is an amount, or growths with an optional `over FILE`."""
     said = _SIDE.match(text)
     at_least = least if said is None else said[1].lower().endswith("least") or said[1] == ">="
     rest = text if said is None else text[said.end() :]
@@ -279,7 +279,7 @@ def _parse_text(text: str, unit: Unit, least: bool) -> Limit:
 
 
 def _inside(text: str) -> str:
-    """A text as part of an example, which has quotes of its own: short."""
+    """Return a short form of a text for use inside a quoted example."""
     return shown(text)[1:-1]
 
 
@@ -306,7 +306,7 @@ def _parse_among(value: object, unit: Unit) -> Among:
 
 
 def _parse_growths(text: str, unit: Unit) -> tuple[Growth, ...]:
-    """`+2 % and +5 MB`, each with its sign."""
+    """Parse growths such as `+2 % and +5 MB`, each with its sign."""
     if unit is Unit.VERSION:
         raise ValueError(
             f"{shown(text)}: a version does not grow; write the number, such as {_example(unit)}"
@@ -330,7 +330,7 @@ def _parse_growth(text: str, unit: Unit) -> Growth:
 
 
 def _unquote(text: str) -> str:
-    """A file's name, which may stand in quotes."""
+    """Return a file's name without the quotes that may surround it."""
     name = text.strip()
     if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"":
         name = name[1:-1]
@@ -346,7 +346,7 @@ def _example(unit: Unit) -> str:
 
 
 def format_growths(growths: Iterable[Growth]) -> str:
-    """What is allowed over a baseline.
+    """Return the text of the growths allowed over a baseline.
 
     >>> format_growths([Growth(fraction=Fraction(2, 100)), Growth(amount=5_000_000)])
     '+2 % and +5,000,000'
@@ -355,7 +355,7 @@ def format_growths(growths: Iterable[Growth]) -> str:
 
 
 def format_growth(growth: Growth) -> str:
-    """One growth, exact.
+    """Return the exact text of one growth.
 
     >>> format_growth(Growth(fraction=Fraction(1, 1000))), format_growth(Growth(amount=0))
     ('+0.1 %', '+0')
@@ -366,7 +366,7 @@ def format_growth(growth: Growth) -> str:
 
 
 def _decimal(number: Fraction) -> str:
-    """A fraction that was written as a decimal, as a decimal again; another one cut off after sixty places."""
+    """Return a fraction as a decimal; one that is no finite decimal is cut off after sixty places."""
     places = next((places for places in range(60) if not (number * 10**places).denominator - 1), 60)
     digits = str(int(number * 10**places)).rjust(places + 1, "0")
     return f"{digits[:-places]}.{digits[-places:]}" if places else digits

@@ -1,4 +1,4 @@
-"""Rules + ledgers, some beside baselines -> a verdict of each rule on each model that it is about: `check`'s report."""
+"""Rules + ledgers, some with baselines -> a verdict of each rule for each model it applies to: `check`'s report."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from analyzer.text import format_count, format_many, printable_name
 
 
 def matches(path: str, pattern: str | None) -> bool:
-    """Whether a glob fits a path: part by part from the right, as `pathlib` matches, and `**` is any number of folders.
+    """Whether a glob matches a path: part by part from the right, as `pathlib` does; `**` is any number of folders.
 
-    A pattern that begins with a slash, or with `**`, fits the whole path; no pattern fits every path. Upper and lower
-    case differ everywhere.
+    A pattern that begins with a slash, or with `**`, matches the whole path; None matches every path. Matching is case
+    sensitive on every platform.
 
     >>> matches("./models/bert.onnx", "*.onnx"), matches("models/bert.onnx", "models/*.onnx")
     (True, True)
@@ -51,7 +51,7 @@ def matches(path: str, pattern: str | None) -> bool:
         return False
     if wanted[0] != "/":
         wanted = ["**", *wanted]
-    reached = {0}  # how many parts may be used up, for the parts of the pattern so far
+    reached = {0}  # numbers of path parts that the pattern so far can match
     for part in wanted:
         if part == "**":
             reached = set(range(min(reached), len(parts) + 1))
@@ -67,11 +67,11 @@ def _split(path: str) -> list[str]:
 
 
 STEM = "{stem}"
-"""In the name of a baseline: the name of the model that is checked, without its folder and `.onnx` or `.json`."""
+"""Placeholder in a baseline's name for the checked model's name, without its folder and `.onnx` or `.json`."""
 
 
 def name_baseline(limit: Over, default: str | None, path: str) -> str | None:
-    """The baseline of one limit for one model, the limit's own or that of all; None where there is none.
+    """Return the name of the limit's own baseline, or of the default, for one model; None where there is neither.
 
     >>> name_baseline(Over((), "saved/{stem}.json"), None, "models/bert.onnx")
     'saved/bert.json'
@@ -84,7 +84,7 @@ def name_baseline(limit: Over, default: str | None, path: str) -> str | None:
 
 
 class Baselines:
-    """What relative limits are over."""
+    """Baselines of relative limits, each read once."""
 
     def __init__(
         self, default: str | None, read: Callable[[str], Ledger], *, is_any_allowed: bool = False
@@ -93,7 +93,7 @@ class Baselines:
         self._known: dict[str, Whole | Unknown] = {}
 
     def name(self, limit: Over, path: str) -> str | None:
-        """As `name_baseline`."""
+        """Return the baseline's name, as `name_baseline` does."""
         return name_baseline(limit, self._default, path)
 
     def select(
@@ -105,7 +105,7 @@ class Baselines:
         model: Ledger,
         groups: Mapping[str, Searcher],
     ) -> tuple[Selection, ...] | Unknown:
-        """The parts of the baseline that are called as a rule calls those of the model."""
+        """Select the parts of the baseline that correspond to a rule's parts of the model."""
         name = self.name(limit, path)
         whole = self._load(name)
         if isinstance(whole, Unknown):
@@ -137,13 +137,13 @@ class Baselines:
 
 
 def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
-    """Why two ledgers are no two versions of one model; "" where they are, or may well be.
+    """Return a reason why two ledgers are not of the same model; "" where they are, or may be.
 
-    Versions keep the PyTorch modules of what is learned: whoever adds layers, widens them, quantizes, fuses or moves
-    the file keeps most of them. Half of the modules of the side with more are asked for, so that a model does not pass
-    as a part of a larger one; learned tensors that an optimizer left without a module may be those of modules that the
-    other side has beyond. Where one side has none, the names of its tensors, the graph's inputs and outputs, or
-    the name of the file have to be the same.
+    Versions of a model keep the PyTorch modules of their parameters: adding layers, widening, quantization, fusion or
+    renaming the file leaves most of them. The sides must share half of the modules of the side with more, so that a
+    model does not pass as a part of a larger one. Parameters that an optimizer left without a module may be those of
+    modules that only the other side has. Where one side has no modules, half of the tensor names, or the graph's inputs
+    and outputs, or the name of the file must be the same.
     """
     ours, theirs = _list_modules(model), _list_modules(baseline)
     common = len(ours & theirs)
@@ -166,18 +166,18 @@ def _find_difference(model: Ledger, path: str, baseline: Ledger) -> str:
 
 
 def _list_modules(ledger: Ledger) -> frozenset[str]:
-    """PyTorch modules of what is learned: exporters drop names of tensors that they turn, and keep those of nodes."""
+    """Return the PyTorch modules of parameters: exporters rename transposed tensors, but keep the names of nodes."""
     learned = (entry for entry in ledger.entries if entry.role is Role.PARAMETER)
     return frozenset(entry.scope for entry in learned if entry.scope and not _is_loose(entry))
 
 
 def _count_loose(ledger: Ledger) -> int:
-    """Learned tensors of which nothing tells the module."""
+    """Count the parameters without a known module."""
     return sum(entry.role is Role.PARAMETER and _is_loose(entry) for entry in ledger.entries)
 
 
 def _is_loose(entry: Entry) -> bool:
-    """Whether a tensor has no module, or but the one that what is around it has in common."""
+    """Whether a tensor has no module, or only the one that its surrounding nodes have in common."""
     return entry.scoped_by.partition(":")[0] in (Evidence.NONE, Evidence.STRUCTURE)
 
 
@@ -186,18 +186,18 @@ def _list_tensors(ledger: Ledger) -> frozenset[str]:
 
 
 def _list_ends(ledger: Ledger) -> tuple[tuple[str, ...], ...] | None:
-    """Inputs and outputs of the main graphs; None of a saved report, which has no graphs."""
+    """Return inputs and outputs of the main graphs; None for a saved report, which has no graphs."""
     roots = {part.path for part in ledger.model.parts}
     graphs = [graph for graph in ledger.model.graphs if graph.path in roots]
     return tuple(ends for graph in graphs for ends in (graph.inputs, graph.outputs)) or None
 
 
 _FEW = 4
-"""Names that say nothing once what they have in common is taken away."""
+"""Minimum number of names that are compared without their common prefix: fewer prove nothing."""
 
 
 def _are_alike_below(ours: frozenset[str], theirs: frozenset[str]) -> bool:
-    """Whether half of the names agree but for a module around all of a side's, as an export of `Wrapper(model)` has."""
+    """Whether half of the names agree without the module around one side, as in an export of `Wrapper(model)`."""
     if min(len(ours), len(theirs)) < _FEW:
         return False
     inner, others = ({name[_common(names) :] for name in names} for names in (ours, theirs))
@@ -205,8 +205,8 @@ def _are_alike_below(ours: frozenset[str], theirs: frozenset[str]) -> bool:
 
 
 def _common(names: frozenset[str]) -> int:
-    """Characters of the modules that are around everything."""
-    first, last = min(names), max(names)  # what these two begin with alike, all that lie between do
+    """Return the length, in characters, of the prefix of modules that enclose everything."""
+    first, last = min(names), max(names)  # all names between them share their common prefix
     alike = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first.rfind(".", 0, alike) + 1
 
@@ -227,32 +227,32 @@ def check_budget(
     groups: Mapping[str, Searcher] = _NO_GROUPS,
     is_any_baseline: bool = False,
 ) -> tuple[Verdict, ...]:
-    """Ask every rule of every model that its glob matches: rules in their order, then models in theirs.
+    """Evaluate every rule on every model that its glob matches: rules in their order, then models in theirs.
 
-    A rule that should be evaluated and cannot be is SKIP with `not-evaluated` and says why; it never passes.
+    A rule that should be evaluated and cannot be is SKIP with `not-evaluated` and a reason; it never passes.
 
     Args:
         rules: the lines of the budget.
-        models: ledgers by the path as it was named.
-        baseline: the saved report or model that relative limits are over where they name none.
-        read: audits a model, or loads a saved report, by its name; asked once for each name.
+        models: ledgers by the path as the user wrote it.
+        baseline: saved report or model for relative limits that name none.
+        read: function that audits a model, or loads a saved report, by its name; called once for each name.
         groups: the project's own groups, by name.
-        is_any_baseline: whether a baseline of another model is one too.
+        is_any_baseline: whether a baseline of another model is accepted.
 
     Raises:
-        UsageError: a rule names a metric that there is not.
+        UsageError: a rule names a metric that does not exist.
     """
     judge = _Judge(Baselines(baseline, read, is_any_allowed=is_any_baseline), groups)
     return tuple(verdict for rule in rules for verdict in judge.ask(rule, models))
 
 
 def is_about(rule: Rule, path: str) -> bool:
-    """Whether a rule's glob fits a model's path, as it was named."""
+    """Whether a rule's glob matches a model's path, as the user wrote it."""
     return matches(path, rule.match)
 
 
 class _Judge:
-    """What all rules are asked with."""
+    """Evaluator of all rules, with the baselines and groups that they share."""
 
     def __init__(self, baselines: Baselines, groups: Mapping[str, Searcher]) -> None:
         self._baselines, self._groups = baselines, groups
@@ -305,10 +305,10 @@ class _Judge:
     def _hold(
         self, rule: Rule, metric: Metric, path: str, ledger: Ledger, parts: Sequence[Selection]
     ) -> list[tuple[Selection, Outcome | Unknown]] | Unknown:
-        """What comes of each part of the model.
+        """Compare each part of the model with the limit.
 
-        A part that only the model has is Unknown: what was not there has not grown. One that only the baseline has is
-        asked by nobody where a glob finds it: nothing of it is left that could be too much.
+        A part that only the model has is Unknown: without a baseline number, there is no growth. A part that only the
+        baseline has is not evaluated where a glob selects it: nothing is left of it that could exceed the limit.
         """
         if not isinstance(rule.limit, Over):
             return [(part, hold(metric, rule.limit, part)) for part in parts]
@@ -336,7 +336,7 @@ class _Judge:
 
 
 def _find_misfit(rule: Rule, metric: Metric) -> str:
-    """Why a rule asks what makes no sense; "" where it does."""
+    """Return a reason why a rule makes no sense; "" where it does."""
     if rule.group is not None and not metric.has_groups:
         return f"{metric.name} is of a model as a whole, and not of a group; leave the group out"
     if isinstance(rule.limit, Among) != (metric.unit in NAMES):
@@ -348,7 +348,7 @@ def _find_misfit(rule: Rule, metric: Metric) -> str:
 
 
 def skip(rule: Rule, unit: Unit, path: str | None, skipped: Skipped | None, reason: str) -> Verdict:
-    """The verdict of a rule that was not evaluated, with what its limit is by itself."""
+    """Return the verdict of a rule that was not evaluated, with the limit where it needs no baseline."""
     limit: int | tuple[str, ...] | None = None
     match rule.limit:
         case AtMost(value) | AtLeast(value):
@@ -382,7 +382,7 @@ def _verdict(
 
 
 STRICT = Rule("strict", "findings", AtMost(0), origin="--strict")
-"""The rule that `--strict` is: what is found fails, unless it is ignored."""
+"""Rule of `--strict`: every finding fails, unless it is ignored."""
 
 _NONE: Mapping[str, Searcher] = MappingProxyType({})
 
@@ -398,17 +398,17 @@ def check_models(
     is_any_baseline: bool = False,
     stamp: str | None = None,
 ) -> BudgetReport:
-    """Ask every rule of every model that it is about. Of one that could not be read, none is answered.
+    """Evaluate every rule on every model that it applies to; rules on unreadable models are not evaluated.
 
     Args:
         rules: as `check_budget` takes them.
-        models: ledgers, by the path as it was named.
-        unreadable: why a model could not be read, by its path.
+        models: ledgers, by the path as the user wrote it.
+        unreadable: reason why a model could not be read, by its path.
         baseline, read, groups, is_any_baseline: as `check_budget` takes them.
-        stamp: when the report is made, if it is to say so.
+        stamp: time of the report, if it is to be shown.
 
     Raises:
-        UsageError: as of `check_budget`.
+        UsageError: as `check_budget` does.
     """
     verdicts = check_budget(
         rules, models, baseline=baseline, read=read, groups=groups, is_any_baseline=is_any_baseline
@@ -433,11 +433,11 @@ def check_models(
 
 
 def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
-    """Why an account of which contents were looked at less than is asked answers nothing; "" where they were not.
+    """Return a reason why a ledger has examined tensor contents less than requested; "" where it has not.
 
     Args:
-        ledger: of a saved report or a lake.
-        content: what is asked, if anything is.
+        ledger: the ledger of a saved report or a lake.
+        content: the requested mode, if there is one.
     """
     ranks = ("none", "sampled", "full")
     if content is None or ranks.index(ledger.content) >= ranks.index(content):
@@ -446,11 +446,11 @@ def looked_at_less(ledger: Ledger, content: ContentMode | None) -> str:
 
 
 def judge_findings(path: str, ledger: Ledger, ignore: Sequence[str]) -> Verdict:
-    """What `--strict` says of one model.
+    """Return the verdict of `--strict` for one model.
 
     Args:
-        path: the model, as it was named.
-        ledger: the account of it.
+        path: the model, as the user wrote it.
+        ledger: the ledger of the model.
         ignore: ids of findings that do not count.
     """
     counts = Counter(finding.id for finding in ledger.findings if finding.id not in ignore)

@@ -29,17 +29,17 @@ METRICS_OF: Mapping[str, str] = {
     "--no-duplicates": "duplicates",
     "--no-unused": "unused-tensors",
 }
-"""What each flag limits."""
+"""Metric that each flag limits."""
 
 
 def make_rules(flags: Mapping[str, str | Path | bool]) -> tuple[Rule, ...]:
-    """A rule for each flag, called as the flag is, without its dashes.
+    """Make a rule for each flag, named after the flag without its dashes.
 
     >>> make_rules({"--max-nodes": "1k"})[0].limit
     AtMost(value=1000)
 
     Args:
-        flags: by name with its dashes, what was given: a limit, names with commas between, a file, or True.
+        flags: values by the flag's name with its dashes: a limit, names separated by commas, a file, or True.
 
     Raises:
         UsageError: values that are no limits: all of them.
@@ -61,10 +61,10 @@ def make_rules(flags: Mapping[str, str | Path | bool]) -> tuple[Rule, ...]:
 
 
 def override(rules: Iterable[Rule], flags: Iterable[Rule]) -> tuple[Rule, ...]:
-    """All rules: those of a config, of which a flag takes the place that limits the same of the whole model; the flags.
+    """Return the rules of a config, then those of the flags; a flag overrides a config's rule with the same limit.
 
-    The same is one side of one metric: `at least` beside an `at most` are two. A rule about a group, which no flag can
-    say, is asked beside the flag.
+    Two limits are the same if they are on the same side of one metric: `at least` and `at most` differ. A config's rule
+    about a group stays, because no flag can limit a group.
     """
     given = tuple(flags)
     by = {(rule.metric, _side(rule.limit)): rule.origin for rule in given}
@@ -102,16 +102,16 @@ def _read_limit(flag: str, value: str | Path | bool) -> Limit:
 _EXAMPLES = {"--allowed-domains": "ai.onnx,com.microsoft", "--allowed-dtypes": "FLOAT16,INT64"}
 
 MAX_BYTES = 1 << 20
-"""What a file of operators may have."""
+"""Maximum size of a file of operators, in bytes."""
 
 _SHOWN = 100
 
 
 def read_operators(path: Path) -> frozenset[str]:
-    """The operators that a file lists.
+    """Return the operators that a file lists.
 
-    A line has one operator, `MatMul` or `com.microsoft:Gelu`, or is one of onnxruntime's configs of required operators,
-    `ai.onnx;17,18;MatMul,Add`, whose opsets and types are passed over. A `#` begins a comment.
+    A line has one operator, `MatMul` or `com.microsoft:Gelu`, or follows onnxruntime's format for required operators,
+    `ai.onnx;17,18;MatMul,Add`, whose opsets and types are ignored. A `#` begins a comment.
 
     Raises:
         ConfigError: it cannot be read, or has lines that are neither: all of them.
@@ -137,7 +137,7 @@ def read_operators(path: Path) -> frozenset[str]:
 
 def _read(path: Path) -> str:
     try:
-        if path.exists() and not path.is_file():  # a pipe would hang, a device may never end
+        if path.exists() and not path.is_file():  # reading a pipe would hang, and a device may never end
             raise ConfigError([f"{path}: is no regular file; name a file with an operator on each line"])
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
@@ -153,13 +153,13 @@ def _read(path: Path) -> str:
         raise ConfigError([f"{path}:{line}: not UTF-8: {error.reason}; save it as UTF-8"]) from error
 
 
-# The types that an operator needs there, as in Add{"inputs": {"0": ["float"]}}; objects in objects, in objects.
+# Types of an operator in that format, as in Add{"inputs": {"0": ["float"]}}: JSON objects nested up to three deep.
 _TYPES = re.compile(r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}")
 _OPERATOR = re.compile(r"(?:[^\s,:;]+:)?[^\s,:;]+")
 
 
 def _list_operators(text: str) -> list[str]:
-    """The operators of one line.
+    """Return the operators of one line.
 
     >>> _list_operators('com.microsoft;1;Gelu{"inputs": {"0": ["float"]}},FusedMatMul')
     ['com.microsoft:Gelu', 'com.microsoft:FusedMatMul']

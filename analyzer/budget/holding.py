@@ -1,4 +1,4 @@
-"""A limit + a part of a model and of a baseline -> whether it holds and by how much not; contributors; one sentence."""
+"""A limit + a part of a model and of a baseline -> an outcome with its excess, contributors, and one sentence."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from analyzer.text import format_count, format_ratio, shorten
 
 
 class Outcome(NamedTuple):
-    """What was observed beside what was allowed."""
+    """Observed value and the limit it is compared with."""
 
     part: Selection
     observed: int | tuple[str, ...]
     limit: int | tuple[str, ...]
     excess: int
-    """How much too much, or too little, or how many names too many; 0 or less where the limit holds."""
+    """Amount above a maximum or below a minimum, or number of names not allowed; 0 or less where the limit holds."""
     baseline: int | None = None
     beside: Selection | None = None
-    """The part of the baseline."""
+    """Corresponding part of the baseline."""
 
     @property
     def has_failed(self) -> bool:
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None = None) -> Outcome | Unknown:
-    """Whether a limit holds for a part of a model, whatever could not be read of it: else it is Unknown."""
+    """Compare a part of a model with a limit; Unknown where unreadable data could change the outcome."""
     is_hidden = not (isinstance(limit, Over) and beside is not None and _hide_the_same(limit, part, beside))
     found = measure(metric.name, part, lowest=isinstance(limit, AtLeast), is_hidden=is_hidden)
     if isinstance(found, Unknown):
@@ -43,16 +43,16 @@ def hold(metric: Metric, limit: Limit, part: Selection, beside: Selection | None
     if isinstance(outcome, Unknown):
         return outcome
     if found.lacking and not _is_settled(metric, limit, outcome):
-        return Unknown(found.lacking)  # what is missing may yet be too much, or make up for it
+        return Unknown(found.lacking)  # the missing data may exceed the limit, or reach the minimum
     if found.range is None:
         return outcome
     return _agree(metric, limit, outcome, found.range, beside, is_hidden=is_hidden)
 
 
 def _hide_the_same(limit: Over, part: Selection, beside: Selection) -> bool:
-    """Whether a model and its baseline hide the same parameters in the same tensors: they grow by what they hold.
+    """Whether the parameters hidden in tensors are the same in a model and its baseline, and so cancel out.
 
-    Of a limit below the baseline's own number a share of what is hidden would have to be gone.
+    False for a limit below the baseline's own number: it requires that a share of the hidden parameters is gone.
     """
     if any(growth.fraction is not None and growth.fraction < 0 for growth in limit.growths):
         return False
@@ -68,10 +68,10 @@ def _hide_the_same(limit: Over, part: Selection, beside: Selection) -> bool:
 
 
 def _is_settled(metric: Metric, limit: Limit, outcome: Outcome) -> bool:
-    """Whether nothing that is missing could change an outcome.
+    """Whether missing data cannot change an outcome.
 
-    What is too much stays so with more, and one version that is too low stays the lowest or lower. What lies on disk
-    is there, and is enough if it is enough by itself; any other count that is to be reached may also turn out smaller.
+    An exceeded maximum stays exceeded with more data, and a version below its minimum can only become lower. Bytes on
+    disk are present, so a minimum that they reach stays reached; any other count may turn out smaller than measured.
     """
     if isinstance(limit, AtLeast) and metric.unit is not Unit.VERSION:
         is_on_disk = metric.name == "external-bytes" or (
@@ -90,9 +90,10 @@ def _agree(
     *,
     is_hidden: bool,
 ) -> Outcome | Unknown:
-    """The outcome that both ends of a range have; where one holds and the other does not, nobody knows which.
+    """Return the outcome at both ends of a range; Unknown where one end holds and the other does not.
 
-    What was counted may lie below the range, as where norms were folded: then the end that is nearer is told.
+    The observed count may lie below the range, for example where norms were folded: then the outcome at the lower end
+    is returned.
     """
     ends: list[Outcome] = []
     for end, why in ((span.least, span.fewer), (span.most_of_all, span.more)):
@@ -145,7 +146,7 @@ def _compare_over(
 
 
 def _allow(limit: Over, baseline: int) -> int | Unknown:
-    """The number that follows of a baseline: the strictest, and of fractions their whole part."""
+    """Return the number that the strictest growth over a baseline allows, rounded down."""
     allowed: list[int] = []
     for growth in limit.growths:
         if growth.fraction is None:
@@ -165,7 +166,7 @@ def _allow(limit: Over, baseline: int) -> int | Unknown:
 def list_contributors(
     metric: Metric, limit: Limit, failed: Sequence[tuple[Selection, Outcome]], asked: int
 ) -> tuple[Contributor, ...]:
-    """The largest parts, or beside a baseline the largest changes; where several groups were asked, those that fail."""
+    """Return the largest parts, or the largest changes against a baseline; of several groups, those that fail."""
     if asked > 1:
         worst = sorted(failed, key=lambda pair: -pair[1].excess)
         return tuple(_name_group(part, outcome) for part, outcome in worst)
@@ -184,15 +185,15 @@ def list_contributors(
 
 def _name_group(part: Selection, outcome: Outcome) -> Contributor:
     observed = outcome.observed
-    value = observed if isinstance(observed, int) else outcome.excess  # of names those that are not allowed
+    value = observed if isinstance(observed, int) else outcome.excess  # for names, those not allowed
     return Contributor(part.name, value, outcome.baseline)
 
 
 def _list_changes(metric: Metric, part: Selection, beside: Selection) -> tuple[Contributor, ...]:
-    """What has grown most first, and what has shrunk most last; what is as it was is left out."""
+    """Return the changed parts from the largest growth to the largest reduction."""
     by = depth = None
     if part.kind == "all":
-        from analyzer.comparison import group_alike  # what only growth needs
+        from analyzer.comparison import group_alike  # only growth needs it
 
         named = all(map(are_modules, (part.ledger, beside.ledger)))
         grouping, _ = group_alike(part.ledger, beside.ledger, "scope" if named else None)
@@ -218,10 +219,10 @@ def _sort(found: list[Contributor], smallest_first: bool = False) -> tuple[Contr
 
 
 _LONGEST = 100
-"""Characters of a name in a sentence."""
+"""Maximum length of a name in a sentence, in characters."""
 
 _MOST_NAMES = 5
-"""Names that a sentence has."""
+"""Maximum number of names in a sentence."""
 
 _NOUNS: Mapping[str, tuple[str, str]] = {
     "parameters": ("parameter", "parameters"),
@@ -261,15 +262,15 @@ def say_failed(
     baseline: str | None,
     failed: tuple[int, int],
 ) -> str:
-    """What is wrong.
+    """Describe the violation of a limit.
 
     Args:
-        rule: whose limit does not hold.
-        metric: the rule's.
-        part: all of the model, or the group that is worst.
-        outcome: of that part.
-        baseline: its name, where the limit is over one.
-        failed: how many groups failed, and how many were asked.
+        rule: rule whose limit does not hold.
+        metric: the rule's metric.
+        part: all of the model, or the worst group.
+        outcome: outcome of that part.
+        baseline: the baseline's name, for a limit over one.
+        failed: number of groups that failed, and number of groups evaluated.
     """
     several = f"; {failed[0]:,} of {failed[1]:,} groups fail" if failed[1] > 1 else ""
     if isinstance(outcome.observed, tuple):
@@ -288,7 +289,7 @@ def say_failed(
 
 
 def say_passed(rule: Rule, metric: Metric, part: Selection, outcome: Outcome) -> str:
-    """What was observed, and what was allowed."""
+    """Describe the observed value and the limit that it meets."""
     if isinstance(outcome.observed, tuple):
         return f"{_of(part)}{_count(metric, len(outcome.observed))}, all of which may be there"
     assert isinstance(outcome.limit, int)
@@ -310,7 +311,7 @@ def _count(metric: Metric, number: int) -> str:
 
 
 def _growth(outcome: Outcome) -> str:
-    """By how much it has grown over a baseline, which may be nothing."""
+    """Return the growth over a baseline, in per cent; "" where there is none."""
     before, observed = outcome.baseline, outcome.observed
     if before is None or not isinstance(observed, int) or before in (0, observed):
         return ""
@@ -319,7 +320,7 @@ def _growth(outcome: Outcome) -> str:
 
 
 def _explain(limit: Limit, outcome: Outcome, baseline: str | None) -> str:
-    """Where a limit over a baseline comes from."""
+    """Describe the derivation of a limit from a baseline."""
     if not isinstance(limit, Over) or outcome.baseline is None:
         return ""
     name = shorten(baseline or "", _LONGEST)

@@ -1,4 +1,4 @@
-"""A metric + a part of a model -> what is observed of it, and what that is made of; what each metric counts."""
+"""A metric + a part of a model -> the observed value and its parts; the table of all metrics."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from analyzer.read.book import METADATA, NODE_METADATA, ORPHANED, UNKNOWN
 from analyzer.text import format_count, printable_name, shorten
 
 Kind: TypeAlias = Literal["most", "least", "among"]
-"""What a limit without a word is: not more than a number, not less, or none but these names."""
+"""Kind of limit where the rule does not say: a maximum, a minimum, or a list of allowed names."""
 
 
 class Metric(NamedTuple):
-    """One thing that is counted."""
+    """One countable property of a model."""
 
     name: str
     unit: Unit
     kind: Kind
     has_groups: bool
-    """Whether it can be asked of a group alone."""
+    """Whether a single group can be measured."""
     meaning: str
-    """One sentence for people."""
+    """One sentence for the user."""
 
 
 _ALL: tuple[Metric, ...] = (
@@ -164,35 +164,35 @@ _ALL: tuple[Metric, ...] = (
 )
 
 METRICS: Mapping[str, Metric] = {metric.name: metric for metric in _ALL}
-"""By name, in the order in which they are listed."""
+"""Metrics by name, in the order of listings."""
 
 
 Parts = Mapping[str, int]
-"""What an observation is made of: groups, tensors, operators, accounts."""
+"""Parts of an observed value: groups, tensors, operators, accounts."""
 
 
 class Measured(NamedTuple):
-    """What is observed."""
+    """Observed value of a metric."""
 
     observed: int | tuple[str, ...]
     lacking: str = ""
-    """Why there may be more than what was observed, and nobody knows how much; "" where all of it was."""
+    """Reason why the value may be larger by an unknown amount; "" where it is complete."""
     range: Range | None = None
-    """What it may be, where what was observed may be more or less than that."""
+    """Range of the true value, where the observed one may be too high or too low."""
 
 
 CONTENT_MATTERS = frozenset({"duplicates", "findings", "parameters"})
-"""Metrics that come out otherwise where contents are not looked at."""
+"""Metrics whose values depend on whether tensor contents were examined."""
 
 _COPIES = ("copy", "duplicated-file")
-"""What the rules that find content which is stored again end with."""
+"""Suffixes of the rules that find content stored more than once."""
 
 _LACKING: Mapping[str, frozenset[str]] = {
     "parameters": UNCOUNTED | {"packed-mismatch"},
     "stored-elements": UNCOUNTED,
     "unattributed": UNCOUNTED,
     "opaque": UNCOUNTED,
-    "bytes": UNREAD - {"payload-mismatch"},  # all of what the files have is counted, whatever a shape says
+    "bytes": UNREAD - {"payload-mismatch"},  # a file's bytes are all counted, whatever a shape says
     "stored-bytes": UNREAD,
     "largest-tensor-bytes": UNREAD,
     "quantization-bytes": UNREAD,
@@ -203,17 +203,18 @@ _LACKING: Mapping[str, frozenset[str]] = {
     "orphaned-bytes": ABSENT,
     "dtypes": frozenset({"unknown-dtype"}),
 }
-"""Findings that say that tensors could not be measured, by the metrics of which there may then be more."""
+"""Ids of findings on unmeasurable tensors, by the metrics whose values they may make too low."""
 
 
 def measure(metric: str, part: Selection, *, lowest: bool, is_hidden: bool = True) -> Measured | Unknown:
-    """What is observed of a part of a model.
+    """Measure a metric on a part of a model.
 
     Args:
         metric: a key of `analyzer.budget.measuring.METRICS`.
         part: all of a model, or a group of it.
-        lowest: of versions the lowest, and not the highest.
-        is_hidden: whether the range of parameters is PyTorch's; else it is that of what the file holds.
+        lowest: whether the lowest of several versions is taken instead of the highest.
+        is_hidden: whether the range of parameters includes those of PyTorch that tensors hide; else it covers only the
+            contents of the file.
     """
     found = _observe(metric, part, lowest)
     if isinstance(found, Unknown):
@@ -256,23 +257,23 @@ def _observe(metric: str, part: Selection, lowest: bool) -> int | tuple[str, ...
 
 
 def _key_of(ledger: Ledger) -> str:
-    """Modules where the file has their names, which say more to who mends it than the number of a block."""
+    """Return the default key of groups: modules where the file names them, as they tell more than block numbers."""
     return "scope" if are_modules(ledger) else choose_key(ledger)
 
 
 def list_parts(
     metric: str, part: Selection, by: str | None = None, depth: int | None = None
 ) -> Parts | Unknown:
-    """What an observation is made of: operators, accounts, files; else of all of a model groups, of a group tensors.
+    """Return the parts of a value: operators, accounts or files; else groups for a whole model, tensors for a group.
 
     Args:
         metric: a key of `analyzer.budget.measuring.METRICS`.
-        part: what was measured.
+        part: the measured part.
         by: the key of the groups; None takes the default, as `analyzer.account.group.group_by` does.
-        depth: as there.
+        depth: depth of the groups, as `analyzer.account.group.group_by` takes it.
 
     Raises:
-        UsageError: as of that.
+        UsageError: as `analyzer.account.group.group_by` does.
     """
     if metric in _NAMES:
         return _NAMES[metric](part)
@@ -297,19 +298,19 @@ def list_parts(
 
 
 _BY_GROUP = frozenset({"parameters", "bytes", "stored-elements", "stored-bytes", "tensors"})
-"""Metrics of which a model has so many parts that groups say more than tensors."""
+"""Metrics listed by group for a whole model, because it has too many tensors to list."""
 
 _NO_GRAPH = "a saved report does not hold the graph; check the model itself"
 
 
 def _list_accounts(ledger: Ledger) -> Counter[str]:
-    """Bytes that are no tensor's."""
+    """Return the bytes of accounts that are not tensors."""
     roles = {role.value for role in Role}
     return Counter({account.name: account.nbytes for account in ledger.accounts if account.name not in roles})
 
 
 def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
-    """How much of a metric is one tensor's."""
+    """Return the function that computes one tensor's share of a metric."""
     match metric:
         case "parameters":
             return lambda entry: entry.parameters
@@ -335,7 +336,7 @@ def _choose_weight(metric: str, part: Selection) -> Callable[[Entry], int]:
 
 
 def _find_stored_again(part: Selection) -> set[Key]:
-    """Tensors of a part whose content stands elsewhere too, in other bytes than theirs."""
+    """Return the tensors of a part whose content is also stored elsewhere, in other bytes."""
     return {
         entry.tensor.key
         for entry in part.entries
@@ -351,7 +352,7 @@ def _count_nodes(part: Selection) -> int | Unknown:
 
 
 def _find_lacking(metric: str, part: Selection) -> str:
-    """Why there may be more than what was observed."""
+    """Return a reason why the true value may be larger than the observed one; "" where it cannot be."""
     if metric in _VERSIONS:
         return _VERSIONS[metric](part.ledger)[1]
     if metric == "findings" and part.ledger.content == "none":
@@ -363,7 +364,7 @@ def _find_lacking(metric: str, part: Selection) -> str:
             return say_unread(finding)
     if metric != "duplicates":
         return ""
-    doubt = part.whole.doubt  # a group may repeat what stands elsewhere
+    doubt = part.whole.doubt  # a tensor of a group may be a copy of one outside it
     return doubt.fewer if any(entry.tensor.key in doubt.keys for entry in part.entries) else ""
 
 
@@ -416,7 +417,7 @@ _LONGEST = 100
 
 
 def _list_calls(ledger: Ledger) -> Parts | Unknown:
-    """How often each function is inlined; of one without a number, which calls itself or more than 2^128, none."""
+    """Return the number of inlinings of each function; 0 for one that is recursive, or called more than 2^128 times."""
     if not ledger.model.graphs and len(ledger.calls) != len(ledger.model.functions):
         return Unknown(
             "the report does not say how often functions are called; make it again with this version"
@@ -438,7 +439,7 @@ _WHOLE: Mapping[str, Callable[[Ledger], Parts | Unknown]] = {
 
 
 def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
-    """The versions that are known, and why there may be others."""
+    """Return the known opset versions, and a reason why there may be others."""
     found: dict[str, int] = {}
     lacking = ""
     for component in ledger.model.parts:
@@ -453,7 +454,7 @@ def _list_opsets(ledger: Ledger) -> tuple[Parts, str]:
             )
         elif versions:
             found[component.name or DEFAULT_DOMAIN] = low
-    for function in ledger.model.functions:  # whose nodes are of its own imports
+    for function in ledger.model.functions:  # a function's nodes use the function's own imports
         for domain, version in function.opsets:
             if domain == DEFAULT_DOMAIN:
                 name = f"{function.domain}:{function.name}"
@@ -481,11 +482,11 @@ _VERSIONS: Mapping[str, Callable[[Ledger], tuple[Parts, str]]] = {
 }
 
 
-# names, and how many nodes or tensors have each
+# names, with the number of nodes or tensors of each
 
 
 def _list_used(part: Selection, name: Callable[[str, str], str]) -> Parts | Unknown:
-    """Operators of nodes, without calls of the model's own functions; of a whole model a saved report says them too."""
+    """Count operators of nodes, without calls of local functions; a saved report has them for the whole model only."""
     if part.nodes is None:
         told = part.ledger.told_operators
         if told is None or part.name:

@@ -1,4 +1,4 @@
-"""The nouns of the gate: rules, their limits, what was observed, and the report of all."""
+"""Records of the gate: rules, limits, verdicts, and the report over all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzer.records import Frozen, field
 
 
 class Status(enum.StrEnum):
-    """What became of a rule. A rule that could not be evaluated is never PASS."""
+    """Result of a rule. A rule that could not be evaluated is never PASS."""
 
     PASS = "PASS"
     FAIL = "FAIL"
@@ -20,7 +20,7 @@ class Status(enum.StrEnum):
 
 
 class Unit(enum.StrEnum):
-    """What a metric counts."""
+    """Unit of a metric."""
 
     PARAMETERS = "parameters"
     ELEMENTS = "elements"
@@ -33,31 +33,31 @@ class Unit(enum.StrEnum):
     VERSION = "version"
     FINDINGS = "findings"
     OPERATORS = "operators"
-    """`op_type` of ONNX's own, else `domain:op_type`."""
+    """Operators, named `op_type` for ONNX's own and `domain:op_type` for others."""
     DOMAINS = "domains"
     DTYPES = "dtypes"
 
 
 UNSUMMED = frozenset({"drift", "ir-version", "largest-tensor-bytes", "opset"})
-"""Metrics whose contributors are no summands."""
+"""Metrics whose contributors do not add up to the observed number."""
 
 
 class AtMost(Frozen):
-    """Not more than a `value`, in the unit of the metric."""
+    """Maximum: at most `value`, in the unit of the metric."""
 
     value: int
 
 
 class AtLeast(Frozen):
-    """Not less than a `value`, in the unit of the metric."""
+    """Minimum: at least `value`, in the unit of the metric."""
 
     value: int
 
 
 class Growth(Frozen):
-    """How much more than a baseline is allowed, which may be less than nothing.
+    """Growth allowed over a baseline; a negative one asks for a reduction.
 
-    Either a `fraction` of it, or an `amount` in the unit of the metric.
+    It is either a `fraction` of the baseline, or an `amount` in the unit of the metric.
     """
 
     fraction: Fraction | None = None
@@ -65,15 +65,15 @@ class Growth(Frozen):
 
 
 class Over(Frozen):
-    """Not more than a baseline and each of these growths: the strictest decides."""
+    """Maximum relative to a baseline. Where there are several growths, the strictest decides."""
 
     growths: tuple[Growth, ...]
     baseline: str | None = None
-    """The saved report or model; None for the one that the command, or the config, names for all rules."""
+    """Path of the saved report or model; None takes the baseline that the command or the config names for all rules."""
 
 
 class Among(Frozen):
-    """None but these names."""
+    """Allowlist: no names but these."""
 
     names: frozenset[str]
 
@@ -85,21 +85,21 @@ class Rule(Frozen):
     """One line of a budget."""
 
     name: str
-    """Unique in its budget."""
+    """Name, unique in its budget."""
     metric: str
-    """A key of `analyzer.budget.measuring.METRICS`."""
+    """Key of `analyzer.budget.measuring.METRICS`."""
     limit: Limit
     match: str | None = None
-    """A glob over the model's path as it was named; None: every model."""
+    """Glob over the model's path as the user wrote it; None applies the rule to every model."""
     group: str | None = None
-    """What of the model is measured: a group of the config, a scope, a block, or a glob over these; None: all."""
+    """Part of the model to measure: a group of the config, a scope, a block, or a glob over these; None: all of it."""
     message: str = ""
-    """What the project wants to be said when it fails."""
+    """Text that the project shows when the rule fails."""
     origin: str = ""
-    """Where it stands: `--max-bytes`, or `onnxledger.toml:12`."""
+    """Place where the rule is defined: `--max-bytes`, or `onnxledger.toml:12`."""
     is_enabled: bool = True
     overridden_by: str = ""
-    """The flag that limits the same, so that this rule of a config is not asked."""
+    """Flag that limits the same metric and replaces this rule of a config; empty where there is none."""
 
     @property
     def is_asked(self) -> bool:
@@ -107,21 +107,22 @@ class Rule(Frozen):
 
 
 class Skipped(enum.StrEnum):
-    """Why a rule was not evaluated."""
+    """Reason why a rule was not evaluated."""
 
     DISABLED = "disabled"
     OVERRIDDEN = "overridden"
-    """A flag limits the same, and wins over the config."""
+    """A flag limits the same metric, and wins over the config."""
     NOT_MATCHED = "not-matched"
-    """No model that is checked has a path that its glob matches."""
+    """The rule's glob matches the path of no checked model."""
     NOT_EVALUATED = "not-evaluated"
-    """It should have been: the group, the baseline or what is measured is not there. The gate does not pass."""
+    """The rule applies, but the group, the baseline or the measured data is missing. The gate does not pass."""
 
 
 class Contributor(Frozen):
-    """Part of what was observed: a group, a tensor, an operator.
+    """Part of the observed number: a group, a tensor, an operator.
 
-    `value` and `baseline`, what it was there, are in the unit of the metric; of names, how often they are used.
+    `value`, and `baseline` for the same part of the baseline, are in the unit of the metric. For a metric of names,
+    they count the uses of each name.
     """
 
     name: str
@@ -130,38 +131,38 @@ class Contributor(Frozen):
 
 
 class Verdict(Frozen):
-    """What one rule says of one model. Numbers are in its unit."""
+    """Result of one rule for one model. Numbers are in the rule's unit."""
 
     rule: Rule
     model: str | None
-    """The model's path as it was named; None where the rule was asked of none."""
+    """The model's path as the user wrote it; None where the rule applied to no model."""
     status: Status
     unit: Unit
     observed: int | tuple[str, ...] | None = None
-    """A number, or names, sorted; None where the rule was not evaluated, or failed for there is no end of it."""
+    """Number, or sorted names; None where the rule was not evaluated, or failed because the number is infinite."""
     limit: int | tuple[str, ...] | None = None
-    """What was allowed: of a limit over a baseline the number that follows. None where that is not known."""
+    """Allowed number or names; for a limit over a baseline, the resulting number. None where it is not known."""
     baseline: int | None = None
-    """What was observed of the baseline."""
+    """Number observed in the baseline."""
     exceeded_by: int | None = None
-    """How much too much, or too little, or how many names; None unless the rule failed."""
+    """Amount above a maximum or below a minimum, or number of names not allowed; None unless the rule failed."""
     contributors: tuple[Contributor, ...] = ()
-    """The largest parts, largest first; beside a baseline the largest changes. Only of what failed."""
+    """Largest parts, or largest changes against a baseline, in descending order. Only for a failed rule."""
     skipped: Skipped | None = None
     message: str = ""
-    """One sentence for people: what is wrong, or why it was not evaluated."""
+    """One sentence for the user: the violation, or the reason why the rule was not evaluated."""
 
 
 class BudgetReport(Frozen):
-    """`check`: every rule's verdict on every model that it is about."""
+    """Report of `check`: the verdict of every rule for every model that it applies to."""
 
     models: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
-    """In the order of the rules, then of the models."""
+    """Verdicts in the order of the rules, then of the models."""
     findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
-    """What was found in each model, by its path."""
+    """Findings of each model, by its path."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Why a model could not be read, by its path; the rules that are about it are not evaluated."""
+    """Reason why a model could not be read, by its path; rules that apply to it are not evaluated."""
     stamp: str | None = None
 
     @property
@@ -170,11 +171,11 @@ class BudgetReport(Frozen):
 
     @property
     def unevaluated(self) -> tuple[Verdict, ...]:
-        """Those that should have been evaluated and could not be."""
+        """Verdicts of rules that apply and could not be evaluated."""
         return tuple(verdict for verdict in self.verdicts if verdict.skipped is Skipped.NOT_EVALUATED)
 
     @property
     def passed(self) -> bool:
-        """Whether every model was read, no rule failed or went without its answer, and at least one passed."""
+        """Whether every model was read, no rule failed or went unevaluated, and at least one passed."""
         some = any(verdict.status is Status.PASS for verdict in self.verdicts)
         return some and not self.failed and not self.unevaluated and not self.unreadable

@@ -1,4 +1,4 @@
-"""A ledger + what a rule calls a group -> the entries and nodes that it is about."""
+"""A ledger + a rule's group -> the entries and nodes in that group."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from analyzer.records import Frozen, field
 from analyzer.text import shorten
 
 _LONGEST = 100
-"""Characters of a name that a reason shows."""
+"""Maximum length of a name in a reason, in characters."""
 
 _MOST_NAMES = 5_000
-"""Names among which the nearest are looked for."""
+"""Maximum number of names searched for the nearest."""
 
 Kind = Literal["all", "group", "scope", "block"]
 
 
 class Unknown(Frozen):
-    """Why there is no answer."""
+    """Reason why there is no answer."""
 
     reason: str
 
 
 class Endless(Unknown):
-    """Why there is more than any number: no most holds."""
+    """Reason why a number is infinite, so that it exceeds every maximum."""
 
 
 class Members(Frozen):
@@ -45,8 +45,8 @@ class Members(Frozen):
     nodes: list[int] = field(default_factory=list)
 
 
-class Whole:  # no slots: what is found once is kept
-    """What all parts of a model are asked of it: found once, for there may be thousands of them."""
+class Whole:  # no slots: cached_property needs __dict__
+    """Indexes of a model that all of its parts share, each computed once because there may be thousands of parts."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -55,12 +55,12 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def nodes(self) -> tuple[Node, ...] | None:
-        """All nodes in file order; None where the graph is not known: a saved report has none."""
+        """All nodes in file order; None for a saved report, which has no graph."""
         return tuple(self.ledger.model.nodes()) if self.ledger.model.graphs else None
 
     @functools.cached_property
     def by_scope(self) -> Mapping[str | None, Members]:
-        """What each scope has itself; None has what has no scope."""
+        """Entries and nodes of each scope, without those below it; under None, those without a scope."""
         ledger = self.ledger
         found: dict[str | None, Members] = defaultdict(Members)
         for number, entry in enumerate(ledger.entries):
@@ -71,7 +71,7 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def by_name(self) -> Mapping[str, Sequence[int]]:
-        """The numbers of the entries in whose names the user's own patterns are searched, by each of these names."""
+        """Numbers of entries by each name that the user's own patterns are searched in."""
         found: dict[str, list[int]] = defaultdict(list)
         for number, entry in enumerate(self.ledger.entries):
             for name in list_names(entry):
@@ -80,7 +80,7 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def by_block(self) -> Mapping[str, Members] | None:
-        """What each block has, and each of its parts; None where nobody knows of blocks."""
+        """Entries and nodes of each block, and of each part of a block; None where blocks are not known."""
         ledger, blocks = self.ledger, self.ledger.blocks
         if blocks is None:
             return None
@@ -97,11 +97,11 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def scopes(self) -> Sequence[str]:
-        """The names of all scopes, sorted: those below one stand together."""
+        """Sorted names of all scopes, so that scopes below one follow it."""
         return sorted(scope for scope in self.by_scope if scope is not None)
 
     def leading(self, kind: Kind, depth: int) -> _Leading:
-        """What each scope, or block, has, by so many leading parts of its name."""
+        """Return the members of scopes or blocks by the first `depth` parts of their names."""
         if (kind, depth) not in self._leading:
             self._leading[kind, depth] = self._find_leading(kind, depth)
         return self._leading[kind, depth]
@@ -116,14 +116,14 @@ class Whole:  # no slots: what is found once is kept
         return _Leading(found, tuple(map(frozenset, zip(*found, strict=True))))
 
     def find(self, group: str, groups: Mapping[str, Searcher]) -> tuple[Selection, ...] | Unknown:
-        """As `select`, what it is once for all rules that are about it."""
+        """Return the selection of a group, as `select` does, computed once for all rules about it."""
         key = (group, groups.get(group))
         if key not in self._selected:
             self._selected[key] = _find(self, group, groups)
         return self._selected[key]
 
     def select(self, kind: Kind, name: str, parts: Iterable[Members]) -> Selection:
-        """What several members have, in file order."""
+        """Return the union of several members, in file order."""
         entries, nodes = self.ledger.entries, self.nodes
         chosen = [*parts]
         return Selection(
@@ -143,17 +143,17 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def extents(self) -> Mapping[Key, object]:
-        """Where the bytes of each tensor are."""
+        """Place of each tensor's bytes."""
         return {entry.tensor.key: entry.tensor.extent for entry in self.ledger.entries}
 
     @functools.cached_property
     def opaque(self) -> frozenset[Key]:
-        """The tensors whose data is opaque."""
+        """Tensors with opaque data."""
         return frozenset(self.ledger.opaque)
 
     @functools.cached_property
     def unused(self) -> frozenset[str]:
-        """The initializers that no output depends on, as the finding names them."""
+        """Names of the initializers that no output depends on, as the finding has them."""
         return frozenset(
             name for finding, names in self.findings if finding.id == "unused-initializer" for name in names
         )
@@ -165,17 +165,17 @@ class Whole:  # no slots: what is found once is kept
 
     @functools.cached_property
     def doubt(self) -> Doubt:
-        """The parameters that may yet turn out to be copies, and what may turn out to be parameters."""
+        """Parameters that may turn out to be copies, and tensors that may turn out to be parameters."""
         return find_doubt(self.ledger)
 
 
 class _Leading(Frozen):
-    """What names have that begin alike."""
+    """Members of scopes or blocks, grouped by the first parts of their names."""
 
     members: Mapping[tuple[str, ...], Sequence[Members]]
-    """By so many leading parts."""
+    """Members by their first parts."""
     texts: tuple[frozenset[str], ...]
-    """What there is at each of their places."""
+    """Distinct strings at each position of the first parts."""
 
 
 class Selection(Frozen):
@@ -184,25 +184,25 @@ class Selection(Frozen):
     ledger: Ledger
     kind: Kind
     name: str
-    """"" for all."""
+    """Name of the part; "" for all of the model."""
     entries: tuple[Entry, ...]
     nodes: tuple[Node, ...] | None
-    """None where the graph is not known: a saved report has none."""
+    """Nodes of the part; None for a saved report, which has no graph."""
     whole: Whole
-    """The same of all parts that were selected together."""
+    """Indexes of the whole model, shared by all selections of it."""
 
 
 def select(
     of: Ledger | Whole, group: str | None, groups: Mapping[str, Searcher]
 ) -> tuple[Selection, ...] | Unknown:
-    """What a rule's group is: one of the project's own, else a scope with all below it, else a block, else a glob.
+    """Select a rule's group: one of the project's own, else a scope with all below it, else a block, else a glob.
 
-    A glob is held against the leading parts of scopes, or where none fits of blocks, as many as it has parts itself:
-    `encoder.layer.*` is each layer, as a whole. There may be several, in natural order.
+    A glob is matched against the leading parts of scopes, or of blocks where no scope matches; it takes as many parts
+    as it has itself: `encoder.layer.*` selects each layer as a whole. There may be several, in natural order.
 
     Args:
-        of: a model; or what was made of one before, so that what many groups ask for is found once.
-        group: its name; None is all of the model.
+        of: a model; or a `Whole` made from it, so that many groups share its indexes.
+        group: the group's name; None selects all of the model.
         groups: the project's own groups.
     """
     whole = of if isinstance(of, Whole) else Whole(of)
@@ -272,8 +272,8 @@ def _glob(whole: Whole, pattern: str) -> tuple[Selection, ...]:
 
 
 def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:
-    """The reason where nothing is called so, with what is called nearly so."""
-    import difflib  # what only a mistake needs
+    """Return the reason why a name selects nothing, with the closest names."""
+    import difflib  # only a mistake needs it
 
     depth = group.count(".") + 1
     names = sorted({*groups, *_known(ledger, depth), *_known(ledger, depth + 1)}, key=natural_order)
@@ -284,7 +284,7 @@ def _nothing(ledger: Ledger, group: str, groups: Mapping[str, Searcher]) -> str:
 
 
 def _known(ledger: Ledger, depth: int) -> Iterator[str]:
-    """What could have been meant: scopes of as many parts, and blocks."""
+    """Yield names that the user may have meant: scopes of as many parts, and blocks."""
     scopes = {entry.scope for entry in ledger.entries if entry.has_scope} | set(ledger.node_scopes.values())
     for scope in scopes:
         name = ".".join(scope.split(".", depth)[:depth])

@@ -1,4 +1,4 @@
-"""`onnxledger.toml`, or `[tool.onnxledger]` of `pyproject.toml` -> Config, or everything that is wrong with it."""
+"""`onnxledger.toml`, or `[tool.onnxledger]` of `pyproject.toml` -> Config, or the list of all mistakes in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from analyzer.errors import ConfigError
 from analyzer.records import Frozen, field
 
-if TYPE_CHECKING:  # what only a file that is there needs
+if TYPE_CHECKING:  # only an existing config file needs them
     from analyzer.account.group.patterns import Searcher
     from analyzer.account.ledger import Match
     from analyzer.budget.record import Rule
@@ -23,33 +23,33 @@ FILE = "onnxledger.toml"
 PROJECT = "pyproject.toml"
 
 MAX_BYTES = 1 << 18
-"""What a config may have; nothing is read beyond it."""
+"""Maximum size of a config, in bytes; reading stops there."""
 
 _SECTION = ("tool", "onnxledger")
 
 
 class Config(Frozen):
-    """What a project has settled for all of its commands. Without a file, nothing."""
+    """Settings of a project for all of its commands; empty without a config file."""
 
     origin: str = ""
-    """The file, as it was named; "" where there is none."""
+    """Path of the file as the user wrote it; "" without a file."""
     groups: Mapping[str, Searcher] = field(default_factory=lambda: MappingProxyType({}))
-    """Patterns by name of the group, in the order of the file."""
+    """Patterns by the group's name, in the order of the file."""
     match: Match | None = None
     rules: tuple[Rule, ...] = ()
-    """The budget of `check`, in the order of the file."""
+    """Budget of `check`, in the order of the file."""
     baseline: str | None = None
-    """What rules that speak of growth are held against, as a path from here."""
+    """Path, relative to the working directory, of the baseline for limits on growth."""
     baseline_any: bool = False
-    """Whether a baseline of another model is one too."""
+    """Whether a baseline of another model is accepted."""
 
 
 def load_config(path: Path | str | None = None, *, needs_baseline: bool = False) -> Config:
-    """Read the config that is named; else `onnxledger.toml` here; else, if it has the section, `pyproject.toml` here.
+    """Read the named config; else `onnxledger.toml` here; else, if it has the section, `pyproject.toml` here.
 
     Args:
-        path: a TOML file; of one called `pyproject.toml`, the section.
-        needs_baseline: whether a rule that speaks of growth is wrong where the config names nothing that it is over.
+        path: a TOML file; in one named `pyproject.toml`, only the section is read.
+        needs_baseline: whether a limit on growth is a mistake where the config names no baseline for it.
 
     Raises:
         ConfigError: it cannot be read, or has mistakes: all of them, each with its line.
@@ -65,11 +65,11 @@ def load_config(path: Path | str | None = None, *, needs_baseline: bool = False)
 
 
 def _load(path: Path, needs_baseline: bool, *, is_named: bool = False) -> Config | None:
-    """The config in a file; None where the file is not there, or is a project's without our section."""
+    """Return the config in a file; None where the file is missing, or is a project file without our section."""
     content = _read(path)
     is_project = path.name == PROJECT
     if content is None or (is_project and not is_named and b"onnxledger" not in content):
-        return None  # a project file that does not mention us is not ours to judge
+        return None  # a project file that does not mention onnxledger is not checked
     if len(content) > MAX_BYTES:
         raise ConfigError([f"{path}: has more than {MAX_BYTES:,} bytes; {_WAY_OUT}"])
     from analyzer.budget.config.parsing import parse
@@ -79,10 +79,10 @@ def _load(path: Path, needs_baseline: bool, *, is_named: bool = False) -> Config
 
 
 def _read(path: Path) -> bytes | None:
-    """The file's content, or somewhat more than is allowed of it; None where it is not there."""
+    """Return the file's content, or one byte more than the maximum of a longer one; None where the file is missing."""
     try:
         status = path.stat()
-        if not stat.S_ISREG(status.st_mode):  # a pipe would hang, a device may never end
+        if not stat.S_ISREG(status.st_mode):  # reading a pipe would hang, and a device may never end
             kind = "a folder" if stat.S_ISDIR(status.st_mode) else "no regular file"
             raise ConfigError([f"{path}: is {kind}; {_WAY_OUT}"])
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""The bytes of a config -> what it settles, or everything that is wrong with it, each with its line."""
+"""Bytes of a config -> its settings, or the list of all mistakes in it, each with its line."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from analyzer.budget.config.rules import (
 )
 from analyzer.errors import ConfigError
 
-# More parts than a key has: tomllib takes time and memory by the square of them.
+# No key has so many parts: tomllib takes time and memory quadratic in their number.
 _LONG_KEY = re.compile(rb"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){16}""")
 
 
 def parse(
     path: Path, content: bytes, section: tuple[str, ...], way_out: str, *, needs_baseline: bool
 ) -> dict[str, Any] | None:
-    """The fields of a config that its file has; None where the file lacks the section.
+    """Return the fields that the file sets; None where the file lacks the section.
 
     Args:
         path: the file, as messages show it.
-        content: what it has.
-        section: where in it the config is; nothing where it is the whole.
-        way_out: what somebody may do who cannot mend the file.
-        needs_baseline: whether a rule that speaks of growth is wrong where the config names nothing that it is over.
+        content: bytes of the file.
+        section: keys that lead to the config's table in the file; empty where the config is the whole file.
+        way_out: advice for a user who cannot correct the file.
+        needs_baseline: whether a limit on growth is a mistake where the config names no baseline for it.
 
     Raises:
         ConfigError: it has mistakes.
@@ -64,7 +64,7 @@ def _parse(path: Path, text: str, way_out: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError as error:
         raise ConfigError([f"{path}: nested too deep; {way_out}"]) from error
-    except ValueError as error:  # TOMLDecodeError, or a number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or a number with thousands of digits
         last = text.count("\n") + 1
         found = re.fullmatch(r"(.*) \(at (?:line (\d+), column \d+|end of document)\)", str(error), re.DOTALL)
         reason, line = (found[1], f":{found[2] or last}") if found else (str(error), "")
@@ -96,4 +96,4 @@ _KEYS: dict[str, Callable[[object, Page], Any]] = {
     "baseline-any": read_baseline_any,
     "rules": read_rules,
 }
-"""What a config may say: fields of `analyzer.budget.config.Config`, and what reads them."""
+"""Readers of the keys of a config, which are fields of `analyzer.budget.config.Config`."""

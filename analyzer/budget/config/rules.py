@@ -1,4 +1,4 @@
-"""What a config says of groups, budgets and baselines -> patterns and rules; every mistake is kept for its line."""
+"""A config's tables on groups, budgets and baselines -> patterns and rules; every mistake is recorded with its line."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ if TYPE_CHECKING:
 
 
 _MAX_SHOWN = 100
-"""Mistakes that are listed, and characters of a name."""
+"""Maximum number of mistakes listed, and maximum length of a name, in characters."""
 
 _MAX_LISTED = 400
-"""Characters of a list of what there is."""
+"""Maximum length of a list of valid names, in characters."""
 
 
 class Page:
-    """A config while it is read: mistakes are noted, and told together at the end."""
+    """A config while it is read: mistakes are recorded, and reported together at the end."""
 
     def __init__(self, path: Path, text: str, root: tuple[str, ...]) -> None:
         self.path, self.text, self.root = path, text, root
         self.needs_baseline = False
-        """Whether a limit that speaks of growth is wrong where nothing says over what."""
+        """Whether a limit on growth is a mistake where it names no baseline."""
         self._lines: Mapping[toml_lines.Path, int] | None = None
         self._mistakes: list[tuple[toml_lines.Path, str]] = []
 
     def refuse(self, where: toml_lines.Path, message: str) -> None:
-        """Note a mistake in what stands at `where`, seen from the section."""
+        """Record a mistake at the path `where` inside the section."""
         self._mistakes.append((where, message))
 
     def place(self, where: toml_lines.Path) -> str:
-        """The file, and the line of what stands at `where`."""
+        """Return the file and the line of the value at the path `where`."""
         return f"{self.path}:{self._line(where)}"
 
     def tell(self) -> list[str]:
-        """The mistakes in the order of their lines; nothing where there are none."""
+        """Return the mistakes in the order of their lines; empty where there are none."""
         numbered = sorted((self._line(where), message) for where, message in self._mistakes)
         told = [f"{self.path}:{line}: {message}" for line, message in numbered[:_MAX_SHOWN]]
         left = len(numbered) - len(told)
@@ -52,7 +52,7 @@ class Page:
 
     def _line(self, where: toml_lines.Path) -> int:
         if self._lines is None:
-            from analyzer.budget.config import toml_lines  # what only a rule's place, or a mistake, needs
+            from analyzer.budget.config import toml_lines  # only a rule's place, or a mistake, needs it
 
             self._lines = toml_lines.find_lines(self.text)
         path: toml_lines.Path = (*self.root, *where)
@@ -62,30 +62,30 @@ class Page:
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """What to write instead.
+    """Suggest the closest valid word.
 
     >>> nearest("limits", ("limit", "match")), nearest("x", ("limit", "match"))
     ("did you mean 'limit'?", 'there are limit, match')
     """
-    import difflib  # what only a mistake needs
+    import difflib  # only a mistake needs it
 
     near = difflib.get_close_matches(word[:_MAX_SHOWN], words := tuple(words), 1)
     return f"did you mean {near[0]!r}?" if near else f"there are {', '.join(words)}"[:_MAX_LISTED]
 
 
 def short(name: str) -> str:
-    """A name in quotes, of one that is long its beginning."""
+    """Return a name in quotes, cut off where it is long."""
     return repr(name if len(name) <= _MAX_SHOWN else name[:_MAX_SHOWN] + "...")
 
 
 def kind_of(value: object) -> str:
-    """What a value is, in TOML's words."""
+    """Return the name of a value's type in TOML's terms."""
     kinds = {dict: "a table", list: "an array", str: "a string", bool: "a boolean", int: "a number"}
     return kinds.get(type(value), "a number" if isinstance(value, float) else "a date or a time")
 
 
 def read_groups(value: object, page: Page) -> dict[str, Searcher]:
-    """The groups, in the order of the file."""
+    """Read the groups, in the order of the file."""
     groups: dict[str, Searcher] = {}
     if not isinstance(value, dict):
         page.refuse(("groups",), f"groups: must be a table of NAME = 'REGEX', not {kind_of(value)}")
@@ -122,7 +122,7 @@ def _read_pattern(
 
 
 def read_match(value: object, page: Page) -> Match | None:
-    """Who has what several groups match."""
+    """Read the `match` key: an entry that several groups match is in all of them, or in the first."""
     for match in MATCHES:
         if value == match:
             return match
@@ -140,7 +140,7 @@ KEYS: Mapping[str, str] = {
     "message": "what is said when the rule fails",
     "enabled": "`false`: the rule is listed as SKIP",
 }
-"""The keys of a rule, and what they mean."""
+"""Keys of a rule, with their meanings."""
 
 FLAWS = frozenset(
     {
@@ -155,13 +155,13 @@ FLAWS = frozenset(
         "unused-tensors",
     }
 )
-"""Metrics of which no project wants some."""
+"""Metrics that count flaws, for which a minimum makes no sense."""
 
 _REQUIRED = ("name", "metric", "limit")
 
 
 def read_baseline(value: object, page: Page) -> str | None:
-    """The baseline of all rules, as a path from the working directory."""
+    """Read the baseline of all rules, as a path from the working directory."""
     if not isinstance(value, str) or not value.strip():
         said = "an empty name names nothing" if isinstance(value, str) else f"not {kind_of(value)}"
         page.refuse(("baseline",), f"baseline: must be a saved report or a model, as 'main.json'; {said}")
@@ -170,7 +170,7 @@ def read_baseline(value: object, page: Page) -> str | None:
 
 
 def read_baseline_any(value: object, page: Page) -> bool:
-    """Whether a baseline of another model is one too."""
+    """Read whether a baseline of another model is accepted."""
     if not isinstance(value, bool):
         page.refuse(
             ("baseline-any",), f"baseline-any: must be true or false, without quotes, not {kind_of(value)}"
@@ -179,12 +179,12 @@ def read_baseline_any(value: object, page: Page) -> bool:
 
 
 def _from_here(name: str, page: Page) -> str:
-    """A name in a config is seen from the config's folder."""
+    """Resolve a file's name relative to the config's folder."""
     return name if is_url(name) else str(page.path.parent / name)
 
 
 def read_rules(value: object, page: Page) -> tuple[Rule, ...]:
-    """The rules, in the order of the file; those with mistakes are left out."""
+    """Read the rules, in the order of the file, without those that have mistakes."""
     if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
         said = "write [[rules]], with two brackets, above each" if isinstance(value, dict) else kind_of(value)
         page.refuse(("rules",), f"rules: must be tables, each below a [[rules]] of its own; {said}")
@@ -209,7 +209,7 @@ def _refuse_twins(tables: list[Any], page: Page) -> None:
 
 
 class _Reader:
-    """One rule while it is read."""
+    """Reader of one rule."""
 
     def __init__(self, number: int, table: Mapping[str, object], page: Page) -> None:
         self._number, self._table, self._page = number, table, page
@@ -219,7 +219,7 @@ class _Reader:
         self._is_right = True
 
     def read(self) -> Rule | None:
-        """The rule; None where it has mistakes."""
+        """Return the rule; None where it has mistakes."""
         for key in self._table:
             if key not in KEYS:
                 self._refuse_key(key)
@@ -333,7 +333,7 @@ EXAMPLES: Mapping[Unit, str] = {
     Unit.DOMAINS: "['ai.onnx', 'com.microsoft']",
     Unit.DTYPES: "['FLOAT16', 'INT64']",
 }
-"""Limits of names, as TOML has them."""
+"""Example limits of names, in TOML syntax."""
 
 
 def _told(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The text of a TOML document that `tomllib` has read -> the line of each key, table and array element in it."""
+"""Text of a TOML document that `tomllib` accepts -> the line of each key, table and array element in it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^,\[\]{}#\n]+")
 
 _DEEPEST = 8
-"""Keys and positions on the way to a value whose line is kept."""
+"""Maximum length of a path whose line is kept."""
 
 
 def find_lines(text: str) -> dict[Path, int]:
-    r"""Lines, counted from 1, of what is not nested too deep to be named in a message.
+    r"""Return the line, counted from 1, of every path that is short enough to be named in a message.
 
     Args:
-        text: a document without mistakes in its TOML; of another, some lines may be missing or wrong.
+        text: a valid TOML document; for an invalid one, some lines may be missing or wrong.
 
     >>> find_lines("a = 1\n[[b]]\nc = [\n 2]")
     {('a',): 1, ('b',): 2, ('b', 0): 2, ('b', 0, 'c'): 3, ('b', 0, 'c', 0): 4}
@@ -38,7 +38,7 @@ def find_lines(text: str) -> dict[Path, int]:
 
 
 class _Scanner:
-    """Where it is in the text, and the lines that it has passed."""
+    """Scanner with its position in the text, and the lines of the paths it has passed."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -46,7 +46,7 @@ class _Scanner:
         self.lines: dict[Path, int] = {}
         self._line, self._counted = 1, 0
         self._last: dict[Path, int] = {}
-        """Of each array of tables, the position of the table that is being filled."""
+        """Position of the table that is being filled, for each array of tables."""
 
     def read_document(self) -> None:
         table: Path = ()
@@ -58,7 +58,7 @@ class _Scanner:
             else:
                 self._read_pair(table)
             self._take(_GAP)
-            if self.position == start:  # no TOML after all
+            if self.position == start:  # the text is not TOML
                 return
 
     def _read_header(self) -> Path:
@@ -78,7 +78,7 @@ class _Scanner:
         return table
 
     def _resolve(self, keys: tuple[str, ...], line: int) -> Path:
-        """The table of a header: of an array of tables, the last one."""
+        """Return the path of a header's table; for an array of tables, the path of its last table."""
         path: Path = ()
         for key in keys:
             path = (*path, key)
