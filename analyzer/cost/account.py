@@ -1,4 +1,4 @@
-"""Ledger -> its cost: the work of each node, summed by group and by operator; what is not known is told by node."""
+"""Ledger -> its cost: the work of each node, summed by group and by operator; nodes of unknown work are listed."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from analyzer.text import printable
 _ALIASES = frozenset(
     {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape", "Size", "Constant", "Dropout"}
 )
-"""Operators that hand a buffer on, or read none."""
+"""Operators that pass a buffer on, or read none."""
 
 _CHOOSING = frozenset({"Gather", "GatherElements", "GatherND", "Slice"})
-"""Operators that read of their first input no more than they write."""
+"""Operators that read no more of their first input than they write."""
 
 
 def measure_cost(
@@ -50,13 +50,13 @@ def measure_cost(
     """Count the work of a model, without running it and without reading a weight.
 
     Args:
-        ledger: the account of one model.
+        ledger: the ledger of one model.
         by: keys of groups that nodes have: scope, block, stage, op; None chooses.
         depth: leading parts of a name that make a group; None takes the first at which no group has over half.
         sizes: sizes of axes, in elements: by the name that the file gives an axis, or by `input.position`.
         labels: groups of the user's, in place of `by`.
-        stamp: when the report is made.
-        is_lenient: whether sizes of what is no free axis are passed over.
+        stamp: time of the report.
+        is_lenient: whether sizes that name no free axis are ignored.
 
     Raises:
         UsageError: `by` is no key that nodes have, or a size is of no axis.
@@ -92,7 +92,7 @@ def measure_cost(
 
 
 def _booked(walk: Walk, labels: Labels) -> _Books:
-    """Walk a model, and book each node; from the first branch of an If on, when all are known."""
+    """Walk a model and book each node; from the first If branch on, visits wait until all branches are known."""
     books = _Books(labels)
     held: list[Visit] = []
     for visit in walk.run():
@@ -117,10 +117,10 @@ def _whole(sums: Iterable[Sums]) -> Sums:
 
 
 class _Account(Mutable):
-    """What is booked on one group, or one operator."""
+    """Amounts booked on one group, or one operator."""
 
     booked: dict[int, tuple[Sums, int]] = field(default_factory=dict)
-    """Amounts and how often they are booked, by where they are: nodes that are alike share them."""
+    """Amounts and their number of bookings, by the id of the `Sums`: identical nodes share one."""
     nodes: int = 0
 
     def add(self, sums: Sums) -> None:
@@ -138,21 +138,21 @@ def _times(booked: tuple[Sums, int]) -> tuple[Size, ...]:
 
 
 class _Books(Mutable):
-    """Everything that is booked."""
+    """All amounts, by group and by operator, and the nodes of unknown work."""
 
     labels: Labels
     groups: dict[tuple[str, ...], _Account] = field(default_factory=dict)
     operators: dict[tuple[str, str], _Account] = field(default_factory=dict)
     unknown: list[UnknownNode] = field(default_factory=list)
     parts: dict[int, tuple[tuple[str, ...], tuple[str, str]]] = field(default_factory=dict)
-    """Of those whose work is a part of a known sum, by their place, the group and the operator."""
+    """Group and operator of each node whose work is part of a known sum, by its index in `unknown`."""
     branching: list[UnknownNode] = field(default_factory=list)
-    """Ifs of which the branches differ."""
+    """Ifs with branches of different work."""
     alike: dict[tuple[int, str, Size], tuple[Sums, str, bool]] = field(default_factory=dict)
-    """What nodes that are alike come to, with why it is not known and whether that is by the amounts."""
+    """Amounts of identical nodes, with the reason why they are unknown, and whether that reason is in the amounts."""
 
     def left(self) -> tuple[UnknownNode, ...]:
-        """Nodes of unknown work, without those whose parts have a known sum in their group and their operator."""
+        """Return the nodes of unknown work, without those whose group and operator have known sums."""
         if not self.parts:
             return tuple(self.unknown)
         groups = {label: each.sums() for label, each in self.groups.items()}
@@ -185,14 +185,17 @@ class _Books(Mutable):
         self.operators.setdefault(kind, _Account()).add(sums)
 
     def tell(self, node: Node, why: str, group: str) -> None:
-        """Note a node whose work is not known."""
+        """Record a node of unknown work."""
         name = node.name or next(filter(None, node.outputs), "") or f"node {node.position}"
         path = "/".join((*node.graph_path, name))
         self.unknown.append(UnknownNode(path, node.op_type, node.domain or "ai.onnx", why, group))
 
 
 def _sums(visit: Visit) -> tuple[Sums, str, bool]:
-    """What a node comes to, why that is not known, and whether its amounts say so, of which a sum may be known."""
+    """Return a node's amounts, the reason why they are unknown, and whether that reason is in the amounts.
+
+    Amounts with such a reason may still have a known sum.
+    """
     work, why = _work(visit)
     read, written = _traffic(visit)
     each = (
@@ -208,7 +211,7 @@ def _sums(visit: Visit) -> tuple[Sums, str, bool]:
 
 
 def _work(visit: Visit) -> tuple[Work, str]:
-    """What a node computes, and why that is not known."""
+    """Return a node's work, and the reason why it is unknown; "" where it is known."""
     step = visit.step
     if visit.is_closed:
         return Work(), visit.why
@@ -226,18 +229,18 @@ def _work(visit: Visit) -> tuple[Work, str]:
 
 
 def _reason(sums: Sums) -> str:
-    """Why work cannot be said in the axes of the inputs."""
+    """Return the reason why work is no expression in the axes of the inputs; "" where it is one."""
     found = hidden_in(sums.macs) or hidden_in(sums.flops)
     return found.reason if found is not None else ""
 
 
 def _traffic(visit: Visit) -> tuple[Size, Size]:
-    """Bytes that a node reads, and that it writes."""
+    """Return the bytes that a node reads, and the bytes that it writes."""
     if visit.step.node.op_type in _ALIASES:
         return 0, 0
     written = total(_nbytes(value) for value in visit.made)
     inputs = visit.step.inputs
-    if visit.step.node.op_type in _CHOOSING:  # of a table, what is chosen
+    if visit.step.node.op_type in _CHOOSING:  # only the selected part of a table is read
         return add(written, total(_nbytes(value) for value in inputs[1:] if _is_there(value))), written
     return total(_nbytes(value) for value in inputs if _is_there(value)), written
 
@@ -258,9 +261,9 @@ def _nbytes(value: Value) -> Size:
 
 
 def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
-    """Without the branch of each If that works less; where two branches differ, that is told.
+    """Return the visits without the branches of each If that work less; an If whose branches differ is recorded.
 
-    An If in a branch of another is decided first, so that what is left of it counts for that branch.
+    An If in a branch of another is decided first, so that the outer branch counts only the chosen inner one.
     """
     levels: dict[int, dict[tuple[Branch, ...], list[Visit]]] = {}
     for visit in visits:
@@ -292,7 +295,7 @@ def _chosen(visits: Sequence[Visit], books: _Books) -> Iterable[Visit]:
 
 
 def works_of(visits: Sequence[Visit]) -> Iterable[tuple[Place, Size]]:
-    """The multiply-accumulates of each node that has some, by the node that it counts for."""
+    """Yield the node and the multiply-accumulates of each visit that has some."""
     for visit in _chosen(visits, _Books(Labels("", None, (), None))):
         macs = multiply(_work(visit)[0].macs, visit.times)
         if macs != 0:
@@ -304,13 +307,13 @@ def _macs_of(visits: Sequence[Visit]) -> Size:
 
 
 def _rank(size: Size) -> int:
-    """How large it is where every axis has a size of some."""
+    """Return the number of a size where every axis is 64, for sorting; -1 where it is unknown."""
     value = evaluate(size, _Some())
     return -1 if value is None else value
 
 
 class _Some(dict[str, int]):
-    """Every axis has the same size."""
+    """Sizes of axes in which every axis has the same size."""
 
     def get(self, key: str, default: object = None) -> int:
         return 64
@@ -325,7 +328,7 @@ def _operators(books: _Books, bounds: Mapping[str, int]) -> tuple[OperatorCost, 
 
 
 def _bind(walk: Walk, sizes: dict[str, int], *, is_lenient: bool = False) -> tuple[AxisBound, ...]:
-    """The axes with the sizes that were given.
+    """Return the axes with the sizes that the user gave.
 
     Raises:
         UsageError: a size is of no axis.

@@ -1,4 +1,4 @@
-"""A ledger + the config that it should be of -> multiply-accumulates term by term: the closed form, and the file."""
+"""A ledger + its expected config -> multiply-accumulates term by term: the closed form, and the file."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from analyzer.timing.inputs.roles import Roles, assign_roles, look_up
 
 
 class TermWork(Frozen):
-    """One kind of product."""
+    """Multiply-accumulates of one kind of product."""
 
     name: str
     expression: str
-    """The closed form, over the config's fields and `batch`, `sequence` and `keys`."""
+    """Closed form over the config's fields and `batch`, `sequence` and `keys`."""
     said: Size
-    """That, in the file's axes."""
+    """Result of the closed form, in the file's axes."""
     found: Size
-    """What the file's nodes of these modules do."""
+    """Multiply-accumulates of the file's nodes in the term's modules."""
 
     @property
     def difference(self) -> Size:
@@ -34,14 +34,14 @@ class TermWork(Frozen):
 
 
 class WorkAgainst(Frozen):
-    """The closed form of a config beside a file."""
+    """Comparison of the closed form of a config with a file."""
 
     source: str
     family: str
     class_name: str
     terms: tuple[TermWork, ...]
     other: Size
-    """Of nodes that are in no term's modules."""
+    """Multiply-accumulates of nodes outside the modules of all terms."""
 
     @property
     def said(self) -> Size:
@@ -53,21 +53,21 @@ class WorkAgainst(Frozen):
 
     @property
     def agrees(self) -> bool:
-        """Whether all terms together are as the config has it: a runtime that fuses takes work to other modules."""
+        """Whether the totals agree; single terms may differ, because fusion moves work to other modules."""
         return self.said == self.found
 
 
 def hold_work(ledger: Ledger, config: Config, source: str, model_class: str | None = None) -> WorkAgainst:
-    """Hold the multiply-accumulates of a file against the closed form of a config.
+    """Compare the multiply-accumulates of a file with the closed form of a config.
 
     Args:
-        ledger: the account of the file.
+        ledger: the ledger of the file.
         config: the content of a `config.json`.
-        source: what the config is called.
+        source: name of the config in messages.
         model_class: a class of transformers; None takes the config's architecture.
 
     Raises:
-        CostError: nobody wrote the work of the config's family down.
+        CostError: the config's family has no closed form of its work.
         FormulaError: a field is missing or no size.
     """
     family = choose_family(config)
@@ -102,7 +102,7 @@ def hold_work(ledger: Ledger, config: Config, source: str, model_class: str | No
 
 
 _ANYWHERE = frozenset({"embeddings", "blocks"})
-"""Terms that every class has: tables are looked up in, and work of blocks has terms of its own."""
+"""Terms that need no closed form: embeddings are lookups, and the work of blocks has terms of its own."""
 
 
 def _term_of(family: Family, scope: str, known: Mapping[str, object]) -> str | None:
@@ -113,7 +113,7 @@ def _term_of(family: Family, scope: str, known: Mapping[str, object]) -> str | N
 
 
 def _axes(ledger: Ledger, walk: Walk) -> Mapping[str, Size]:
-    """`batch`, `sequence` and `keys` as the file has them: a number, or an axis of its own name."""
+    """Return `batch`, `sequence` and `keys` as the file has them: a number, or a named axis."""
     signature = ledger.model.graphs[0].signature
     parts, _ = assign_roles(signature, look_up(ledger.model, ledger.wiring).uses)
     found: dict[str, Size] = {}
@@ -137,10 +137,10 @@ def _axes(ledger: Ledger, walk: Walk) -> Mapping[str, Size]:
 
 
 def _size(expression: Expression, values: Mapping[str, Value], axes: Mapping[str, Size]) -> Size:
-    """A formula over fields and axes, in the axes.
+    """Evaluate a formula over fields and axes into a size in the file's axes.
 
     Raises:
-        CostError: it has what no size is made of.
+        CostError: the formula has a part that is no size.
     """
 
     def of(node: ast.AST) -> Size:

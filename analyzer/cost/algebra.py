@@ -1,4 +1,4 @@
-"""Sizes as polynomials with integer coefficients in the axes of a model's inputs; what does not divide is a floor.
+"""Sizes as polynomials with integer coefficients in the axes of a model's inputs; inexact quotients are floors.
 
 A size is an `int` wherever it is one number. `Poly` holds the others in one normal form, so that equal sizes are equal
 objects, and prints them as Python that `eval` takes.
@@ -17,35 +17,35 @@ from analyzer.records import Frozen, aside
 
 @aside("parts")
 class Hidden(Frozen):
-    """A number that nothing but running the model tells."""
+    """Number that only a run of the model can tell."""
 
     name: str
     reason: str
     parts: Parts | None = None
-    """What it is one of, where the sum of several is known."""
+    """Numbers that it belongs to, if their sum is known."""
     is_signed: bool = False
-    """Whether it may be below 0; what is counted is not."""
+    """Whether it may be below 0; counts are not."""
 
     def __str__(self) -> str:
         return self.name
 
 
 class Parts(Frozen):
-    """Numbers that only running tells, and their sum."""
+    """Numbers that only a run can tell, and their known sum."""
 
     names: tuple[str, ...]
     whole: Size
 
 
 class Call(Frozen, dict=True):
-    """A whole-number function of sizes that is no polynomial: `//`, `%`, `max`, `min`, `bits` of the first."""
+    """Integer function of sizes that is no polynomial: `//`, `%`, `max`, `min`, or `bits` of the first argument."""
 
     name: str
     args: tuple[Size, ...]
 
     @cached_property
     def text(self) -> str:
-        """As Python has it."""
+        """Function in Python syntax."""
         first, second = (text_of(arg) for arg in self.args)
         if self.name == "bits":
             return f"({first}).bit_length()"
@@ -56,7 +56,7 @@ class Call(Frozen, dict=True):
 
     @cached_property
     def depth(self) -> int:
-        """Functions in one another, this one too."""
+        """Nesting depth of functions, including this one."""
         within = (atom.depth for arg in self.args for atom in atoms_of(arg) if isinstance(atom, Call))
         return 1 + max(within, default=0)
 
@@ -66,14 +66,14 @@ class Call(Frozen, dict=True):
 
 Atom: TypeAlias = "str | Hidden | Call"
 Mono: TypeAlias = "tuple[tuple[Atom, int], ...]"
-"""Atoms with their powers, sorted by what they read."""
+"""Atoms with their powers, sorted by the atoms' text."""
 
 
 class Poly(Frozen):
-    """A sum of products; never a plain number."""
+    """Sum of products; never a plain number."""
 
     terms: tuple[tuple[Mono, int], ...]
-    """Sorted: the highest degree first, then by what they read."""
+    """Products and their factors: the highest degree first, then sorted by text."""
 
     def __str__(self) -> str:
         return text_of(self)
@@ -83,32 +83,32 @@ Size: TypeAlias = "int | Poly"
 
 
 MOST_TERMS = 1024
-"""Terms that two polynomials are multiplied to: each product of two sums may double them."""
+"""Maximum number of terms in a product, because each product of two sums may double them."""
 
 MOST_BITS = 512
-"""Bits of a number, and of a power: sizes have 63, and a square doubles them."""
+"""Maximum size of a number or a power, in bits: sizes have 63, and a square doubles them."""
 
 
 MOST_SAID = 10_000
-"""Characters of a quotient, a remainder, or a choice of two."""
+"""Maximum length of a function's text, in characters."""
 
 MOST_NESTED = 90
-"""Functions in one another: each has two parentheses, and Python's parser takes 200 of them."""
+"""Maximum nesting depth of functions: each has two parentheses, and Python's parser takes 200 of them."""
 
 
 def symbol(atom: Atom) -> Poly:
-    """The size that an axis, or an atom, is."""
+    """Return an axis, or another atom, as a size."""
     return Poly(((((atom, 1),), 1),))
 
 
 def _too_large(reason: str, *parts: object) -> Poly:
-    """A size that is not worked out; two are equal where they were asked for in the same words."""
+    """Return an unknown in place of a size that is too large to compute; equal arguments give equal unknowns."""
     told = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
     return symbol(Hidden(f"unknown_{told}", reason, is_signed=True))
 
 
 def _called(name: str, first: Size, second: Size) -> Poly:
-    """A function of two sizes; of a size that stands in itself twice at each step, what is said doubles."""
+    """Return a function of two sizes; an unknown if its text is too long, as nesting may double it at each step."""
     call = Call(name, (first, second))
     if len(call.text) > MOST_SAID:
         return _too_large(f"an expression of more than {MOST_SAID:,} characters", call.text)
@@ -148,19 +148,19 @@ def _normal(terms: Mapping[Mono, int]) -> Size:
 
 
 def add(a: Size, b: Size) -> Size:
-    """The sum."""
+    """Return the sum of two sizes."""
     if isinstance(a, int) and isinstance(b, int):
         return _bounded(a + b)
     return total((a, b))
 
 
 def subtract(a: Size, b: Size) -> Size:
-    """The difference."""
+    """Return the difference of two sizes."""
     return _bounded(a - b) if isinstance(a, int) and isinstance(b, int) else add(a, multiply(b, -1))
 
 
 def total(sizes: Iterable[Size]) -> Size:
-    """The sum of all."""
+    """Return the sum of all sizes."""
     number, terms, polynomials = 0, dict[Mono, int](), list[Poly]()
     for size in sizes:
         if isinstance(size, int):
@@ -178,7 +178,7 @@ def total(sizes: Iterable[Size]) -> Size:
 
 
 def multiply(a: Size, b: Size) -> Size:
-    """The product."""
+    """Return the product of two sizes."""
     if isinstance(a, int):
         if isinstance(b, int):
             return _bounded(a * b)
@@ -208,7 +208,7 @@ def _join(a: Mono, b: Mono) -> Mono:
 
 
 def product(sizes: Iterable[Size]) -> Size:
-    """The product of all; 1 of none."""
+    """Return the product of all sizes; 1 for none."""
     result: Size = 1
     others = []
     for size in sizes:
@@ -222,12 +222,12 @@ def product(sizes: Iterable[Size]) -> Size:
 
 
 def power(a: Size, exponent: int) -> Size:
-    """A size times itself."""
+    """Return a power of a size."""
     return product([a] * exponent)
 
 
 def divide(a: Size, b: Size) -> Size | None:
-    """The exact quotient; None where there is none for every value of the axes."""
+    """Return the exact quotient; None where the division is not exact for every value of the axes."""
     if isinstance(b, int):
         if b == 0:
             return None
@@ -263,7 +263,7 @@ def _without(a: Mono, b: Mono) -> Mono | None:
 
 
 def floor_div(a: Size, b: Size) -> Size:
-    """The quotient without its fraction, towards less; what divides is taken out of it.
+    """Return the quotient rounded down; terms that divide exactly are taken out of the floor.
 
     Raises:
         ZeroDivisionError: b is 0.
@@ -288,17 +288,17 @@ def floor_div(a: Size, b: Size) -> Size:
 
 
 def bits_of(a: Size) -> Size:
-    """Bits that a number of 0 or more takes: the logarithm of the next power of two above it."""
+    """Return the bit length of a number of 0 or more: the logarithm of the next power of two above it."""
     return a.bit_length() if isinstance(a, int) else _called("bits", a, 0)
 
 
 def ceil_div(a: Size, b: int) -> Size:
-    """The quotient without its fraction, towards more."""
+    """Return the quotient rounded up."""
     return floor_div(add(a, b - 1), b)
 
 
 def remainder(a: Size, b: Size) -> Size:
-    """What a division leaves.
+    """Return the remainder of a division.
 
     Raises:
         ZeroDivisionError: b is 0.
@@ -313,7 +313,7 @@ def remainder(a: Size, b: Size) -> Size:
 
 
 def _congruent(mono: Mono, factor: int, b: int) -> Size:
-    """A term without a remainder of its own by the same number, which leaves the same remainder."""
+    """Return a term congruent modulo b: `factor*x` for `factor*(x % b)`, else the term itself."""
     if len(mono) == 1 and mono[0][1] == 1:
         atom = mono[0][0]
         if isinstance(atom, Call) and atom.name == "%" and atom.args[1] == b:
@@ -322,12 +322,12 @@ def _congruent(mono: Mono, factor: int, b: int) -> Size:
 
 
 def largest(a: Size, b: Size) -> Size:
-    """The larger of two; that of sizes of which each term of one is in the other is found without running."""
+    """Return the larger of two sizes; a `max` expression where that depends on the axes."""
     return _choose("max", a, b)
 
 
 def smallest(a: Size, b: Size) -> Size:
-    """The smaller of two."""
+    """Return the smaller of two sizes; a `min` expression where that depends on the axes."""
     return _choose("min", a, b)
 
 
@@ -344,7 +344,7 @@ def _choose(name: str, a: Size, b: Size) -> Size:
 
 
 def _compare(a: Size, b: Size) -> int:
-    """1 where a is never less than b whatever sizes of 0 or more the axes have, -1 the other way round, else 0."""
+    """Return 1 if a is never below b for any axis sizes of 0 or more, -1 if it is never above, else 0."""
     difference = subtract(a, b)
     factors = [factor for _, factor in _terms(difference)]
     signed = any(_may_be_negative(atom) for atom in atoms_of(difference))
@@ -354,7 +354,7 @@ def _compare(a: Size, b: Size) -> int:
 
 
 def sign_of(size: Size) -> int | None:
-    """1 where it is above 0 whatever sizes the axes have, -1 where below, 0 where nothing; None where that depends."""
+    """Return 1 if a size is above 0 for all sizes of the axes, -1 if below, 0 if it is 0; None if that depends."""
     if isinstance(size, int):
         return (size > 0) - (size < 0)
     number = dict(size.terms).get((), 0)
@@ -367,7 +367,7 @@ def sign_of(size: Size) -> int | None:
 
 
 def truth_of(size: Size) -> Size | None:
-    """1 where it is not 0, else 0; None of what may be below 0."""
+    """Return 1 if a size is not 0, else 0; None if it may be below 0."""
     known = sign_of(size)
     if known is not None:
         return abs(known)
@@ -375,7 +375,7 @@ def truth_of(size: Size) -> Size | None:
 
 
 def both(a: Size, b: Size) -> Size:
-    """The product of two that are 0 or 1 each."""
+    """Return the product of two sizes that are each 0 or 1."""
     terms: dict[Mono, int] = {}
     for mono, factor in _terms(multiply(a, b)):
         once = tuple((atom, 1) for atom, _ in mono)
@@ -384,7 +384,7 @@ def both(a: Size, b: Size) -> Size:
 
 
 def is_truth(size: Size) -> bool:
-    """Whether it is 0 or 1 whatever sizes the axes have, as `truth_of` makes it, or 1 without one."""
+    """Whether a size is 0 or 1 for all sizes of the axes: a result of `truth_of`, or 1 minus one."""
     if isinstance(size, int):
         return size in (0, 1)
     rest = subtract(1, size) if dict(size.terms).get((), 0) == 1 else size
@@ -396,7 +396,7 @@ def is_truth(size: Size) -> bool:
 
 
 def _may_be_negative(atom: Atom) -> bool:
-    """Whether it may be below 0; axes and what is counted are not."""
+    """Whether an atom may be below 0; axes and counts are not."""
     if not isinstance(atom, Call):
         return isinstance(atom, Hidden) and atom.is_signed
     first, second = map(_is_natural, atom.args)
@@ -410,17 +410,17 @@ def _may_be_negative(atom: Atom) -> bool:
 
 
 def _is_natural(size: Size) -> bool:
-    """Whether it is 0 or more whatever sizes the axes have; False also where that is not plain."""
+    """Whether a size is 0 or more for all sizes of the axes; False also where that is not obvious."""
     return all(factor > 0 for _, factor in _terms(size)) and not any(map(_may_be_negative, atoms_of(size)))
 
 
 def atoms_of(size: Size) -> Iterable[Atom]:
-    """What a size is made of, outermost only."""
+    """Return the atoms of a size, without those inside functions."""
     return {atom for mono, _ in _terms(size) for atom, _ in mono}
 
 
 def hidden_in(size: Size) -> Hidden | None:
-    """A number in it that nothing but running tells; None where there is none."""
+    """Return a number in a size that only a run can tell; None where there is none."""
     if isinstance(size, int):
         return None
     for atom in sorted(atoms_of(size), key=str):
@@ -434,7 +434,7 @@ def hidden_in(size: Size) -> Hidden | None:
 
 
 def settle(size: Size) -> Size:
-    """The same with the sums of parts in it, where each part is multiplied by the same."""
+    """Replace parts with their known sums, where all parts of a sum have the same factor."""
     if isinstance(size, int):
         return size
     found = {
@@ -467,7 +467,7 @@ def _settled(size: Size, parts: Parts) -> Size:
 
 
 def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
-    """The number at so large axes; None where an axis is not among them, nothing tells, or it is too large to write.
+    """Return a size's number at these sizes of axes; None where an axis is missing, or a number unknown or too large.
 
     >>> evaluate(add(multiply(symbol("s"), symbol("s")), 1), {"s": 3})
     10
@@ -487,7 +487,7 @@ def evaluate(size: Size, at: Mapping[str, int]) -> int | None:
 
 
 _MOST_WRITTEN = 1000
-"""Bits of a number that has a place as a floating-point number."""
+"""Maximum size of a result, in bits, so that it is in the range of a double."""
 
 
 def _number(atom: Atom, at: Mapping[str, int]) -> int | None:
@@ -508,7 +508,7 @@ def _number(atom: Atom, at: Mapping[str, int]) -> int | None:
 
 
 def text_of(size: Size) -> str:
-    """As Python has it, the highest powers first.
+    """Return the size in Python syntax, the highest powers first.
 
     >>> s = symbol("s")
     >>> text_of(add(multiply(multiply(s, s), 3), -1)), text_of(floor_div(add(s, 1), 2)), text_of(7)

@@ -1,4 +1,4 @@
-"""Shapes of what computes (ONNX docs/Operators.md; onnxruntime docs/ContribOperators.md for com.microsoft)."""
+"""Shapes of operators that compute (ONNX docs/Operators.md; onnxruntime docs/ContribOperators.md for com.microsoft)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from analyzer.records import replace
 
 
 def _like(step: Step) -> list[Value]:
-    """What has the shape of the first input, and its type."""
+    """Return outputs with the type and the shape of the first input."""
     value = step.value(0)
     made = Value(value.dtype, value.shape, None, value.why)
     return [made] * max(len(step.node.outputs), 1)
@@ -55,7 +55,7 @@ def _unary(step: Step) -> list[Value]:
 
 
 def _applied(op_type: str, data: tuple[Element, ...] | None) -> tuple[Element, ...] | None:
-    """The numbers that an operator makes of numbers; None where they are not known."""
+    """Apply a unary operator to known numbers; None where the results are not known."""
     if data is None or op_type not in _NUMBERS:
         return None
     numbers = [each for each in data if not isinstance(each, Poly)]
@@ -68,11 +68,11 @@ def _applied(op_type: str, data: tuple[Element, ...] | None) -> tuple[Element, .
     if op_type == "Neg":
         return tuple(multiply(each, -1) for each in sizes)
     if op_type == "Sign":
-        known = [truth_of(each) for each in sizes]  # of what is not below 0
+        known = [truth_of(each) for each in sizes]  # for sizes that are never below 0
         return None if None in known else tuple(each for each in known if each is not None)
     if op_type == "Not":
         return tuple(subtract(1, each) for each in sizes) if all(map(is_truth, sizes)) else None
-    return data if op_type in ("Ceil", "Floor", "Round") else None  # sizes are whole
+    return data if op_type in ("Ceil", "Floor", "Round") else None  # sizes are integers
 
 
 def _root(value: float) -> float:
@@ -109,7 +109,7 @@ def _turned(dims: tuple[Size, ...], flag: int) -> tuple[Size, ...]:
 
 
 def operands(step: Step) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
-    """The two matrices of a product as they are multiplied."""
+    """Return the shapes of the two matrices of a product, after transposition."""
     second = 3 if step.node.op_type in ("QLinearMatMul", "QGemm") else 1
     a, b = (
         (*dims[1:-1], dims[0], dims[-1]) if step.number(f"transBatch{name}", 0) else dims
@@ -131,22 +131,22 @@ _PRODUCTS = {
 
 def _gemm(step: Step) -> list[Value]:
     a, b = operands(step)
-    is_float = step.node.op_type == "QGemm" and not step.has(7)  # without a scale of what it makes
+    is_float = step.node.op_type == "QGemm" and not step.has(7)  # without an output scale
     return [Value(DType.FLOAT if is_float else step.value(0).dtype, (a[0], b[-1]))]
 
 
 def _block_product(step: Step) -> list[Value]:
-    """MatMulNBits and kin: N and K are attributes."""
+    """Infer MatMulNBits and similar operators: N and K are attributes."""
     return [Value(step.value(0).dtype, (*step.shape(0)[:-1], step.number("N", 0)))]
 
 
 def weight_slot(step: Step) -> int:
-    """Where a convolution has its weight."""
+    """Return the input slot of a convolution's weight."""
     return 3 if step.node.op_type in ("QLinearConv",) else 1
 
 
 def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Size, ...]:
-    """Positions of a window along each axis in space: pads, strides, dilations, `auto_pad`, `ceil_mode`."""
+    """Return the window positions along each spatial axis: pads, strides, dilations, `auto_pad`, `ceil_mode`."""
     rank = len(kernel)
     strides = step.numbers("strides") or (1,) * rank
     dilations = step.numbers("dilations") or (1,) * rank
@@ -161,7 +161,7 @@ def window(step: Step, dims: Sequence[Size], kernel: Sequence[Size]) -> tuple[Si
             continue
         before, after = (0, 0) if auto == "VALID" else (pads[place], pads[place + rank])
         room = total((dim, before, after, multiply(reach, -1)))
-        if is_up:  # a window that begins in the pads behind is left out
+        if is_up:  # a window that starts in the end padding is left out
             begins = ceil_div(add(dim, before), stride)
             count = add(ceil_div(room, stride), 1)
             is_inside = isinstance(reach, int) and after + stride <= reach
@@ -267,7 +267,7 @@ def _arg(step: Step) -> list[Value]:
 
 
 def _norm(step: Step) -> list[Value]:
-    """Layer normalization and kin: mean and deviation keep the axes before `axis`."""
+    """Infer layer normalization and similar operators: mean and deviation keep the axes before `axis`."""
     value, x = step.value(0), step.shape(0)
     place = axis_of(step.number("axis", -1), len(x))
     few = (*x[:place], *(1,) * (len(x) - place))
@@ -324,7 +324,7 @@ def _resize(step: Step) -> list[Value]:
 
 
 def _in_ratio(policy: str, dims: Sequence[Size], wanted: Sequence[Size]) -> list[Size]:
-    """Sizes of which the one is as wanted, and the others go with it."""
+    """Return sizes scaled by one factor, so that the aspect ratio stays and one size is as requested."""
     ratios = [
         b / a for a, b in zip(dims, wanted, strict=True) if isinstance(a, int) and isinstance(b, int) and a
     ]
@@ -335,7 +335,7 @@ def _in_ratio(policy: str, dims: Sequence[Size], wanted: Sequence[Size]) -> list
 
 
 def _scaled(size: Size, factor: float) -> Size:
-    """In single precision, as runtimes multiply."""
+    """Multiply in single precision, as runtimes do."""
     if isinstance(size, int):
         return math.floor(np.float32(size) * np.float32(factor))
     top, bottom = factor.as_integer_ratio()
@@ -358,7 +358,7 @@ def _non_zero(step: Step) -> list[Value]:
 
 
 def _unknown_length(step: Step) -> list[Value]:
-    """As many rows as values say."""
+    """Infer operators whose number of output rows depends on values."""
     count = step.fresh(f"{step.node.op_type}: how many depends on the values")
     if step.node.op_type == "NonMaxSuppression":
         return [Value(DType.INT64, (count, 3))]
@@ -370,7 +370,7 @@ def _unknown_length(step: Step) -> list[Value]:
 
 
 def einsum_axes(step: Step) -> tuple[list[str], str, dict[str, Size]]:
-    """Letters of each operand, of the result, and their sizes; for axes of an ellipsis stand figures.
+    """Return the letters of each operand and of the result, and their sizes; circled digits stand for ellipsis axes.
 
     Raises:
         UnshapedError: the equation does not fit.
@@ -383,7 +383,7 @@ def einsum_axes(step: Step) -> tuple[list[str], str, dict[str, Size]]:
     shapes = [step.shape(slot) for slot in range(len(terms))]
     hidden = [len(dims) - len(term.replace("...", "")) for term, dims in zip(terms, shapes, strict=True)]
     most = max((count for term, count in zip(terms, hidden, strict=True) if "..." in term), default=0)
-    figures = "".join(chr(0x2460 + place) for place in range(max(most, 0)))  # no letters of an equation
+    figures = "".join(chr(0x2460 + place) for place in range(max(most, 0)))  # circled digits
     terms = [
         term.replace("...", figures[most - count :] if count > 0 else "")
         for term, count in zip(terms, hidden, strict=True)
@@ -437,11 +437,11 @@ _RANGES: Mapping[DType, tuple[int, int]] = {
     DType.UINT16: (0, 65535),
     DType.INT16: (-32768, 32767),
 }
-"""Types of codes, and the least and the most of them."""
+"""Integer types of quantized values, with their lowest and highest value."""
 
 
 def _quantized(step: Step, dtype: DType) -> tuple[Element, ...] | None:
-    """The codes of numbers, as FLOAT computes them: those that a shape is made of are quantized with the others."""
+    """Return the codes of known FLOAT numbers: quantizers also quantize numbers that shapes are computed from."""
     value, scale, zero = step.value(0), _scale(step), _point(step)
     if (
         not value.data
@@ -457,23 +457,23 @@ def _quantized(step: Step, dtype: DType) -> tuple[Element, ...] | None:
     least, most = _RANGES[dtype]
     steps = (
         min(max(_single(_single(each) / scale), -_FAR), _FAR) for each in numbers
-    )  # else what cannot be rounded
+    )  # infinity cannot be rounded
     return tuple(min(max(round(each) + zero, least), most) for each in steps)
 
 
 _FAR = 1 << 20
-"""Steps beyond the codes of any type."""
+"""Number of steps that exceeds the codes of every type."""
 
 
 def _scale(step: Step) -> float | None:
-    """The one scale of a node; None where there are more, or it is none in FLOAT."""
+    """Return the scale of a node; None where it is not a single positive FLOAT."""
     scale = step.value(1)
     number = scale.data[0] if scale.data and len(scale.data) == 1 and scale.dtype is DType.FLOAT else None
     return number if isinstance(number, float) and math.isfinite(number) and number > 0 else None
 
 
 def _point(step: Step) -> int | None:
-    """The code of 0."""
+    """Return the zero point; None where it is not a single known integer."""
     if not step.has(2):
         return 0
     zero = step.value(2).data
@@ -481,7 +481,7 @@ def _point(step: Step) -> int | None:
 
 
 def _single(value: float) -> float:
-    """The closest number of FLOAT; infinite where there is none.
+    """Return the closest FLOAT number; infinity where there is none.
 
     >>> _single(0.1)
     0.10000000149011612
@@ -498,9 +498,9 @@ def _scatter(step: Step) -> list[Value]:
 
 
 def _counts(step: Step) -> tuple[Element, ...] | None:
-    """How often each index of a vector is named, if ones are added to zeros: all of them are as many as there are ones.
+    """Return the count of each index where ScatterElements adds ones to zeros; the counts sum to the number of ones.
 
-    So exporters count the tokens of each expert, who are sorted by expert then.
+    Exporters count the tokens of each expert in this way, after they sort the tokens by expert.
     """
     zeros, ones = step.value(0), step.value(2)
     whole = ones.numel
@@ -601,4 +601,4 @@ COMPUTE: dict[str, Rule] = {
     "RoiAlign": _roi_align,
     "GatherBlockQuantized": _gather_block,
 }
-"""By operator; those of com.microsoft that are fused stand in `analyzer.cost.fused`."""
+"""Rules by operator; `analyzer.cost.fused` has those of com.microsoft's fused operators."""

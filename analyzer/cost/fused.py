@@ -1,4 +1,4 @@
-"""Shapes of fused and quantized operators of onnxruntime (docs/ContribOperators.md), and of ONNX's Attention."""
+"""Shapes of onnxruntime's fused and quantized operators (docs/ContribOperators.md), and of ONNX's Attention."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from analyzer.records import Frozen
 
 
 class Heads(Frozen):
-    """What an attention computes with: sizes of one sequence, each a number or an expression."""
+    """Sizes of an attention operator, each a number or an expression."""
 
     batch: Size
     heads: int
     kv_heads: int
     queries: Size
-    """Positions that ask."""
+    """Number of query positions."""
     keys: Size
-    """Positions that are asked, with those of the past."""
+    """Number of key positions, including those of the past."""
     head: Size
-    """Elements of a query."""
+    """Elements of one head of a query."""
     value_head: Size
-    """Elements of a value."""
+    """Elements of one head of a value."""
     projected: Size = 0
     """Multiply-accumulates of projections that are part of the operator."""
 
 
 def attention_of(step: Step) -> Heads:
-    """What an attention operator computes with.
+    """Return the sizes of an attention operator.
 
     Raises:
         UnshapedError: the sizes are not known.
@@ -37,7 +37,7 @@ def attention_of(step: Step) -> Heads:
 
 
 def seen_twice(step: Step, found: Heads) -> Size:
-    """Twice the pairs of a query and a key, of one head, that no causal mask or window of the operator hides."""
+    """Return twice the number of query-key pairs in one head that no causal mask or window of the operator hides."""
     queries, keys = found.queries, found.keys
     op_type = step.node.op_type
     is_causal = (
@@ -45,8 +45,8 @@ def seen_twice(step: Step, found: Heads) -> Size:
     )
     if not is_causal:
         return multiply(multiply(queries, keys), 2)
-    before = subtract(keys, queries)  # what stands before the first query
-    if _has_no_past(step) and before != 0:  # a square mask, from the first key on
+    before = subtract(keys, queries)  # keys before the first query
+    if _has_no_past(step) and before != 0:  # the mask is square and starts at the first key
         square = smallest(queries, keys)
         rest = multiply(subtract(queries, square), keys)
         return add(multiply(square, add(square, 1)), multiply(rest, 2))
@@ -62,7 +62,7 @@ def seen_twice(step: Step, found: Heads) -> Size:
 
 
 _CAUSAL = frozenset({"GroupQueryAttention", "SparseAttention"})
-"""Operators whose masks are causal in any case."""
+"""Operators whose masks are always causal."""
 
 
 def _has_no_past(step: Step) -> bool:
@@ -70,7 +70,7 @@ def _has_no_past(step: Step) -> bool:
 
 
 def _packed(step: Step) -> Heads:
-    """`Attention` of com.microsoft, with the projection in it: input (B, S, D), weights (D, 3 D)."""
+    """Read `Attention` of com.microsoft, which includes the projection: input (B, S, D), weights (D, 3 D)."""
     x, w = step.shape(0), step.shape(1)
     heads = step.number("num_heads", 1)
     sizes = step.numbers("qkv_hidden_sizes")
@@ -92,7 +92,7 @@ def _packed(step: Step) -> Heads:
 
 
 def _multi_head(step: Step) -> Heads:
-    """`MultiHeadAttention`: query (B, S, D) or packed (B, S, N, 3, H); key (B, L, D) or (B, N, L, H)."""
+    """Read `MultiHeadAttention`: query (B, S, D) or packed (B, S, N, 3, H); key (B, L, D) or (B, N, L, H)."""
     query, heads = step.shape(0), step.number("num_heads", 1)
     if len(query) == 5:
         return Heads(query[0], heads, heads, query[1], query[1], query[4], query[4])
@@ -107,7 +107,7 @@ def _multi_head(step: Step) -> Heads:
 
 
 def _grouped(step: Step) -> Heads:
-    """`GroupQueryAttention`: query (B, S, N H) or packed with keys and values; past (B, G, P, H)."""
+    """Read `GroupQueryAttention`: query (B, S, N H) or packed with keys and values; past (B, G, P, H)."""
     query, heads, groups = step.shape(0), step.number("num_heads", 1), step.number("kv_num_heads", 1)
     head = floor_div(query[2], heads) if step.has(1) else floor_div(query[2], heads + 2 * groups)
     held = step.shape(3) if step.has(3) else None
@@ -119,13 +119,13 @@ def _grouped(step: Step) -> Heads:
 
 
 def _total_length(step: Step) -> Size | None:
-    """Keys in all, where input 6 says so."""
+    """Return the number of keys from input 6; None where it is not known."""
     sizes = step.sizes(6) if step.has(6) else None
     return sizes[0] if sizes else None
 
 
 def _standard(step: Step) -> Heads:
-    """ONNX's `Attention` (opset 23): 4-D (B, N, S, H), or 3-D with the numbers of heads as attributes."""
+    """Read ONNX's `Attention` (opset 23): 4-D (B, N, S, H), or 3-D with the numbers of heads as attributes."""
     query, key, value = step.shape(0), step.shape(1), step.shape(2)
     past = step.shape(4)[2] if step.has(4) else 0
     if len(query) == 4:
@@ -150,7 +150,7 @@ _ATTENTIONS = {
 
 
 def _attention(step: Step) -> list[Value]:
-    """The result, then keys and values as they are kept for the next step."""
+    """Return the result, then keys and values as the next step reads them."""
     found, dtype = attention_of(step), _float_of(step)
     query = step.shape(0)
     is_deep = step.node.op_type == "Attention" and step.node.domain != "com.microsoft" and len(query) == 4
@@ -174,7 +174,7 @@ def _float_of(step: Step) -> DType:
 
 
 def _embed_norm(step: Step) -> list[Value]:
-    """`EmbedLayerNormalization`: ids (B, S), tables (V, D)."""
+    """Infer `EmbedLayerNormalization`: ids (B, S), tables (V, D)."""
     ids, table = step.shape(0), step.shape(2)
     whole = Value(step.value(2).dtype, (*ids, table[1]))
     return [whole, Value(DType.INT32, (ids[0],)), whole][: len(step.node.outputs)]
@@ -185,12 +185,12 @@ def _skip_group_norm(step: Step) -> list[Value]:
 
 
 def _q_elementwise(step: Step) -> list[Value]:
-    """`QLinearAdd`, `QLinearMul`: A, its scale and zero point, B, its scale and zero point, those of the result."""
+    """Infer `QLinearAdd`, `QLinearMul`: A, its scale and zero point, B, its scale and zero point, the result's."""
     return [Value(step.value(0).dtype, step.broadcast([step.shape(0), step.shape(3)]))]
 
 
 def _q_concat(step: Step) -> list[Value]:
-    """`QLinearConcat`: scale and zero point of the result, then each operand with its own."""
+    """Infer `QLinearConcat`: scale and zero point of the result, then each operand with its own."""
     shapes = [step.shape(slot) for slot in range(2, len(step.inputs), 3)]
     place = axis_of(step.number("axis", 0), len(shapes[0]))
     dims = list(shapes[0])
@@ -212,11 +212,11 @@ def _embed_rotary(step: Step) -> list[Value]:
 
 
 _BLOCK = 16
-"""Channels in a block of NCHWc: 8 or 16, as the machine has it."""
+"""Largest number of channels in a block of NCHWc: 8 or 16, depending on the machine."""
 
 
 def _reorder_input(step: Step) -> list[Value]:
-    """NCHW -> NCHWc: channels are filled up to whole blocks."""
+    """Infer NCHW -> NCHWc: channels are padded to whole blocks."""
     dims = list(step.shape(0))
     if step.number("channels_last", 0):
         dims = [dims[0], dims[-1], *dims[1:-1]]
@@ -247,4 +247,4 @@ FUSED: dict[str, Rule] = {
     "ReorderInput": _reorder_input,
     "ReorderOutput": _reorder_output,
 }
-"""By operator."""
+"""Rules by operator."""

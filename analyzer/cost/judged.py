@@ -1,4 +1,4 @@
-"""`--max-macs 'batch=1,sequence=128: 12G'` -> a verdict of each model: is a run at these sizes within so much work?"""
+"""`--max-macs 'batch=1,sequence=128: 12G'` -> a verdict for each model: is a run at these sizes within the limit?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from analyzer.timing.inputs.sizes import Shapes
 
 _FLAG = "--max-macs"
 _MOST = 10
-"""Groups that are told of what is too much."""
+"""Maximum number of groups listed for an exceeded limit."""
 
 
 class WorkLimit(Frozen):
-    """A limit of what one run computes, at some sizes."""
+    """Limit of the work of one run, at some sizes."""
 
     text: str
     shapes: Shapes
@@ -34,7 +34,7 @@ class WorkLimit(Frozen):
 
 
 def parse_work_limit(text: str) -> WorkLimit:
-    """Read a limit: sizes of axes, a colon, and multiply-accumulates.
+    """Parse a limit: sizes of axes, a colon, and multiply-accumulates.
 
     >>> parse_work_limit("batch=1,sequence=128: 12G").macs
     12000000000
@@ -46,12 +46,12 @@ def parse_work_limit(text: str) -> WorkLimit:
 
 
 def judge_work(limit: WorkLimit, path: str, ledger: Ledger) -> Verdict:
-    """Hold what a run computes against a limit; what is not known is never within it.
+    """Compare the work of a run with a limit; unknown work is never within it.
 
     Args:
-        limit: of `parse_work_limit`.
-        path: the model, as it was named.
-        ledger: the account of it.
+        limit: result of `parse_work_limit`.
+        path: the model, as the user wrote it.
+        ledger: the ledger of the model.
     """
     if not ledger.model.graphs:
         return _untold(limit, path, "a saved report does not hold the graph; name the model")

@@ -1,4 +1,4 @@
-"""Shapes of what moves, makes and indexes values, and the numbers of small ones (ONNX docs/Operators.md)."""
+"""Shapes of operators that move, create and index values, and the numbers of small values (ONNX docs/Operators.md)."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from analyzer.model.dtypes import DType
 from analyzer.records import replace
 
 Grid: TypeAlias = "npt.NDArray[Any]"
-"""Numbers and expressions in a shape."""
+"""Array of numbers and expressions."""
 
 
 def axis_of(axis: int, rank: int) -> int:
-    """An axis counted from the front.
+    """Return an axis counted from the front.
 
     Raises:
         UnshapedError: there is no such axis.
@@ -48,7 +48,7 @@ def axis_of(axis: int, rank: int) -> int:
 
 
 def _grid(value: Value) -> Grid | None:
-    """The numbers of a value in its shape, for numpy to move; None where they are not known."""
+    """Return the numbers of a value as an array of its shape; None where they are not known."""
     shape = value.shape
     if value.data is None or shape is None or not all(isinstance(dim, int) for dim in shape):
         return None
@@ -106,7 +106,7 @@ def _reshape(step: Step) -> list[Value]:
 
 
 def _rest(source: Sequence[Size], known: Sequence[Size]) -> Size:
-    """What is left of a product of sizes."""
+    """Return the size that remains for the -1 of a Reshape."""
     above, below = list(source), []
     for size in known:
         if size in above:
@@ -128,7 +128,7 @@ def _flatten(step: Step) -> list[Value]:
 
 
 def _axes(step: Step, slot: int = 1) -> tuple[int, ...] | None:
-    """Axes of an input, or of an attribute in older operator sets; None where none are said."""
+    """Return the axes of an input, or of an attribute in older opsets; None where there are none."""
     if step.has(slot):
         sizes = step.sizes(slot)
         if sizes is None or not all(isinstance(size, int) for size in sizes):
@@ -241,7 +241,7 @@ def _slice(step: Step) -> list[Value]:
 
 
 def _follow(start: Size, end: Size, stride: int) -> bool:
-    """Whether two places that are counted from one side are in the order of the steps."""
+    """Whether two places counted from the same end are in the order of the steps."""
     if not isinstance(start, int) or not isinstance(end, int) or (start < 0) != (end < 0):
         return False
     return start <= end if stride > 0 else end <= start
@@ -265,11 +265,11 @@ def _length(step: Step, slot: int, *known: Sequence[Size] | None) -> int:
 
 
 _FAR = (1 << 31) - 1
-"""From here on an end means the end."""
+"""Value from which on an end means the end of the axis."""
 
 
 def _bound(value: Size, size: Size, stride: int) -> Size:
-    """A start or an end within its axis."""
+    """Clamp a start or an end of a Slice to its axis."""
     low, high = (0, size) if stride > 0 else (-1, subtract(size, 1))
     if isinstance(value, int):
         if value >= _FAR:
@@ -296,7 +296,7 @@ def _within(value: Size, low: int, high: Size) -> Size:
 
 
 def _steps(start: Size, end: Size, stride: int, *, is_ordered: bool = False) -> Size:
-    """How many steps lie between two places; none where the end is before the start, which `is_ordered` excludes."""
+    """Return the number of steps between two places: 0 if the end is before the start, which `is_ordered` excludes."""
     length = subtract(end, start) if stride > 0 else subtract(start, end)
     if not is_ordered:
         length = largest(length, 0)
@@ -457,7 +457,7 @@ def _cast(step: Step) -> list[Value]:
 
 
 def _constant(step: Step) -> list[Value]:
-    """A number that the caller of a function gives it."""
+    """Return the value of a Constant whose attribute the caller of a function gives."""
     for name, dtype in (("value_int", DType.INT64), ("value_float", DType.FLOAT)):
         found = step.setting(name)
         if isinstance(found, (int, float)):
@@ -500,12 +500,12 @@ def _div(a: Element, b: Element) -> Element | None:
             return None if ours is None or others is None else divide(ours, others)
         return a / b
     if isinstance(a, int) and isinstance(b, int):
-        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # towards 0
+        return abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)  # rounds towards 0
     return floor_div(a, b)
 
 
 def _whole(value: Element) -> Size | None:
-    """A number without a fraction; None of one with."""
+    """Return a number as an integer or a size; None where it has a fraction."""
     if isinstance(value, float):
         return int(value) if value.is_integer() else None
     return value
@@ -516,7 +516,7 @@ def _mod(a: Element, b: Element) -> Element | None:
 
 
 def _equal(a: Element, b: Element) -> Element | None:
-    """Of what is 0 or 1 and a number, or of what is known to differ or not."""
+    """Compare two numbers; a size that is 0 or 1 equals 1 where it is 1, and 0 where its complement is."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one, Poly) and isinstance(other, int) and is_truth(one):
             return one if other == 1 else subtract(1, one) if other == 0 else 0
@@ -530,7 +530,7 @@ def _and(a: Element, b: Element) -> Element | None:
 
 
 _MOST_OF_POWER = 128
-"""Bits of a power that is worked out, of which 64 are in a number of a tensor."""
+"""Maximum size of a computed power, in bits; an element of a tensor has 64."""
 
 
 def _power(a: Element, b: Element) -> Element | None:
@@ -589,7 +589,7 @@ NUMBERS: dict[str, Number] = {
     "And": _and,
     "Or": _integers(lambda a, b: int(bool(a) or bool(b))),
 }
-"""What two numbers of shape data make."""
+"""Functions of two numbers, by operator."""
 
 LAYOUT: dict[str, Rule] = {
     "Shape": _shape,
@@ -622,7 +622,7 @@ LAYOUT: dict[str, Rule] = {
     "EyeLike": _eye_like,
     "OneHot": _one_hot,
 }
-"""By operator."""
+"""Rules by operator."""
 
 
 def _is_named(*grids: Grid) -> bool:
@@ -630,18 +630,18 @@ def _is_named(*grids: Grid) -> bool:
 
 
 def _exactly(a: Element, b: Element) -> Element | None:
-    """The quotient of numbers with fractions, as far as it has none."""
+    """Return the exact quotient of two numbers without fractions; None where there is none."""
     ours, others = _whole(a), _whole(b)
     return None if ours is None or others is None else divide(ours, others)
 
 
 def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
-    """The numbers that an element-wise operator of two makes; None where one is not known."""
+    """Return the numbers of an element-wise operator with two inputs; None where one is not known."""
     function = NUMBERS.get(op_type)
     if function is None or len(values) != 2:
         return None
     if values[0].data is None or values[1].data is None:
-        nothing = (0,) if op_type == "And" else None  # whatever the other is
+        nothing = (0,) if op_type == "And" else None  # whatever the other input is
         return next((value.data for value in values if value.data == nothing and value.shape == ()), None)
     left, right = _grid(values[0]), _grid(values[1])
     if left is None or right is None:
@@ -652,7 +652,7 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
     if op_type == "Div" and values[0].dtype.is_floating and _is_named(ours, others):
         function = _exactly
     made = [function(x, y) for x, y in zip(ours.flat, others.flat, strict=True)]
-    if any(isinstance(each, int) and each.bit_length() > 64 for each in made):  # which wraps around
+    if any(isinstance(each, int) and each.bit_length() > 64 for each in made):  # int64 would overflow
         return None
     is_single = values[0].dtype is DType.FLOAT
     return (
@@ -663,5 +663,5 @@ def fold(op_type: str, values: Sequence[Value]) -> tuple[Element, ...] | None:
 
 
 def _single(value: Element) -> Element:
-    """As single precision has it."""
+    """Round a number to single precision."""
     return float(np.float32(value)) if isinstance(value, float) else value

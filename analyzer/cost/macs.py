@@ -1,4 +1,4 @@
-"""Ledger + sizes of axes -> the multiply-accumulates of each node, for reports that are about something else."""
+"""Ledger + sizes of axes -> the multiply-accumulates of each node, for reports on other subjects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from analyzer.timing.inputs.sizes import Shapes
 
 
 def count_macs(ledger: Ledger, shapes: Shapes | None = None) -> Macs:
-    """Count what one run computes, without running it; sizes that are not given are those that `time` takes.
+    """Count the multiply-accumulates of one run, without running it; sizes not given are those that `time` takes.
 
     Raises:
         UsageError: sizes contradict each other or name nothing, an input cannot be made, or the model is several.

@@ -1,4 +1,4 @@
-"""What a run made, held against what is said of it without one: every shape, and the multiply-accumulates in all."""
+"""A run compared with the predictions made without one: every shape, and the total of multiply-accumulates."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from analyzer.timing.running.traced import Traced, TracedNode, TracedRun, Tracin
 _PROGRAM = "from analyzer.timing.running.traced import serve; serve()"
 _SECONDS = 600.0
 _SPARE = 0.1
-"""The part of the memory that is there which is left to others."""
+"""Fraction of the available memory that is left to other processes."""
 
 NOTHING_STORED: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 @contextmanager
 def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") -> Iterator[Traced]:
-    """Run a model once, in a process of its own; the graph that ran is there for as long as the context lasts.
+    """Run a model once, in a process of its own; the files of the graph that ran exist as long as the context.
 
     Raises:
         CostError: onnxruntime does not run it, or its process ends, or takes more time or memory than it may.
@@ -67,7 +67,7 @@ def traced(path: Path, feeds: Sequence[Feed], level: str = "ORT_DISABLE_ALL") ->
 
 
 def trace_apart(asked: Tracing, name: str) -> Traced | str:
-    """Do what is asked in a process of its own; a sentence where onnxruntime does not load the model.
+    """Run a request in a process of its own; return a sentence where onnxruntime does not load the model.
 
     Raises:
         CostError: the process ends, or takes more time or memory than it may.
@@ -94,43 +94,43 @@ def trace_apart(asked: Tracing, name: str) -> Traced | str:
 
 
 class Differing(Frozen):
-    """A value that a run made in another shape than is said."""
+    """Value whose shape in a run differs from the predicted one."""
 
     value: str
     node: str
     op_type: str
     expression: str
-    """The shape in the axes of the inputs, as a list in Python."""
+    """Predicted shape in the axes of the inputs, as a Python list."""
     said: tuple[int, ...]
-    """That, at the sizes of the run."""
+    """Predicted shape at the sizes of the run."""
     found: tuple[int, ...]
 
 
 class Compared(Frozen):
-    """A run beside what is said of it."""
+    """Comparison of a run with the predictions."""
 
     calls: int
-    """Of kernels, each time that one ran."""
+    """Number of kernel executions."""
     values: int
-    """Whose shapes were compared, each time that they were made."""
+    """Number of values whose shapes were compared, counted each time that they were computed."""
     differing: tuple[Differing, ...]
-    """The first time that each differs, in the order of the run."""
+    """Differing values, each at its first difference, in the order of the run."""
     unsaid: int
-    """Values that ran in a shape that nothing tells without a run."""
+    """Number of values whose shapes cannot be predicted without a run."""
     macs: int | None
     """Multiply-accumulates of the run, from its own shapes; None where they cannot be counted."""
     why: str = ""
-    """Why they cannot."""
+    """Reason why they cannot be counted; empty where they can."""
     operators: tuple[tuple[str, int], ...] = ()
-    """Multiply-accumulates by operator, the most first."""
+    """Multiply-accumulates by operator, in descending order."""
 
 
 HELD, PEAK = "packed weights and copies of small tensors", "activations and outputs at the peak"
-"""The lines of memory that a run measures: what the session holds before it, and what is asked for in it."""
+"""Lines of memory that a run measures: bytes that the session holds before it, and the peak of requests during it."""
 
 
 class Agreement(StrEnum):
-    """Whether a run is as it is said."""
+    """Result of a comparison with a run."""
 
     AGREES = "agrees"
     DIFFERS = "differs"
@@ -138,43 +138,43 @@ class Agreement(StrEnum):
 
 
 class MeasuredLine(Frozen):
-    """What a run asked for of one kind of memory."""
+    """Bytes that a run requested of one kind of memory."""
 
     line: str
     modelled: int | None
-    """Bytes; None where nobody knows before a run."""
+    """Predicted bytes; None where they cannot be predicted."""
     measured: int
 
     @property
     def unexplained(self) -> int | None:
-        """Bytes that were asked for and are not modelled; below 0 where fewer were."""
+        """Requested bytes that are not modelled; below 0 where fewer were requested."""
         return None if self.modelled is None else self.measured - self.modelled
 
 
 class Measured(Frozen):
-    """A run beside what is said of it, with a verdict."""
+    """Comparison of a run with the predictions, with a verdict."""
 
     version: str
-    """Of onnxruntime."""
+    """Version of onnxruntime."""
     at: tuple[tuple[str, int], ...]
-    """The sizes of the axes, as expressions call them."""
+    """Sizes of the axes, by their names in expressions."""
     compared: Compared
     said: int | None
-    """Multiply-accumulates at these sizes, as far as they are known."""
+    """Predicted multiply-accumulates at these sizes, as far as they are known."""
     is_complete: bool
     """Whether the work of every node is known without a run."""
     memory: tuple[MeasuredLine, ...] = ()
 
     @property
     def macs(self) -> Agreement:
-        """Whether the run did as many multiply-accumulates as are said of all nodes."""
+        """Result for multiply-accumulates: those of the run against the predicted total of all nodes."""
         if not self.is_complete or self.said is None or self.compared.macs is None:
             return Agreement.NOT_COMPARED
         return Agreement.AGREES if self.said == self.compared.macs else Agreement.DIFFERS
 
     @property
     def verdict(self) -> Agreement:
-        """Of shapes, multiply-accumulates and memory, which may be less than is modelled and never more."""
+        """Result for shapes, multiply-accumulates and memory, which may be below its prediction and never above."""
         is_more = any((line.unexplained or 0) > 0 for line in self.memory)
         if self.compared.differing or self.macs is Agreement.DIFFERS or is_more:
             return Agreement.DIFFERS
@@ -184,16 +184,15 @@ class Measured(Frozen):
 
 
 def measure_run(ledger: Ledger, report: CostReport, asked: Asked) -> Measured:
-    """Run a model once with optimizations off, and hold what is said of it against that.
+    """Run a model once with optimizations off, and compare the run with the predictions.
 
     Args:
-        ledger: the account of a model that is one local file.
-        report: its cost; where it has a memory, what is asked for is held against that too.
-        asked: sizes of its axes, and the level of optimizations that the memory is of.
+        ledger: the ledger of a model that is one local file.
+        report: the model's cost; if it has a memory, requested memory is compared too.
+        asked: sizes of the model's axes, and the level of optimization for memory.
 
     Raises:
         CostError: the model is no single local file, or onnxruntime does not run it.
-        MissingExtraError: onnxruntime is not installed.
         MissingExtraError: onnxruntime is not installed.
         ModelReadError: the file cannot be read again.
         UsageError: sizes contradict each other, or name nothing.
@@ -225,7 +224,7 @@ def _by_place(walk: Walk, at: Mapping[str, int]) -> Mapping[str, int]:
 
 
 def _memory(answer: MemoryAnswer, told: Traced) -> Iterator[MeasuredLine]:
-    """What the session held before the run, and the most that was asked for in it."""
+    """Yield the memory held by the session before the run, and the peak of requests during it."""
     if told.held is None:
         return
     yield MeasuredLine(HELD, answer.needed.held, told.held)
@@ -235,7 +234,7 @@ def _memory(answer: MemoryAnswer, told: Traced) -> Iterator[MeasuredLine]:
 
 
 def sizes_at(walk: Walk, axes: Sequence[Axis]) -> Mapping[str, int]:
-    """The sizes of the axes of a walk, by the inputs that they are of."""
+    """Return the sizes of a walk's axes, from the axes of the inputs."""
     found = {(axis.input, axis.position): axis.size for axis in axes}
     return {
         axis.name: found[axis.input, axis.position]
@@ -245,13 +244,13 @@ def sizes_at(walk: Walk, axes: Sequence[Axis]) -> Mapping[str, int]:
 
 
 def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -> Compared:
-    """Hold what is known of a model's values against one run.
+    """Compare the predicted shapes of a model's values with one run.
 
     Args:
-        walk: of the model, come to its end.
+        walk: finished walk of the model.
         at: the sizes of its axes.
         ran: the graph that ran.
-        run: of it.
+        run: trace of the run.
     """
     nodes = _match(ran, run.nodes)
     nested, main = _by_name(walk), walk.values.get((), {})
@@ -311,7 +310,7 @@ def compare_run(walk: Walk, at: Mapping[str, int], ran: Model, run: TracedRun) -
 
 
 def _by_name(walk: Walk) -> Mapping[str, Value]:
-    """Values of nested graphs whose names are those of no other value."""
+    """Return the values of nested graphs by name, for names that occur once."""
     found: dict[str, list[Value]] = defaultdict(list)
     for values in walk.values.values():
         for name, value in values.items():
@@ -320,7 +319,7 @@ def _by_name(walk: Walk) -> Mapping[str, Value]:
 
 
 def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
-    """The node of each call: of the main graph by name or by order, of others by names that no other node there has."""
+    """Return the node of each call: in the main graph by name or by order, in nested graphs by a name unique there."""
     main = [place for place, call in enumerate(calls) if call.within is None]
     graph: Graph = next(graph for graph in ran.graphs if graph.path == ())
     kernels = [Kernel(calls[place].name, calls[place].op_type, "") for place in main]
@@ -332,7 +331,7 @@ def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
     for other in ran.graphs:
         if other.parent is not None:
             bodies[other.parent].append(other)
-    for place in reversed(range(len(calls))):  # a call comes before that of the node in whose graph it ran
+    for place in reversed(range(len(calls))):  # nested calls come before the call that holds them
         call = calls[place]
         holder = None if call.within is None else nodes[call.within]
         if holder is not None:
@@ -343,7 +342,7 @@ def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
             nameless = [node for node in inner if not node.name]
             if len(alike) == 1:
                 nodes[place] = alike[0]
-            elif not alike and nameless:  # `<op_type>_<index>`, in the order of their nodes
+            elif not alike and nameless:  # they are `<op_type>_<index>`, in the order of their nodes
                 names = {
                     each.name for each in calls if (each.within, each.op_type) == (call.within, call.op_type)
                 }
@@ -356,9 +355,9 @@ def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
 def _slots(
     names: Sequence[str], typed: Sequence[Typed], stored: Mapping[str, tuple[int, ...]] = NOTHING_STORED
 ) -> list[Typed | None] | None:
-    """What the profile says of tensors, by slot; None where it leaves out others than it may.
+    """Return the profile's tensors by slot; None where their number does not fit.
 
-    It has nothing of a slot without a name, nor of a weight that the kernel has packed when it was loaded.
+    The profile omits slots without a name, and weights that the kernel packed when it was loaded.
     """
     left, made = list(typed), list[Typed | None]()
     lost = sum(map(bool, names)) - len(typed)
@@ -391,7 +390,7 @@ def _macs(
     stored: Mapping[str, tuple[int, ...]],
     attached: Mapping[str, Value],
 ) -> int | str:
-    """Multiply-accumulates of a call, or why they are not known."""
+    """Return the multiply-accumulates of a call, or the reason why they are not known."""
     inputs, made = _slots(node.inputs, call.inputs, stored), _slots(node.outputs, call.outputs)
     if inputs is None or made is None:
         inputs, made = list(call.inputs), list(call.outputs)
@@ -413,5 +412,5 @@ def _macs(
 
 
 def _untold(call: TracedNode, why: str) -> str:
-    """Nothing, where a call of this operator has no multiply-accumulates whatever node it is."""
+    """Return the reason `why`; "" for a call whose operator never has multiply-accumulates."""
     return "" if call.op_type in FREE or call.op_type in WITHOUT_MACS else why

@@ -1,4 +1,4 @@
-"""Shapes of sequences of tensors, of signals, and of what files seldom have (ONNX docs/Operators.md)."""
+"""Shapes of sequences of tensors, of signals, and of rare operators (ONNX docs/Operators.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from analyzer.model.dtypes import DType
 from analyzer.records import replace
 
 _MOST_ITEMS = 4096
-"""Tensors of a sequence that are followed."""
+"""Maximum number of tensors in a sequence that are followed."""
 
 
 def _sequence(dtype: DType, items: Sequence[Value] | None, each: Value | None = None) -> Value:
@@ -43,7 +43,7 @@ def _split_to_sequence(step: Step) -> list[Value]:
 
 
 def _at(step: Step, slot: int) -> int | None:
-    """The position that an input says, where it is a number."""
+    """Return the position in an input; None where it is no known number."""
     sizes = step.sizes(slot) if step.has(slot) else None
     return sizes[0] if sizes and isinstance(sizes[0], int) else None
 
@@ -124,7 +124,7 @@ def _like(step: Step) -> list[Value]:
 
 
 def _window_of_length(step: Step) -> list[Value]:
-    """HannWindow and kin."""
+    """Infer HannWindow and similar operators."""
     sizes = step.sizes(0)
     length = (
         sizes[0] if sizes else step.fresh(f"{step.node.op_type} of a length that is computed from values")
@@ -233,14 +233,14 @@ def _max_roi_pool(step: Step) -> list[Value]:
 
 
 def _causal_conv(step: Step) -> list[Value]:
-    """`CausalConvWithState`: input (B, C, L), weight (C, 1, K)."""
+    """Infer `CausalConvWithState`: input (B, C, L), weight (C, 1, K)."""
     x, w = step.shape(0), step.shape(1)
     dtype = step.value(0).dtype
     return [Value(dtype, x), Value(dtype, (*x[:2], subtract(w[-1], 1)))]
 
 
 def _linear_attention(step: Step) -> list[Value]:
-    """`LinearAttention`: query (B, T, N K), key (B, T, G K), value (B, T, G V)."""
+    """Infer `LinearAttention`: query (B, T, N K), key (B, T, G K), value (B, T, G V)."""
     query, key, value = step.shape(0), step.shape(1), step.shape(2)
     heads, groups = step.number("q_num_heads", 1), step.number("kv_num_heads", 1)
     wide = floor_div(value[-1], groups)
@@ -259,13 +259,13 @@ def _text_words(step: Step) -> list[Value]:
 
 
 def _scores(step: Step) -> list[Value]:
-    """Linear and support vector models, trees: a row of scores for each row that is read."""
+    """Infer linear models, support vector machines and trees: a row of scores for each input row."""
     targets = step.number("n_targets", step.number("targets", 1))
     return [Value(DType.FLOAT, (step.shape(0)[0], targets))]
 
 
 def _classes(step: Step) -> list[Value]:
-    """Classifiers: a label for each row that is read, and a score of each class."""
+    """Infer classifiers: a label for each input row, and a score of each class."""
     names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     found = [(name, step.attached[name]) for name in names if name in step.attached]
     rows = largest(step.shape(0)[0], 1) if len(step.shape(0)) > 1 else 1
@@ -278,7 +278,7 @@ def _classes(step: Step) -> list[Value]:
 
 
 def _picked_features(step: Step) -> list[Value]:
-    """`ArrayFeatureExtractor`: of the last axis those elements whose places are told."""
+    """Infer `ArrayFeatureExtractor`: the selected elements of the last axis."""
     dims = step.shape(0)
     count = step.value(1).numel
     if count is None:
@@ -287,7 +287,7 @@ def _picked_features(step: Step) -> list[Value]:
 
 
 def _encoded(step: Step) -> list[Value]:
-    """`LabelEncoder`, `CategoryMapper`: an element for each that is read, of the type that it is looked up in."""
+    """Infer `LabelEncoder`, `CategoryMapper`: an element for each input element, of the type of the table's values."""
     kinds = {"values_floats": DType.FLOAT, "values_strings": DType.STRING, "values_int64s": DType.INT64}
     told = next((dtype for name, dtype in kinds.items() if name in step.attached), None)
     if told is None:
@@ -296,7 +296,7 @@ def _encoded(step: Step) -> list[Value]:
 
 
 def _one_hot_of_classes(step: Step) -> list[Value]:
-    """`OneHotEncoder`: a number for each category."""
+    """Infer `OneHotEncoder`: a number for each category."""
     found = next(
         (step.attached[name] for name in ("cats_int64s", "cats_strings") if name in step.attached), None
     )
@@ -306,7 +306,7 @@ def _one_hot_of_classes(step: Step) -> list[Value]:
 
 
 def _loss(step: Step) -> list[Value]:
-    """`SoftmaxCrossEntropyLoss` and `NegativeLogLikelihoodLoss`: a loss for all labels or each."""
+    """Infer `SoftmaxCrossEntropyLoss` and `NegativeLogLikelihoodLoss`: one loss for all labels, or one for each."""
     scores = step.value(0)
     shape = step.shape(1) if step.text("reduction", "mean") == "none" else ()
     return [Value(scores.dtype, shape), Value(scores.dtype, step.shape(0))][: len(step.node.outputs)]
@@ -347,4 +347,4 @@ OTHERS: dict[str, Rule] = {
     **dict.fromkeys(("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor"), _scores),
     **dict.fromkeys(("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"), _classes),
 }
-"""By operator."""
+"""Rules by operator."""

@@ -1,4 +1,4 @@
-"""The nouns of a cost: sizes by group, by operator and in all, and what is not known."""
+"""Records of a cost: sizes by group, by operator and in total, and the nodes of unknown work."""
 
 from __future__ import annotations
 
@@ -9,96 +9,96 @@ from analyzer.cost.algebra import Size, evaluate
 from analyzer.records import Frozen, field
 from analyzer.text import format_many, printable
 
-if TYPE_CHECKING:  # it loads the inputs of timings
+if TYPE_CHECKING:  # importing it loads the inputs of timings
     from analyzer.cost.against import WorkAgainst
     from analyzer.cost.measured import Measured
     from analyzer.cost.memory.answer import MemoryAnswer
 
 
 class Sums(Frozen):
-    """Work and traffic; each a number, or an expression in the axes of the inputs."""
+    """Work and memory traffic; each a number, or an expression in the axes of the inputs."""
 
     macs: Size = 0
     """Multiply-accumulates."""
     flops: Size = 0
-    """Floating point operations: two for each multiply-accumulate, and those of all else."""
+    """Floating point operations: two for each multiply-accumulate, plus those of all other operations."""
     read: Size = 0
     """Bytes of weights and activations that nodes read."""
     written: Size = 0
     """Bytes that nodes write."""
     useful: Size = 0
-    """Of `macs`, those that no causal mask or window throws away."""
+    """Those of `macs` whose results no causal mask or window discards."""
 
 
 class AxisBound(Frozen):
-    """A free axis of the inputs."""
+    """Free axis of the inputs."""
 
     name: str
-    """In expressions."""
+    """Name in expressions."""
     told: str | None
-    """What the file calls it; None where it has no name."""
+    """Name in the file; None where it has no name."""
     where: str
-    """The input and the position that it is of."""
+    """Input and position, as `input.position`."""
     bound: int | None
     """Its size, in elements, where one was given."""
 
 
 class GroupCost(Frozen):
-    """One group of nodes."""
+    """Cost of one group of nodes."""
 
     name: str
     keys: tuple[str, ...]
     sums: Sums
     nodes: int
-    """Nodes that work in it, in nodes."""
+    """Number of nodes in the group, counted at each call of a function."""
 
 
 class OperatorCost(Frozen):
-    """One operator."""
+    """Cost of one operator."""
 
     op_type: str
     domain: str
     nodes: int
-    """Nodes of it that work, in nodes."""
+    """Number of its nodes, counted at each call of a function."""
     sums: Sums
 
 
 class UnknownNode(Frozen):
-    """A node whose work is not known."""
+    """Node of unknown work."""
 
     node: str
     op_type: str
     domain: str
     reason: str
     group: str = ""
-    """The group that its work would be booked on; empty where that is not one."""
+    """Group that its work belongs to; empty for an If whose branches differ, which is in no group."""
 
 
 class CostReport(Frozen):
-    """`cost`: how much work a model is."""
+    """Report of `cost`: the work of a model."""
 
     path: str
     by: str
     depth: int | None
-    """Of the groups, where they are scopes."""
+    """Depth of the groups, where they are scopes."""
     axes: tuple[AxisBound, ...]
     total: Sums
     groups: tuple[GroupCost, ...]
-    """In the order in which they first work."""
+    """Groups in the order of their first nodes."""
     operators: tuple[OperatorCost, ...]
-    """The most multiply-accumulates first, as far as these can be compared."""
+    """Operators by descending multiply-accumulates, as far as these can be compared."""
     unknown: tuple[UnknownNode, ...]
     assumed: tuple[str, ...] = ()
-    """Sizes that meet in one axis and were taken to be equal: `a = b`."""
+    """Sizes that meet in one axis and were assumed to be equal: `a = b`."""
     bounds: Mapping[str, int] = field(default_factory=dict)
     """Sizes of axes, in elements, by the names in expressions."""
     stamp: str | None = None
     memory: MemoryAnswer | None = None
-    """What a run takes, where it was asked for."""
+    """Memory of a run, if requested."""
     against: WorkAgainst | None = None
-    """The closed form of a config beside it, where it was asked for."""
+    """Comparison with the closed form of a config, if requested."""
     measured: Measured | None = None
-    """What a run made, where it was asked for."""
+    """Comparison with a run, if requested."""
 
     def __repr__(self) -> str:
         unknown = format_many(len(self.unknown), "node")
@@ -111,15 +111,15 @@ class CostReport(Frozen):
 
     @property
     def has_parted(self) -> bool:
-        """Whether a run, or the closed form of a config, says something else."""
+        """Whether a run, or the closed form of a config, disagrees with the report."""
         is_other = self.against is not None and not self.against.agrees
         return is_other or (self.measured is not None and self.measured.verdict == "differs")
 
     @property
     def is_compared(self) -> bool:
-        """Whether a run could be compared, where one was asked for."""
+        """Whether a requested run could be compared."""
         return self.measured is None or self.measured.verdict != "not-compared"
 
     def at(self, size: Size) -> int | None:
-        """The number that an expression is at the sizes that were given; None where they do not tell."""
+        """Return the number of an expression at the given sizes of axes; None where they do not determine it."""
         return evaluate(size, self.bounds)

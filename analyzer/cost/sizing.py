@@ -1,4 +1,4 @@
-"""Sizes that a user names, by axis, by `input.axis` or by role -> the axes of the inputs that they are of."""
+"""Sizes that a user gives by axis, by `input.axis` or by role -> sizes by the axes of the inputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from analyzer.timing.inputs.sizes import AxisNames, Shapes, Slot, parse_shapes
 
 
 def with_past(shapes: Shapes, past: int | None) -> Shapes:
-    """The sizes with the length of a decoder's cache, where that is given and not among them."""
+    """Return the sizes with the length of a decoder's cache, unless they have it already."""
     if past is None or any(key == Roles.PAST for key, _ in shapes.sizes):
         return shapes
     return replace(shapes, sizes=(*shapes.sizes, (Roles.PAST, past)))
 
 
 def resolve_sizes(ledger: Ledger, shapes: Shapes) -> Mapping[str, int]:
-    """Sizes of axes, in elements, by the name that the file gives an axis, or by `input.position`.
+    """Return the sizes of axes, in elements, by the name that the file gives an axis, or by `input.position`.
 
     Raises:
-        UsageError: a name names nothing, an axis is fixed at another size, or one is swept.
+        UsageError: a name matches nothing, an axis is fixed at another size, or one is swept.
     """
     if shapes.sweep is not None:
         raise UsageError(
@@ -64,10 +64,10 @@ def _mains(ledger: Ledger) -> list[Graph]:
 
 
 def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes, int]:
-    """Sizes of axes, a colon, and an amount; the amount alone is at no sizes.
+    """Parse sizes of axes, a colon, and an amount; the amount alone has no sizes.
 
     Raises:
-        UsageError: it says no amount, or its sizes are malformed, or several.
+        UsageError: it has no amount, or its sizes are malformed, or several.
     """
     sizes, _, amount = text.rpartition(":")
     try:
@@ -84,7 +84,7 @@ def parse_sized(flag: str, text: str, unit: Unit, example: str) -> tuple[Shapes,
 
 
 def name_flag(error: OnnxLedgerError, flag: str) -> str:
-    """What is wrong with sizes, under the name of the option that gave them.
+    """Return an error message about sizes under the name of the option that gave them.
 
     >>> name_flag(UsageError("--shape batch: is to be both 1 and 2"), "--max-macs")
     '--max-macs, batch: is to be both 1 and 2'

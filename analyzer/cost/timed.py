@@ -1,4 +1,4 @@
-"""A timing + the ledger that it is of -> the same with the multiply-accumulates of each group at each point."""
+"""A timing + its ledger -> the timing with the multiply-accumulates of each group at each point."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from analyzer.timing.record import Point, Timing
 
 
 def with_work(timing: Timing, ledger: Ledger) -> Timing:
-    """Say what the nodes of each group compute; nothing of the user's own groups, which may overlap.
+    """Add the work of each group's nodes; not for the user's own groups, which may overlap.
 
     Raises:
         UsageError: a size of the timing names no axis of the ledger's model.

@@ -1,4 +1,4 @@
-"""What is known of a value before anything runs: its type, its sizes, and the numbers of small ones."""
+"""Static knowledge of a value: its type, its sizes, and its numbers if they are few."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from analyzer.model.dtypes import DType
 from analyzer.records import Frozen, Mutable, field
 
 MOST = 1024
-"""Numbers of a value that are followed, as shapes are made of few."""
+"""Maximum number of elements that are followed, because shapes consist of few."""
 
 MOST_AXES = 1024
-"""Axes of a value whose sizes are followed, of which tensors have a handful."""
+"""Maximum number of axes that are followed; tensors have a handful."""
 
 Element: TypeAlias = "int | float | Poly"
 
 
 class Value(Frozen):
-    """A value of the graph."""
+    """Value of the graph."""
 
     dtype: DType
     shape: tuple[Size, ...] | None
-    """None where not even the rank is known."""
+    """Sizes of the axes; None where not even the rank is known."""
     data: tuple[Element, ...] | None = None
-    """Its numbers in row-major order, where they are few and known."""
+    """Numbers in row-major order, if they are few and known."""
     why: str = ""
-    """What keeps its shape from being known."""
+    """Reason why the shape is not known."""
     is_stored: bool = False
     """Whether the file holds it."""
     bits: int | None = None
-    """Of an element as it is stored, where that is not what its type says."""
+    """Bits of an element as stored; None for a value that is not stored, or has no elements."""
     fill: Element | None = None
-    """The number that each of its elements is, where that is known, however many they are."""
+    """Number that all elements are, if known, however many there are."""
     items: tuple[Value, ...] | None = None
-    """Of a sequence, the tensors in it, where they are known."""
+    """Tensors of a sequence, if known."""
     each: Value | None = None
-    """Of a sequence, what each tensor in it is, where they are alike."""
+    """Common type and shape of a sequence's tensors, if they have one."""
 
     @property
     def rank(self) -> int | None:
@@ -47,19 +47,19 @@ class Value(Frozen):
 
     @property
     def numel(self) -> Size | None:
-        """How many elements it has."""
+        """Number of elements."""
         return None if self.shape is None else product(self.shape)
 
     @property
     def constant(self) -> Element | None:
-        """The number that each of its elements is; None where they differ, or nobody knows."""
+        """Number that all elements are; None where they differ, or are not known."""
         if self.data:
             return self.data[0] if len(set(self.data)) == 1 else None
         return self.fill
 
     @property
     def nbytes(self) -> Size | None:
-        """Bytes that its elements take."""
+        """Size of the elements, in bytes."""
         count = self.numel
         if count is None:
             return None
@@ -70,44 +70,44 @@ class Value(Frozen):
 
 
 NOTHING = Value(DType.UNDEFINED, None)
-"""An optional input that is left out."""
+"""Omitted optional input."""
 
 
 class UnshapedError(Exception):
-    """The shape of what a node makes cannot be known; the text says why."""
+    """Raised where the shape of an output cannot be known; the message is the reason."""
 
 
 class Step(Mutable):
-    """One node with what it reads, as a rule sees it."""
+    """A node with its inputs, as a rule sees it."""
 
     node: Node
     inputs: tuple[Value, ...]
     opset: int
     given: Mapping[str, object] = field(default_factory=dict)
-    """Attributes of the caller, in the body of a function."""
+    """Attributes of the calling node, in the body of a function."""
     fresh: Callable[[str], Poly] = field(default=lambda reason: symbol(Hidden("unknown", reason)))
-    """Makes a size that only running tells."""
+    """Function that makes a size that only a run can tell."""
     meet: Callable[[Size, Size], Size] = largest
-    """What two sizes make that meet in one axis, where neither is known to be 1."""
+    """Function that returns the size of an axis where two sizes meet of which neither is known to be 1."""
     attached: Mapping[str, Value] = field(default_factory=dict)
-    """Tensors in its attributes, by name."""
+    """Tensors in the node's attributes, by name."""
 
     def has(self, slot: int) -> bool:
-        """Whether an input is there."""
+        """Whether an input is present."""
         return slot < len(self.inputs) and self.inputs[slot] is not NOTHING
 
     def value(self, slot: int) -> Value:
-        """An input.
+        """Return an input.
 
         Raises:
-            UnshapedError: it is left out.
+            UnshapedError: it is omitted.
         """
         if not self.has(slot):
             raise UnshapedError(f"input {slot} is left out")
         return self.inputs[slot]
 
     def shape(self, slot: int) -> tuple[Size, ...]:
-        """The sizes of an input.
+        """Return the sizes of an input.
 
         Raises:
             UnshapedError: not even its rank is known.
@@ -118,7 +118,7 @@ class Step(Mutable):
         return value.shape
 
     def broadcast(self, shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-        """The shape that several have together (ONNX docs/Broadcasting.md); a size beside an unequal one is 1."""
+        """Return the broadcast shape (ONNX docs/Broadcasting.md); a number other than 1 is the size of its axis."""
         rank = max(map(len, shapes), default=0)
         result: list[Size] = []
         for place in range(-rank, 0):
@@ -135,12 +135,12 @@ class Step(Mutable):
         return tuple(result)
 
     def sizes(self, slot: int) -> tuple[Size, ...] | None:
-        """The numbers of an input that says sizes or axes; None where they are not known."""
+        """Return the numbers of an input of sizes or axes; None where they are not known."""
         value = self.inputs[slot] if self.has(slot) else NOTHING
         return sizes_of(value)
 
     def setting(self, name: str) -> object:
-        """An attribute, the caller's where a function hands it on; None where there is none."""
+        """Return an attribute, or the caller's where a function refers to it; None where there is none."""
         if name in self.node.integers:
             return self.node.integers[name]
         found: object = self.node.settings.get(name)
@@ -149,7 +149,7 @@ class Step(Mutable):
         return found
 
     def number(self, name: str, default: int) -> int:
-        """A whole-number attribute.
+        """Return an integer attribute.
 
         Raises:
             UnshapedError: it is infinite, or no number.
@@ -158,17 +158,17 @@ class Step(Mutable):
         return _whole(name, found) if isinstance(found, (int, float)) else default
 
     def real(self, name: str, default: float) -> float:
-        """A number."""
+        """Return a number attribute."""
         found = self.setting(name)
         return float(found) if isinstance(found, (int, float)) else default
 
     def text(self, name: str, default: str) -> str:
-        """A text."""
+        """Return a text attribute."""
         found = self.setting(name)
         return found if isinstance(found, str) else default
 
     def numbers(self, name: str) -> tuple[int, ...] | None:
-        """A list of whole numbers; None where there is none.
+        """Return an attribute that is a list of integers; None where there is none.
 
         Raises:
             UnshapedError: one is infinite, or no number.
@@ -179,7 +179,7 @@ class Step(Mutable):
         return None
 
     def named(self) -> Mapping[str, object]:
-        """All attributes, as the body of a function sees them."""
+        """Return all attributes, for the body of a function that the node calls."""
         names = (*self.node.integers, *self.node.settings)
         return {name: self.setting(name) for name in names}
 
@@ -191,16 +191,16 @@ def _whole(name: str, number: float) -> int:
 
 
 Rule: TypeAlias = "Callable[[Step], Sequence[Value]]"
-"""What a node makes of what it reads."""
+"""Function from a node with its inputs to its outputs."""
 
 
 def scalar(dtype: DType, number: Element) -> Value:
-    """A value of one number, without axes."""
+    """Return a value of one number and rank 0."""
     return Value(dtype, (), (number,))
 
 
 def sizes_of(value: Value) -> tuple[Size, ...] | None:
-    """The numbers of a value as whole numbers; None where they are not known, or have fractions."""
+    """Return the numbers of a value as integers; None where they are not known, or have fractions."""
     if value.data is None:
         return None
     if any(isinstance(each, float) and not each.is_integer() for each in value.data):

@@ -1,7 +1,7 @@
-"""Model -> each node with the shapes that it reads and makes, everything made before it is read.
+"""Model -> each node with the shapes of its inputs and outputs, every producer before its readers.
 
-Nested graphs see the values around them; bodies of functions are walked at each call; nothing of a payload is read but
-the numbers of small tensors, which shapes are made of.
+Nested graphs see the values around them; bodies of functions are walked at each call. Of stored tensors, only the
+numbers of small ones are read, because shapes are computed from them.
 """
 
 from __future__ import annotations
@@ -25,71 +25,71 @@ from analyzer.timing.inputs.sizes import printed_axis
 
 
 class Axis(Frozen):
-    """A free axis of an input."""
+    """Free axis of an input."""
 
     name: str
-    """In expressions: what the file calls it, as a Python name."""
+    """Name in expressions: the file's name as a Python identifier."""
     told: str | None
-    """What the file calls it; None where it has no name."""
+    """Name in the file; None where it has no name."""
     input: str
     position: int
 
 
 class Branch(NamedTuple):
-    """One of the graphs of an If of which nobody knows which one runs."""
+    """Branch of an If whose condition is not known."""
 
     owner: tuple[Place, Place | None]
-    """The If, and the call that it counts for."""
+    """The If, and the call of the function that it is in, if any."""
     told: str
-    """What messages call the If."""
+    """Name of the If in messages."""
     name: str
 
 
 class Visit(Frozen):
-    """A node at work, with what it makes, and how often."""
+    """Execution of a node, with its outputs and its number of runs."""
 
     step: Step
     made: tuple[Value, ...]
     times: Size
-    """Runs of the body that it is in; 1 outside of Loop and Scan."""
+    """Number of runs of the body that the node is in; 1 outside of Loop and Scan."""
     place: Place
-    """The node that it counts for: in the body of a function, the call of it."""
+    """Node that the work is attributed to: for a node in the body of a function, the call."""
     why: str = ""
-    """What of it cannot be known."""
+    """Reason why part of it is unknown; empty where all is known."""
     branch: tuple[Branch, ...] = ()
-    """The branches of Ifs that it is in, the outermost first: an If may not run it."""
+    """Branches of Ifs that the node is in, the outermost first: the If may not run it."""
     is_closed: bool = False
-    """Whether it has a body, and nobody has looked into it."""
+    """Whether the node has a body that was not walked."""
     alike: int | None = None
-    """Number of those that compute the same of the same inputs, and make the same; None of one that nobody compared."""
+    """Number shared by nodes with the same operator, inputs and outputs; None for a node that was not compared."""
 
 
 Scope: TypeAlias = MutableMapping[str, Value]
 
 
 class Walk(Mutable, dict=True):
-    """Goes through a model once."""
+    """One walk through a model."""
 
     model: Model
     axes: list[Axis] = field(default_factory=list)
     values: dict[GraphPath, Scope] = field(default_factory=dict)
-    """What is known of each value by its graph, of a body the last time that it was walked."""
+    """Known values by graph; for a body, those of its last walk."""
     is_strict: bool = False
-    """Whether axes that meet may differ, one of them being 1; else they are taken to be equal."""
+    """Whether axes that meet may differ, one of them being 1; else they are assumed to be equal."""
     assumed: dict[tuple[Size, Size], None] = field(default_factory=dict)
-    """Sizes that were taken to be equal, since they meet in one axis."""
+    """Sizes that were assumed to be equal, because they meet in one axis."""
     joined: list[Value] = field(default_factory=list)
-    """What the Ifs, Loops and Scans made that were walked, each time; no visit has it."""
+    """Outputs of the Ifs, Loops and Scans, each time they were walked; visits do not have them."""
     _names: set[str] = field(default_factory=set)
     _told: dict[str, Poly] = field(default_factory=dict)
-    """What the axes are in expressions, by the names that the file gives them."""
+    """Axes in expressions, by their names in the file."""
     _fresh: int = 0
     _inner: int = 0
-    """Nodes in bodies of functions and of Loops that were walked, each time."""
+    """Number of nodes walked in bodies of functions, If, Loop and Scan, counted each time."""
     _values: dict[Value, Value] = field(default_factory=dict)
-    """Values that are equal, one of each, so that nodes that read equal ones read the same."""
+    """Canonical instance of each value, so that nodes with equal inputs have identical inputs."""
     _alike: dict[tuple[object, ...], _Made] = field(default_factory=dict)
-    """What nodes make, by what decides it."""
+    """Outputs of nodes, by everything that determines them."""
 
     def __post_init__(self) -> None:
         self._graphs = {graph.path: graph for graph in self.model.graphs}
@@ -101,7 +101,7 @@ class Walk(Mutable, dict=True):
                 self._nested.setdefault(graph.parent, {})[attribute] = graph
 
     def run(self) -> Iterator[Visit]:
-        """Every node of the main graphs and of all that they call."""
+        """Yield every node of the main graphs and of all bodies that they run."""
         for part in self.model.parts:
             graph = self._graphs.get(part.path)
             if graph is None:
@@ -132,7 +132,7 @@ class Walk(Mutable, dict=True):
         return Value(given.dtype, tuple(dims))
 
     def _noted(self, noted: ValueType, value: Value) -> Value:
-        """A value of which no rule tells the shape, as the file notes it; sizes in axes of the inputs, or unknown."""
+        """Return a value with the file's own shape annotation, where no rule infers a shape; unknown axes are fresh."""
         if noted.kind != "tensor" or noted.dims is None or len(noted.dims) > MOST_AXES:
             return value
         dims = (
@@ -154,7 +154,7 @@ class Walk(Mutable, dict=True):
         return symbol(said)
 
     def meet(self, a: Size, b: Size) -> Size:
-        """What two sizes that are not known to be equal make together: one size, unless one of them is 1."""
+        """Return the size of an axis where two sizes meet: they are assumed equal, or in strict mode, one is 1."""
         if self.is_strict:
             hidden = hidden_in(a) or hidden_in(b)
             return largest(a, b) if hidden is None else self.fresh(hidden.reason)
@@ -165,7 +165,7 @@ class Walk(Mutable, dict=True):
         return first
 
     def is_contradicted(self, at: Mapping[str, int]) -> bool:
-        """Whether axes of these sizes are not equal that were taken to be."""
+        """Whether sizes that were assumed to be equal differ at these sizes of axes."""
         for a, b in self.assumed:
             ours, theirs = evaluate(a, at), evaluate(b, at)
             if ours is not None and (ours == 1 if theirs is None else ours != theirs):
@@ -173,16 +173,14 @@ class Walk(Mutable, dict=True):
         return False
 
     def fresh(self, reason: str) -> Poly:
-        """A size that only running tells."""
+        """Return a new size that only a run can tell."""
         self._fresh += 1
         return symbol(Hidden(f"unknown_{self._fresh}", reason))
 
     def _stored(self, tensor: StoredTensor, *, is_added: bool = False) -> Value:
         data = _small(tensor)
         fill = _alike(tensor) if data is None and is_added else None
-        stored = (
-            tensor.nbytes or tensor.logical_nbytes
-        )  # what is not there, or has no file beside it, is read too
+        stored = tensor.nbytes or tensor.logical_nbytes  # missing data counts by its logical size
         bits = stored * 8 // tensor.numel if tensor.numel else None
         if len(tensor.shape) > MOST_AXES:
             return Value(tensor.dtype, None, None, _many_axes(tensor.name, len(tensor.shape)), True, bits)
@@ -246,9 +244,9 @@ class Walk(Mutable, dict=True):
         yield Visit(step, made, where.times, place, why, where.branch, is_closed, alike)
 
     def _make(self, step: Step) -> tuple[tuple[Value, ...], str, int | None]:
-        """What a node makes, and what is not known of it; of those that are alike, the first is asked."""
+        """Return a node's outputs, why they are unknown, and its number; identical nodes are inferred once."""
         node = step.node
-        if step.given or step.attached:  # what a function was called with, or what stands in an attribute
+        if step.given or step.attached:  # depends on the caller's attributes, or on tensors in attributes
             return *_apply(step), None
         settings = tuple(node.settings.items()) if node.settings else ()
         integers = tuple(node.integers.items()) if node.integers else ()
@@ -258,7 +256,7 @@ class Walk(Mutable, dict=True):
         if found is None:
             before = self._fresh
             made, why = _apply(step)
-            if self._fresh != before:  # a size of its own
+            if self._fresh != before:  # it created a fresh size, which others must not share
                 return made, why, None
             found = _Made(tuple(map(self._one_of, made)), why, len(self._alike), inputs)
             if len(self._alike) >= _MOST_ALIKE:
@@ -267,7 +265,7 @@ class Walk(Mutable, dict=True):
         return found.values, found.why, found.number
 
     def _one_of(self, value: Value) -> Value:
-        """The value, or one that is equal to it; numbers are left alone, as 1 and 1.0 are equal."""
+        """Return the canonical instance of a value; one with numbers stays itself, because 1 equals 1.0."""
         if (
             value.data is not None
             or value.fill is not None
@@ -278,7 +276,7 @@ class Walk(Mutable, dict=True):
         return self._values.setdefault(value, value)
 
     def _enter(self, step: Step, made: Sequence[Value], scope: Scope, where: _Where) -> None:
-        """Note what a node makes, for those that read it."""
+        """Record a node's outputs for their readers."""
         kept = self.values[step.node.graph_path] if where.is_body else None
         for name, value in zip(step.node.outputs, made, strict=False):
             if name:
@@ -327,7 +325,7 @@ class Walk(Mutable, dict=True):
         self._enter(step, made, scope, where)
 
     def _join(self, values: Sequence[Value]) -> Value:
-        """What is known of a value that one of several branches makes."""
+        """Return the common knowledge of a value that one of several branches produces."""
         if not values:
             return _LOST
         first = values[0]
@@ -343,7 +341,7 @@ class Walk(Mutable, dict=True):
         return Value(first.dtype, dims)
 
     def _loop(self, step: Step, body: Graph, scope: Scope, where: _Where) -> Iterator[Visit]:
-        """A body that runs as often as a number, or the length of an input, says."""
+        """Walk a body whose number of runs is given by a number, or by the length of an input."""
         carried, extra, trips, why = _entries(step, body, self)
         times = multiply(where.times, trips)
         before = len(self.joined)
@@ -378,12 +376,12 @@ class Walk(Mutable, dict=True):
 
 
 def _inside(scope: Scope, given: dict[str, Value]) -> Scope:
-    """What a body sees: what it is given and makes, and behind that what is around it, which it does not change."""
+    """Return the scope of a body: its own values, backed by those around it, which it does not change."""
     return ChainMap(given, *(scope.maps if isinstance(scope, ChainMap) else (scope,)))
 
 
 class _Where(Frozen):
-    """What holds for all nodes of a graph that is walked."""
+    """Context shared by all nodes of a walked graph."""
 
     opset: int
     times: Size = 1
@@ -396,29 +394,29 @@ class _Where(Frozen):
 
 _DEEPEST, _ROUNDS = 100, 4
 _MOST_INNER = 100_000
-"""Nodes in bodies that are walked: functions that call functions, and Loops in Loops, have as many as they like."""
+"""Maximum number of nodes walked in bodies: nested function calls and Loops multiply without limit."""
 
 _MOST_ALIKE = 20_000
-"""Nodes that others are held against."""
+"""Maximum number of distinct nodes that later ones are compared with."""
 
 _LOST = Value(DType.UNDEFINED, None, None, "made by nothing that is known")
 
 
 class _Made(NamedTuple):
-    """What a node makes of what it reads."""
+    """Outputs of a node for given inputs."""
 
     values: tuple[Value, ...]
     why: str
     number: int
     inputs: tuple[Value, ...]
-    """Kept, as they are known by where they are."""
+    """Kept alive, because the cache key contains their ids."""
 
 
 _RULES = (FUSED, LAYOUT, COMPUTE, OTHERS)
 
 
 def _apply(step: Step) -> tuple[tuple[Value, ...], str]:
-    """What a node makes; where that is not known, why."""
+    """Infer a node's outputs; the second result is the reason where that fails."""
     node = step.node
     count = max(len(node.outputs), 1)
     rule = None
@@ -445,11 +443,11 @@ def _many_axes(name: str, count: int) -> str:
 
 
 _MOST_ADDED = 1 << 16
-"""Elements of a tensor of which one looks whether all are the same number, as the ones are that count tokens."""
+"""Maximum number of elements of a tensor checked for all being the same number, as the ones that count tokens are."""
 
 
 def _alike(tensor: StoredTensor) -> Element | None:
-    """The number that each element is; None where they differ, or are many."""
+    """Return the number that all elements of a tensor are; None where they differ, or are too many."""
     if tensor.numel > _MOST_ADDED or tensor.dtype not in (DType.FLOAT, DType.DOUBLE, DType.FLOAT16):
         return None
     array = tensor.payload.array()
@@ -460,7 +458,7 @@ def _alike(tensor: StoredTensor) -> Element | None:
 
 
 def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:
-    """The numbers of a tensor that may say sizes; None of others."""
+    """Return the numbers of a tensor that may hold sizes; None for others."""
     is_whole = tensor.dtype.is_integer or tensor.dtype is DType.BOOL
     if tensor.numel > (MOST if is_whole and len(tensor.shape) <= 1 else 16):
         return None
@@ -474,7 +472,7 @@ def _small(tensor: StoredTensor) -> tuple[Element, ...] | None:
 
 
 def _in_order(graph: Graph) -> Sequence[Node]:
-    """The nodes as they can run; those of a circle last."""
+    """Return the nodes in topological order; those on a cycle last."""
     makers = {name: node.position for node in graph.nodes for name in node.outputs if name}
     if all(makers.get(name, -1) < node.position for node in graph.nodes for name in node.inputs):
         return graph.nodes
@@ -499,7 +497,7 @@ def _in_order(graph: Graph) -> Sequence[Node]:
 def _entries(
     step: Step, body: Graph, walk: Walk
 ) -> tuple[list[Value], tuple[list[Value], list[Value]], Size, str]:
-    """What a body is given: carried values, what stands before and behind them, runs, and why these are not known."""
+    """Return a body's carried inputs, the inputs before and after them, its number of runs, and why that is unknown."""
     if step.node.op_type == "Loop":
         count = step.sizes(0)
         trips: Size = (
@@ -539,7 +537,7 @@ def _is_other(a: Value, b: Value) -> bool:
 
 
 def _goes_on(body: Graph, inner: Scope) -> bool:
-    """Whether a Loop runs to its last run: its condition is handed on, or always true."""
+    """Whether a Loop makes all of its runs: its condition is passed through, or always true."""
     name = body.outputs[0] if body.outputs else ""
     makers = {
         out: node.inputs[0]
@@ -548,13 +546,13 @@ def _goes_on(body: Graph, inner: Scope) -> bool:
         for out in node.outputs
     }
     while name in makers:
-        name = makers.pop(name)  # once, should they go round in a circle
+        name = makers.pop(name)  # pop, so that a cycle ends
     data = inner[name].data if name in inner else None
     return (len(body.inputs) > 1 and name == body.inputs[1]) or bool(data and data[0])
 
 
 def _results(step: Step, ends: Sequence[Value], carried: int, trips: Size) -> list[Value]:
-    """States, then what each run adds to, one below the other."""
+    """Return the final states, then the outputs that stack one slice for each run."""
     states = [replace(value, data=None) for value in ends[:carried]]
     try:
         axes = step.numbers("scan_output_axes") or (0,) * max(len(ends) - carried, 0)

@@ -1,7 +1,7 @@
-"""Multiply-accumulates and floating point operations of one node, from the shapes that it reads and makes.
+"""Multiply-accumulates and floating point operations of one node, from the shapes of its inputs and outputs.
 
 A multiply-accumulate (MAC) is one of the products that Conv, MatMul, Gemm, Einsum, attention, recurrent operators and
-their quantized and fused kin sum. Everything else is counted in flops by `CONVENTION`; a MAC is two of them.
+their quantized and fused variants sum. Everything else is counted in flops by `CONVENTION`; a MAC is two of them.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ CONVENTION = (
     "flops: two for a mac, one for each element that an element-wise operator makes, four for a softmax or a "
     "function such as exp, one for each element that a reduction or a pool reads, seven for each of a norm"
 )
-"""What is counted, in words."""
+"""Counting convention, as text for users."""
 
 
 class Work(Frozen):
-    """What a node computes."""
+    """Work of a node."""
 
     macs: Size = 0
     flops: Size = 0
-    """Without those of `macs`."""
+    """Floating point operations without those of `macs`."""
     masked: Size = 0
-    """Of `macs`, those whose products a causal mask or a window throws away."""
+    """Those of `macs` whose products a causal mask or a window discards."""
 
 
 def _numel(value: Value) -> Size:
@@ -68,7 +68,7 @@ def _conv_transpose(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _einsum(step: Step, made: Sequence[Value]) -> Work:
-    """Operands are multiplied two at a time from the left; what only one of them has is summed before."""
+    """Multiply operands two at a time from the left; axes that no later operand and no result has are summed first."""
     terms, result, sizes = einsum_axes(step)
     macs: Size = 0
     flops: Size = 0
@@ -89,7 +89,7 @@ def _einsum(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _attention(step: Step, made: Sequence[Value]) -> Work:
-    """Scores and their product with the values; projections where they are part of the operator."""
+    """Count scores, their product with the values, and projections that are part of the operator."""
     found = attention_of(step)
     each = product((found.batch, found.heads, add(found.head, found.value_head)))
     seen = seen_twice(step, found)
@@ -100,7 +100,7 @@ def _attention(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _recurrent(step: Step, made: Sequence[Value]) -> Work:
-    """Each step and direction: gates x hidden x (input + hidden)."""
+    """Count each step and direction: gates x hidden x (input + hidden)."""
     x, r = step.shape(0), step.shape(2)
     gates = {"GRU": 3, "RNN": 1}.get(step.node.op_type, 4)
     hidden = step.number("hidden_size", 0) or r[2]
@@ -111,7 +111,7 @@ def _recurrent(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _moe(step: Step, made: Sequence[Value]) -> Work:
-    """The experts that each token is sent to, each two or three products; of all that are there these are `k`."""
+    """Count the `k` experts of each token, with two or three products each."""
     x = step.shape(0)
     tokens = product(x[:-1])
     is_packed = step.node.op_type == "QMoE"
@@ -126,7 +126,7 @@ def _causal_conv(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _linear_attention(step: Step, made: Sequence[Value]) -> Work:
-    """Each step: what the state is asked by every query, and what every key adds; by a delta rule, takes off before."""
+    """Count each step: every query reads the state, every key adds to it; a delta rule first removes the old value."""
     query, key, value = step.shape(0), step.shape(1), step.shape(2)
     heads, groups = step.number("q_num_heads", 1), step.number("kv_num_heads", 1)
     cells = multiply(floor_div(key[-1], groups), floor_div(value[-1], groups))
@@ -136,7 +136,7 @@ def _linear_attention(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _transform(step: Step, made: Sequence[Value]) -> Work:
-    """DFT and STFT by a fast transform: 5 N log2 N for each of N, the logarithm rounded up."""
+    """Count DFT and STFT as fast transforms: 5 N log2 N for each signal of length N, with the logarithm rounded up."""
     dims = step.shape(0)
     if step.node.op_type == "STFT":
         lengths = step.sizes(3) if step.has(3) else step.shape(2)
@@ -156,7 +156,7 @@ def _transform(step: Step, made: Sequence[Value]) -> Work:
 
 
 def _linear_model(step: Step, made: Sequence[Value]) -> Work:
-    """Each row times all coefficients."""
+    """Count each row times all coefficients."""
     coefficients = step.attached.get("coefficients")
     if coefficients is None:
         raise UnshapedError(f"{step.node.op_type} without coefficients")
@@ -249,14 +249,14 @@ WORK: dict[str, _Rule] = {
     "NegativeLogLikelihoodLoss": _picked_loss,
     **dict.fromkeys(("LinearRegressor", "LinearClassifier"), _linear_model),
 }
-"""By operator."""
+"""Rules of work, by operator."""
 
 WITHOUT_MACS = frozenset(
     "\n".join(
         [_CHEAP, _COSTLY, _SOFTMAXES, _NORMS, _SKIPPING, _REDUCTIONS, _POOLS, "DFT STFT", _LOSSES]
     ).split()
 )
-"""Operators that work, and never by products that are summed."""
+"""Operators that compute, but never sum products."""
 
 FREE = frozenset(
     """
@@ -270,14 +270,14 @@ SequenceLength ConcatFromSequence StringConcat StringNormalizer ArrayFeatureExtr
 OneHotEncoder ZipMap
 """.split()  # noqa: SIM905 - a list of names, one below the other, would be longer than the rules
 )
-"""Operators that only move, make or choose values."""
+"""Operators that only move, create or select values."""
 
 
 def work_of(step: Step, made: Sequence[Value]) -> Work | None:
-    """What a node computes; None where no rule knows its operator.
+    """Return the work of a node; None where no rule knows its operator.
 
     Raises:
-        UnshapedError: a shape that the rule asks for is not known.
+        UnshapedError: a shape that the rule needs is not known.
     """
     rule = WORK.get(step.node.op_type)
     if rule is None:

@@ -1,1 +1,1 @@
-"""What a run takes in memory: onnxruntime's plan of its buffers, replayed on a file that nobody runs."""
+"""Memory of a run: onnxruntime's plan of its buffers, replayed on a file without running it."""

@@ -1,4 +1,4 @@
-"""A described graph and sizes of its axes -> what a run of it takes, line by line, and what holds the peak."""
+"""A described graph + sizes of its axes -> the memory of a run, line by line, and the tensors at its peak."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from analyzer.records import Frozen, Mutable, field
 _HALF = DType.FLOAT16.value
 
 _CHUNK = 256
-"""Bytes that onnxruntime's arena hands out at least, and of which it hands out whole ones."""
+"""Chunk size of onnxruntime's arena, in bytes: it hands out whole chunks, and at least one."""
 
 _SMALL = 127
-"""Bytes of a tensor that onnxruntime copies into its arena; larger ones stay where they were read."""
+"""Largest tensor, in bytes, that onnxruntime copies into its arena; larger ones stay where they were read."""
 
 _CACHE = re.compile(r"past|present|cache", re.IGNORECASE)
 
 
 class Basis(StrEnum):
-    """How a number came about."""
+    """Origin of a number."""
 
     EXACT = "exact"
     MODELLED = "modelled"
@@ -38,11 +38,11 @@ class Basis(StrEnum):
 
 
 class Item(Frozen):
-    """What one kind of memory takes."""
+    """One kind of memory."""
 
     line: str
     value: int | None
-    """Bytes; None where nobody knows."""
+    """Bytes; None where they are not known."""
 
     basis: Basis
     polynomial: Polynomial | None = None
@@ -50,68 +50,68 @@ class Item(Frozen):
 
 
 class Live(Frozen):
-    """A tensor that is there at the peak."""
+    """Tensor that is live at the peak."""
 
     value: str
     op_type: str
-    """Of the node that makes it."""
+    """Operator of the node that produces it."""
 
     nbytes: int
     """Bytes in use."""
     saves: int | None = None
-    """Bytes by which the peak of the whole run would be lower without it; None of small ones, which nobody asked."""
+    """Bytes by which the peak of the whole run would be lower without it; None for small tensors."""
 
 
 class Peak(Frozen):
-    """The step after which a run has the most, in its main graph."""
+    """Step with the most live bytes after it, in the main graph."""
 
     position: int
-    """Among the steps in the order of the run, from 0."""
+    """Position in the order of the run, from 0."""
 
     step: Step
     nbytes: int
     """Bytes in use."""
     polynomial: Polynomial | None
     live: tuple[Live, ...]
-    """The largest first."""
+    """Live tensors, the largest first."""
 
     lives: tuple[int, ...] = ()
-    """Bytes after each step, in the order of the run."""
+    """Live bytes after each step, in the order of the run."""
 
 
 class Needed(Frozen):
-    """What a run takes at one point."""
+    """Memory of a run at one point."""
 
     lines: tuple[Item, ...]
     peak: Peak | None
-    """None where a value that is asked for has no size that anybody knows."""
+    """Peak; None where a buffer's size is not known."""
 
     unknown: tuple[str, ...]
-    """Values whose sizes are not known."""
+    """Values of unknown size."""
 
     held: int = 0
-    """Bytes that a session asks its arena for before it runs: packed weights, and copies of the smallest tensors."""
+    """Bytes that a session requests from its arena before it runs: packed weights, and copies of small tensors."""
 
     @property
     def total(self) -> int | None:
-        """The sum of what is known; None without the peak."""
+        """Sum of the known lines, in bytes; None without the peak."""
         if self.peak is None:
             return None
         return sum(line.value for line in self.lines if line.value is not None)
 
 
 class Account(Mutable):
-    """A graph, the plan of its buffers, and who knows the shapes of its values."""
+    """Graph with the plan of its buffers, and the sources of its values' shapes."""
 
     inference: Inference
     program: Program
     plan: Plan
     walked: Walked | None = None
-    """What tells sizes that inference does not; None of a graph that onnxruntime made."""
+    """Sizes that inference cannot tell; None for a graph that onnxruntime wrote."""
     untold: int = 0
-    """Nodes that read FLOAT16 of which nobody knows whether they have a kernel for it."""
+    """Number of nodes that read FLOAT16 and may or may not have a kernel for it."""
     on_gpu: bool = False
-    """Whether kernels are a GPU's, of which nobody knows what they pack."""
+    """Whether the kernels are a GPU's, whose packing of weights is not known."""
     packed: Packed = NOT_PACKED
     makers: Mapping[str, Step] = field(default_factory=dict)
 
@@ -124,11 +124,11 @@ class Account(Mutable):
         return self.inference.described
 
     def needed(self, sizes: Mapping[str, int], *, formulas: bool = False) -> Needed:
-        """Return what a run takes where the axes have these sizes.
+        """Return the memory of a run at these sizes of the axes.
 
         Args:
-            sizes: of every axis of the inputs.
-            formulas: with the polynomial of each line, which takes a few looks at other sizes.
+            sizes: sizes of all axes of the inputs.
+            formulas: whether to add the polynomial of each line, which takes inference at a few other sizes.
 
         Raises:
             CostError: the process that infers shapes has ended.
@@ -159,7 +159,7 @@ class Account(Mutable):
 
     @property
     def held(self) -> int:
-        """Bytes that a session asks its arena for before it runs."""
+        """Bytes that a session requests from its arena before it runs."""
         sizes = [
             DType.from_onnx(each.dtype).nbytes(math.prod(each.dims))
             for name, each in self.described.tensors.items()
@@ -177,7 +177,7 @@ class Account(Mutable):
         return {buffer.owner: self.nbytes(buffer.owner, sizes) for buffer in self.plan.buffers}
 
     def _fixed(self, at: Mapping[str, int], fits: _Formulas | None) -> Iterator[Item]:
-        """What is there for as long as the session is."""
+        """Yield the memory that exists as long as the session."""
         stored = {True: 0, False: self.described.nested_nbytes}
         for tensor in self.described.tensors.values():
             stored[tensor.is_external] += DType.from_onnx(tensor.dtype).nbytes(math.prod(tensor.dims))
@@ -201,7 +201,7 @@ class Account(Mutable):
                 yield Item(line, known, Basis.EXACT, _polynomial(fits, names))
 
     def _at_peak(self, peak: Peak, nbytes: Mapping[str, int], fits: _Formulas | None) -> Iterator[Item]:
-        """What is asked for in the run."""
+        """Yield the memory that is requested during the run."""
         outputs = frozenset(self.program.outputs)
         buffers = self.plan.live(peak.position)
         cache = [each.owner for each in buffers if each.owner in outputs and _CACHE.search(each.owner)]
@@ -216,7 +216,7 @@ class Account(Mutable):
         yield Item("arena rounding", rounded, Basis.MODELLED, note=f"whole chunks of {_CHUNK} bytes")
 
     def _untold(self) -> Iterator[Item]:
-        """What is not modelled, each with a line of its own."""
+        """Yield a line for each kind of memory that is not modelled."""
         yield Item(
             "scratch of kernels",
             None,
@@ -252,7 +252,7 @@ class Account(Mutable):
             yield Item("nested graphs", None, Basis.MODELLED, note=note)
 
     def _cast_in_advance(self) -> int:
-        """How many tensors of FLOAT16 a Cast reads, of a file as it stands: its values are known before a run."""
+        """Count FLOAT16 tensors that Casts read in a file as it stands: optimizers compute these Casts in advance."""
         if self.walked is None or self.on_gpu:
             return 0
         read = {node.inputs[0] for node in self.described.nodes if node.op_type == "Cast" and node.inputs}
@@ -297,7 +297,7 @@ class Account(Mutable):
         )
 
     def nbytes(self, name: str, sizes: Mapping[str, int]) -> int | None:
-        """Return the bytes of a value; of the sequence that a tensor is split into, the tensor's.
+        """Return the bytes of a value; for a sequence from SplitToSequence, those of the tensor that is split.
 
         Raises:
             CostError: the process that infers shapes has ended.
@@ -314,12 +314,12 @@ class Account(Mutable):
         return _STRING * numel if dtype is DType.STRING else dtype.nbytes(numel)
 
     def typed(self, name: str, sizes: Mapping[str, int]) -> tuple[DType, tuple[Dim, ...] | None]:
-        """Return the type of a value, and its shape as far as inference, or else what is known without it, tells.
+        """Return the type and the shape of a value, from inference, or else from the walk.
 
         Raises:
             CostError: the process that infers shapes has ended.
         """
-        own = name.partition("\0")[0]  # a copy of it, which is put in for a reader of its own
+        own = name.partition("\0")[0]  # the name without the suffix of an inserted copy
         value = self._value(name)
         dtype, dims = self.inference.types(sizes).get(own, (0, None))
         known = None if value is None else value.dims
@@ -342,24 +342,24 @@ class Account(Mutable):
 
 
 WEIGHTS = ((True, "weights, mapped"), (False, "weights, copied"))
-"""Lines of what is stored, by whether that is in a file beside the model."""
+"""Lines of stored weights, by whether a file beside the model holds them."""
 
 _STRING = 32
-"""Bytes of an element of a tensor of strings, without what it holds."""
+"""Bytes of an element of a string tensor, without its characters."""
 
 
 _ASKED = 20
-"""Tensors at the peak of which is told what it would be without them."""
+"""Number of largest tensors at the peak for which `saves` is computed."""
 
 
 def _peak_without(buffer: Buffer, lives: Sequence[int], size: int) -> int:
-    """The most that a run had if a buffer took nothing."""
+    """Return the peak of a run, in bytes, if a buffer took no memory."""
     last = len(lives) - 1 if buffer.last is None else buffer.last
     return max(each - (size if buffer.first <= place <= last else 0) for place, each in enumerate(lives))
 
 
 def _last(buffer: Buffer, made: Mapping[str, int], position: int) -> str:
-    """The tenant that is in a buffer when a step has run: the last that was made by then."""
+    """Return the tenant of a buffer after a step: the last one produced by then."""
     return max(
         (name for name in buffer.tenants if made.get(name, 0) <= position),
         key=lambda name: made.get(name, 0),
@@ -372,7 +372,7 @@ def _constant(line: str, nbytes: int, basis: Basis, note: str = "") -> Item:
 
 
 _MOST_AXES = 256
-"""Axes of which a size is told as a formula: as many points are asked."""
+"""Maximum number of axes for which formulas are made: each takes one more sample point."""
 
 
 def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | None:
@@ -380,14 +380,14 @@ def _polynomial(fits: _Formulas | None, names: Sequence[str]) -> Polynomial | No
 
 
 class _Formulas:
-    """The polynomials of values, from their sizes at a few points."""
+    """Polynomials of values, from their sizes at a few points."""
 
     def __init__(self, account: Account, sizes: Mapping[str, int]) -> None:
         self.account = account
         self.points = sample_points(sizes)
 
     def total(self, names: Sequence[str]) -> Polynomial | None:
-        """The sum of the bytes of several; None where that of one has none."""
+        """Return the sum of the bytes of several values; None where one has no polynomial."""
         total = Polynomial()
         for name, count in self._alike(names):
             made = self._of(name)
@@ -397,7 +397,7 @@ class _Formulas:
         return total
 
     def _alike(self, names: Sequence[str]) -> Iterator[tuple[str, int]]:
-        """One of those that have the same type at all points, and how many these are."""
+        """Yield one value for each type that is the same at all points, with the number of such values."""
         counted: dict[object, tuple[str, int]] = {}
         for name in names:
             typed = tuple(self.account.typed(name, point) for point in self.points)
@@ -421,7 +421,7 @@ class _Formulas:
         return product
 
     def _whole(self, name: str) -> Polynomial | None:
-        """Of what is no tensor, or has elements of part of a byte: from its bytes."""
+        """Fit the bytes directly, for a value that is no tensor, or whose elements are no whole bytes."""
         sizes = [self.account.nbytes(name, point) for point in self.points]
         known = [size for size in sizes if size is not None]
         return fit_size(known, self.points) if len(known) == len(sizes) else None

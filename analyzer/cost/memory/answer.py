@@ -1,4 +1,4 @@
-"""A ledger and sizes of axes -> what a run takes, what holds the peak, and what fits."""
+"""A ledger + sizes of axes -> the memory of a run, the tensors at its peak, and the largest sizes that fit."""
 
 from __future__ import annotations
 
@@ -27,58 +27,58 @@ from analyzer.timing.record import Axis
 
 
 class Asked(Frozen):
-    """What is asked of a model's memory."""
+    """Question about a model's memory."""
 
     shapes: Shapes = field(default_factory=Shapes)
     past: int | None = None
     """Length of a decoder's key-value cache."""
 
     memory: int | None = None
-    """Bytes that there are; None asks for no sizes that fit."""
+    """Available bytes; None asks for no sizes that fit."""
 
     level: str | None = None
-    """Of optimizations, one of `LEVELS`, for the graph that onnxruntime makes; None: the file as it stands."""
+    """Level of optimization, one of `LEVELS`, of the graph that onnxruntime writes; None: the file as it stands."""
 
     is_gpu: bool = False
-    """Whether the memory is a GPU's: kernels are its own then, and its provider takes more than is modelled."""
+    """Whether the memory is a GPU's, with kernels of its own, and a provider that takes more than is modelled."""
 
 
 class MemoryAnswer(Frozen):
-    """What a run of a model takes."""
+    """Memory of a run of a model."""
 
     axes: tuple[Axis, ...]
-    """The axes of the inputs, and why each has the size that it has."""
+    """Axes of the inputs, with the origin of each size."""
 
     needed: Needed
     peak_group: str | None
-    """The subgraph of the node at the peak; None where there is no peak, or it is a node that the file lacks."""
+    """Subgraph of the node at the peak; None where there is no peak, or the file lacks that node."""
 
     kernels: str
-    """The version of onnxruntime whose kernels' table was taken."""
+    """Version of onnxruntime whose table of kernels was used."""
 
     level: str | None
     room: Room | None
     fits: tuple[Fit, ...]
     most: int | None = None
-    """Bytes that a run takes at most, with what bodies of If, Loop and Scan can ask for; None where nobody knows."""
+    """Maximum bytes of a run, including the bodies of If, Loop and Scan; None where they are not known."""
 
     steps: tuple[LiveStep, ...] = ()
-    """What is there after each node, in the order of the run; none where the peak is not known."""
+    """Live bytes after each node, in the order of the run; empty where the peak is not known."""
 
 
 class LiveStep(Frozen):
-    """A node that ran, and the bytes that are asked for and not given back then."""
+    """Executed node, and the bytes that are live after it."""
 
     node: str
     op_type: str
     group: str | None
-    """Its subgraph; None of a node that the file lacks."""
+    """Subgraph of the node; None where the file lacks it."""
     nbytes: int
     """Bytes in use."""
 
 
 def answer_memory(ledger: Ledger, asked: Asked) -> MemoryAnswer:
-    """Say what a run of a model takes.
+    """Return the memory of a run of a model.
 
     Raises:
         CostError: the model is no single local file, or its shapes cannot be inferred.
@@ -132,7 +132,7 @@ def file_of(ledger: Ledger) -> Path:
     """Return the one file of a model from which its memory can be planned.
 
     Raises:
-        CostError: it is elsewhere, or there are several.
+        CostError: the model is not local, or has several files.
     """
     model = ledger.model
     name = printable(str(model.path))
@@ -145,11 +145,11 @@ def file_of(ledger: Ledger) -> Path:
 
 
 _MOST_NODES = 50_000
-"""Nodes that are planned, in all graphs together."""
+"""Maximum number of planned nodes, in all graphs together."""
 
 
 def _too_large(model: Model) -> str:
-    """What a model has more of than is planned; empty where it has not."""
+    """Return the number of nodes or axes that is too large to plan; empty where none is."""
     nodes = sum(len(graph.nodes) for graph in model.graphs)
     if nodes > _MOST_NODES:
         return f"{nodes:,} nodes, of which at most {_MOST_NODES:,} are planned"
@@ -164,7 +164,7 @@ def _too_large(model: Model) -> str:
 
 
 def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) -> MemoryAnswer:
-    """What is known without a plan: the weights."""
+    """Return the answer without a plan: only the weights are known."""
     stored = {True: 0, False: 0}
     for graph in model.graphs:
         for tensor in graph.tensors:
@@ -187,7 +187,7 @@ def _unplanned(model: Model, axes: tuple[Axis, ...], asked: Asked, larger: str) 
 
 
 def _grouper(ledger: Ledger) -> Callable[[Step], str | None]:
-    """What tells the group of the node of the file that makes what a step makes."""
+    """Return a function from a step to the group of the file's node with the same output."""
     nodes = label_members(ledger, *_by(ledger)).nodes or {}
     made = {
         name: " / ".join(nodes[node.place])

@@ -1,4 +1,4 @@
-"""What the bodies of If, Loop and Scan ask for, at most: no plan tells, and the sizes of what their nodes make do."""
+"""Bodies of If, Loop and Scan, which no plan covers -> an upper bound of their memory, from their nodes' outputs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from analyzer.timing.record import Axis
 _HOLDS = frozenset({"If", "Loop", "Scan"})
 
 _LANES = 16
-"""Columns to whose multiple a kernel may fill a packed weight up, of which it keeps the stored form too."""
+"""Multiple to which a kernel may pad the columns of a packed weight, of which it keeps the stored form too."""
 
 
 def find_bound(
     needed: Needed, ledger: Ledger, axes: Sequence[Axis]
 ) -> Callable[[Mapping[str, int]], int | None]:
-    """Return what tells the bytes that a run may ask for beyond what is modelled, as far as bodies do.
+    """Return a function that bounds the bytes of a run beyond the modelled ones, as far as bodies request them.
 
-    It is asked with sizes of axes by name; those that are not among them are as they were planned. It says 0 without
-    any body, and None where nobody knows.
+    Its argument has sizes of axes by name; other axes have their planned sizes. It returns 0 without any body, and None
+    where the bound is not known.
     """
     if not any(line.line == "nested graphs" for line in needed.lines):
         return lambda _: 0
@@ -33,15 +33,15 @@ def find_bound(
 
 
 def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str, int]], int | None]:
-    """Return what tells the bytes that the bodies of a model's Ifs, Loops and Scans ask for in a run, at most.
+    """Return a function that bounds the bytes requested by the bodies of a model's Ifs, Loops and Scans in a run.
 
-    A turn makes what its nodes make, beside what the turn before handed on; what is stacked over all turns is there
-    in pieces too, until these are joined; kernels pack the weights that bodies read. None where a size is not known,
-    or the body is of another operator, of which nobody knows what it keeps.
+    An iteration holds its nodes' outputs beside the values carried from the iteration before; outputs stacked over all
+    iterations also exist in pieces until they are joined; kernels pack the weights that bodies read. The function
+    returns None where a size is not known, or the body is of another operator, whose memory is not known.
 
     Args:
-        ledger: of one file.
-        axes: of its inputs, with a size each.
+        ledger: the ledger of one file.
+        axes: axes of the file's inputs, with a size each.
     """
     walk = Walk(ledger.model)
     bodies = {graph.path for graph in ledger.model.graphs if graph.parent is not None}
@@ -52,7 +52,7 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
     for visit in walk.run():
         if visit.is_closed:
             return lambda _: None
-        places = {visit.step.node.graph_path, visit.place[0]}  # of a call in a body its function's nodes too
+        places = {visit.step.node.graph_path, visit.place[0]}  # a call counts its function's nodes too
         if places & bodies:
             made += visit.made
     made += walk.joined
@@ -80,7 +80,7 @@ def bound_bodies(ledger: Ledger, axes: Sequence[Axis]) -> Callable[[Mapping[str,
 
 
 def _packed(tensor: StoredTensor) -> int:
-    """Bytes of a stored tensor and of its packed form, at most."""
+    """Return the maximum bytes of a stored tensor together with its packed form."""
     rows, columns = math.prod(tensor.shape[:-1]), tensor.shape[-1] if tensor.shape else 1
     bits = max(tensor.dtype.bits, 8)
     widest = max(rows * -(-columns // _LANES), columns * -(-rows // _LANES)) * _LANES

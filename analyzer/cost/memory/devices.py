@@ -1,4 +1,4 @@
-"""The names of devices -> how much memory they have."""
+"""Name of a device -> its memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.text import printable
 
 
 class Device(Frozen):
-    """A device, as its maker states it."""
+    """Device with the memory that its maker states, in bytes."""
 
     name: str
     nbytes: int
@@ -31,7 +31,7 @@ def _table() -> Mapping[str, Any]:
 
 
 def find_device(name: str) -> Device:
-    """Return the device of a name.
+    """Return the device with a name.
 
     >>> find_device("h100-80gb").nbytes
     85899345920

@@ -1,4 +1,4 @@
-"""An account and so many bytes -> whether a run fits, and the largest sizes at which it does."""
+"""An account + available bytes -> whether a run fits, and the largest sizes at which it does."""
 
 from __future__ import annotations
 
@@ -10,52 +10,51 @@ from analyzer.errors import LedgerError
 from analyzer.records import Frozen
 
 _MOST = 1 << 24
-"""The largest size that is tried."""
+"""Largest size that is tried."""
 
 _BATCH = "batch"
 
 
 class Room(Frozen):
-    """Whether a run at the sizes that were asked for fits."""
+    """Whether a run at the requested sizes fits."""
 
     memory: int
-    """Bytes to fit into."""
+    """Available bytes."""
     needed: int | None
-    """Bytes; None where somebody would have to guess."""
+    """Required bytes; None where they are not known."""
 
     fits: bool | None
     line: str
-    """The line with which it no longer fits, going through them in order; else the largest."""
+    """First line, in their order, that no longer fits; the largest line if all fit."""
 
 
 class Fit(Frozen):
-    """The largest size of an axis that fits, with the others as they are."""
+    """Largest size of an axis that fits, with fixed sizes of the others."""
 
     memory: int
-    """Bytes to fit into."""
+    """Available bytes."""
     axis: str
     at: tuple[tuple[str, int], ...]
-    """The sizes of the other axes."""
+    """Sizes of the other axes."""
 
     largest: int | None
-    """0 where not even 1 fits; None where nothing that was tried is too much, or nobody knows."""
+    """Largest size; 0 where not even 1 fits; None where all tried sizes fit, or the memory is not known."""
 
     reason: Literal["memory", "shapes", "none", "unknown"]
-    """`memory`; `shapes` where the graph's own shapes contradict each other beyond it; `none` where nothing ends it;
-    `unknown`."""
+    """Limit of the size: `memory`; `shapes` where larger sizes contradict the graph's own shapes; `none`; `unknown`."""
 
 
 def find_room(lines: tuple[Item, ...], total: int | None, memory: int) -> Room:
-    """Return whether what is needed fits, and by which line.
+    """Return whether the required memory fits, and the line that decides.
 
     Raises:
-        LedgerError: the lines do not sum up to what is needed, a defect of onnxledger itself.
+        LedgerError: the lines do not sum up to the total, a defect of onnxledger itself.
     """
     known = [line for line in lines if line.value is not None]
     largest = max(known, key=lambda line: line.value or 0, default=None)
     if total is None:
         certain = sum(line.value or 0 for line in known)
-        if certain > memory:  # what is not known can only add to it
+        if certain > memory:  # unknown lines can only add to it
             return Room(memory, None, False, _overflowing(known, memory))
         return Room(memory, None, None, "" if largest is None else largest.line)
     if total <= memory:
@@ -79,14 +78,14 @@ def find_fits(
     groups: Mapping[str, str],
     memory: int,
 ) -> Iterator[Fit]:
-    """Yield for each group of axes the largest size that fits, checked at it and at one more.
+    """Yield the largest size that fits for each group of axes, verified at that size and at one more.
 
     Args:
-        account: of the model.
-        beyond: the most that a run of such sizes may ask for beyond the plan; None where nobody knows.
-        sizes: of every axis.
-        groups: for each axis what it is for; those for the same have one size, and the name of the first.
-        memory: bytes.
+        account: account of the model.
+        beyond: function that bounds the bytes of a run beyond the plan, at given sizes; None where it is not known.
+        sizes: sizes of all axes.
+        groups: role of each axis; axes of one role share a size, and the name of the first.
+        memory: available bytes.
 
     Raises:
         CostError: the process that infers shapes has ended.
@@ -114,7 +113,7 @@ def find_fits(
 def _largest(
     needed: Callable[[int], int | None], memory: int
 ) -> tuple[int | None, Literal["memory", "shapes", "none", "unknown"]]:
-    """The largest size of which what is needed is known and fits; what is needed is taken to grow with it."""
+    """Return the largest size whose memory is known and fits, and its limit; memory is assumed to grow with size."""
 
     def fits(size: int) -> bool:
         total = needed(size)

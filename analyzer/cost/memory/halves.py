@@ -1,7 +1,7 @@
-"""A described graph with FLOAT16 -> the same as a session makes it run: in FLOAT, between Casts, what has no kernel.
+"""A described graph with FLOAT16 -> the graph that a session runs: nodes without a FLOAT16 kernel in FLOAT, with Casts.
 
-onnxruntime's `InsertCastTransformer` (insert_cast_transformer.cc), which works at every level of optimization. It
-names what it puts in `InsertedPrecisionFreeCast_`, and so do we.
+It follows onnxruntime's `InsertCastTransformer` (insert_cast_transformer.cc), which works at every level of
+optimization, and uses its prefix `InsertedPrecisionFreeCast_` for the names of inserted nodes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ _READ = "\0read"
 
 
 class Halves(Frozen):
-    """Kernels by what they do with FLOAT16, as `kernel_name` calls them."""
+    """Kernels by their treatment of FLOAT16, named as by `kernel_name`."""
 
     own: frozenset[str] = frozenset()
-    """Those that take it."""
+    """Kernels that take FLOAT16."""
 
     widened: frozenset[str] = frozenset()
-    """Those that are given FLOAT."""
+    """Kernels that take FLOAT instead."""
 
     functions: frozenset[str] = frozenset()
-    """Operators of ONNX that have no kernel of any type, and are run as the nodes of their functions."""
+    """Operators of ONNX without a kernel of any type, which run as the nodes of their functions."""
 
 
 def with_casts_of_halves(described: Described, kernels: Halves) -> tuple[Described, int]:
     """Return the graph with Casts around nodes that have no kernel for FLOAT16.
 
-    A value that a Cast makes is called as its source with a mark behind it: it has the same shape.
+    An inserted value has the name of its FLOAT16 counterpart with a suffix, and the same shape.
 
     Returns:
-        The graph, and how many nodes read FLOAT16 of which nobody knows whether they have a kernel.
+        The graph, and the number of nodes that read FLOAT16 and may or may not have a kernel for it.
     """
     caster = _Caster(described, kernels)
     return caster.cast(), caster.unknown
@@ -51,7 +51,7 @@ class _Caster(Mutable):
     makers: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     widened: set[int] = field(default_factory=set)
-    """Nodes that are given FLOAT."""
+    """Nodes that run in FLOAT."""
 
     def cast(self) -> Described:
         nodes = self.described.nodes
@@ -80,10 +80,10 @@ class _Caster(Mutable):
         return bool(name) and (tensor.dtype if tensor else value.dtype if value else 0) == DType.FLOAT16
 
     def _is_between(self, node: DescribedNode) -> bool:
-        """Whether a node that could compute in FLOAT16 stands alone among those that cannot.
+        """Whether a node that could compute in FLOAT16 is surrounded by nodes that cannot.
 
-        All its FLOAT16 comes from such nodes and goes to such; of inputs, and of outputs, of any number the first alone
-        is looked at.
+        All its FLOAT16 inputs come from such nodes, and all its FLOAT16 outputs go to such. Of variadic inputs and
+        outputs, only the first is checked.
         """
         kept = frozenset(self.described.outputs)
         made = [self.makers[name] for name in (*node.inputs, *node.implicit) if name in self.makers]

@@ -1,4 +1,4 @@
-"""A path -> what its values are, by a process of its own that has so much time and memory."""
+"""A path -> the types and shapes of its values, inferred by a separate process with limited time and memory."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from analyzer.text import printable, shorten
 _PROGRAM = "from analyzer.read.inferred import serve; serve()"
 _OPTIMIZING = "from analyzer.timing.running.planned import serve; serve()"
 _SECONDS = 120.0
-"""What one answer may take."""
+"""Time limit of one answer, in seconds."""
 
 _SPARE = 0.1
-"""The part of the memory that is there which is left to others."""
+"""Fraction of the available memory that is left to other processes."""
 
 Point = tuple[tuple[str, int], ...]
 Typed = tuple[int, tuple[Dim, ...]]
-"""The number of the element in `TensorProto.DataType`, 0 where nobody knows, and the shape."""
+"""Element type as a number of `TensorProto.DataType`, 0 where it is not known, and the shape."""
 
 
 class Inference(Mutable):
-    """A graph, and a process that knows the shapes of its values at any sizes of its axes."""
+    """Graph, and a process that infers the shapes of its values at any sizes of its axes."""
 
     described: Described
     child: Child
@@ -42,7 +42,7 @@ class Inference(Mutable):
     known: dict[Point, Sizes] = field(default_factory=dict)
 
     def types(self, sizes: Mapping[str, int]) -> Mapping[str, Typed]:
-        """Return the type of every value of which something is known, where the axes have these sizes.
+        """Return the types of all values with a known type, at these sizes of the axes.
 
         Raises:
             CostError: the process has ended, or takes more time or memory than it may.
@@ -50,7 +50,7 @@ class Inference(Mutable):
         return self._at(sizes).types
 
     def refused(self, sizes: Mapping[str, int]) -> str:
-        """Return the first node whose inputs do not fit each other at these sizes; "" where all do.
+        """Return the first node whose inputs contradict each other at these sizes; "" where none do.
 
         Raises:
             CostError: the process has ended, or takes more time or memory than it may.
@@ -66,14 +66,14 @@ class Inference(Mutable):
 
 
 _MOST_CALLED = 250_000
-"""Nodes that bodies of functions may have once every call is expanded, which inference does."""
+"""Maximum number of nodes in all expanded calls of one function; inference expands every call."""
 
 
 def check_calls(ledger: Ledger) -> None:
-    """Refuse functions that call functions until no memory holds what they stand for, which inference expands.
+    """Reject functions whose expanded calls have too many nodes; inference expands every call.
 
     Raises:
-        CostError: they do.
+        CostError: a function has too many.
     """
     bodies = {graph.path: len(graph.nodes) for graph in ledger.model.graphs}
     for call in ledger.calls:
@@ -98,11 +98,11 @@ def open_inference(
     """Infer the shapes of a file's values for as long as the context lasts.
 
     Args:
-        path: of the main file.
-        name: what messages call it, if not its path.
-        halves: kernels that take FLOAT16; an operator without one that is a function is expanded. None: none is.
+        path: path of the main file.
+        name: name of the file in messages, if not its path.
+        halves: kernels that take FLOAT16; function operators without one are expanded. None expands none.
         functions: operators without any kernel, which are expanded as well.
-        seconds: what reading and inferring may take.
+        seconds: time limit of reading and inferring.
 
     Raises:
         CostError: inference ends its process, or takes more time or memory than it may.
@@ -122,11 +122,11 @@ def open_inference(
 
 @contextmanager
 def open_optimized(path: Path, level: str) -> Iterator[Inference]:
-    """Have onnxruntime make the graph that it would run, without running it, and infer the shapes of that.
+    """Let onnxruntime optimize the graph without running it, and infer the shapes of the result.
 
     Args:
-        path: of the main file, which onnxruntime loads with its weights.
-        level: of `onnxruntime.GraphOptimizationLevel`.
+        path: path of the main file, which onnxruntime loads with its weights.
+        level: a level of `onnxruntime.GraphOptimizationLevel`.
 
     Raises:
         CostError: onnxruntime does not load the model, or a process ends or takes more time or memory than it may.
@@ -148,7 +148,7 @@ def open_optimized(path: Path, level: str) -> Iterator[Inference]:
 
 
 def _with_tensors(described: Described, stored: Mapping[str, DescribedTensor]) -> Described:
-    """What onnxruntime's format says of tensors is not whether they may be fed: the file that it wrote does."""
+    """Mark constant tensors by the written ONNX file: onnxruntime's own format does not say whether they may be fed."""
     tensors = {
         name: msgspec.structs.replace(tensor, is_constant=name not in stored or stored[name].is_constant)
         for name, tensor in described.tensors.items()

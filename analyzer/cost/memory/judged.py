@@ -1,4 +1,4 @@
-"""`--max-memory 'batch=8,sequence=512: 6GiB'` -> a verdict of each model: does a run at these sizes fit?"""
+"""`--max-memory 'batch=8,sequence=512: 6GiB'` -> a verdict for each model: does a run at these sizes fit?"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FLAG = "--max-memory"
 
 
 class MemoryLimit(Frozen):
-    """A limit of what one run takes, at some sizes."""
+    """Limit of the memory of one run, at some sizes."""
 
     text: str
     shapes: Shapes
     nbytes: int
     level: str | None = None
-    """Of the optimizations that a run has, one of `LEVELS`; None: the file as it stands."""
+    """Level of optimization of the run, one of `LEVELS`; None: the file as it stands."""
 
     @property
     def rule(self) -> Rule:
@@ -33,26 +33,26 @@ class MemoryLimit(Frozen):
 
 
 def parse_memory_limit(text: str, level: str | None = None) -> MemoryLimit:
-    """Read a limit: sizes of axes, a colon, and bytes; bytes alone are at the sizes that `time` would take.
+    """Parse a limit: sizes of axes, a colon, and bytes; bytes alone are at the sizes that `time` would take.
 
-    `level` is that of the optimizations with which onnxruntime makes the graph that is judged.
+    `level` is the level of optimization of the graph that is judged.
 
     >>> parse_memory_limit("batch=8: 6GiB").nbytes
     6442450944
 
     Raises:
-        UsageError: it says no bytes, or its sizes are malformed.
+        UsageError: it has no bytes, or its sizes are malformed.
     """
     return MemoryLimit(text, *parse_sized(_FLAG, text, Unit.BYTES, "batch=8,sequence=512: 6GiB"), level)
 
 
 def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
-    """Hold what a run takes against a limit; what nobody can say is never within it.
+    """Compare the memory of a run with a limit; unknown memory is never within it.
 
     Args:
-        limit: of `parse_memory_limit`.
-        path: the model, as it was named.
-        ledger: the account of it.
+        limit: result of `parse_memory_limit`.
+        path: the model, as the user wrote it.
+        ledger: the ledger of the model.
     """
     if not ledger.model.graphs:
         return _untold(limit, path, "a saved report does not hold the graph; name the model")
@@ -97,7 +97,7 @@ def judge_memory(limit: MemoryLimit, path: str, ledger: Ledger) -> Verdict:
 
 
 def _named(axes: tuple[Axis, ...]) -> list[Axis]:
-    """Each axis that has a name, once."""
+    """Return the named axes, each name once."""
     return list({axis.name: axis for axis in axes if axis.name is not None}.values())
 
 

@@ -1,4 +1,4 @@
-"""A version of onnxruntime -> what its kernels do with the memory of their inputs."""
+"""Version of onnxruntime -> its kernels' reuse of input memory, and their treatment of FLOAT16."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 NEWEST = "newest"
-"""Of the versions of which something is known."""
+"""Newest version in the table."""
 
 
 def reuses_of(version: str = NEWEST) -> tuple[str, Reuses]:
-    """Return the version whose kernels are known that is closest to one, the older of two, and what they do."""
+    """Return the known version closest to the requested one, the older of two, and its kernels' reuse of memory."""
     name = _closest(version)
     entry = _table()[name]
     return name, Reuses(_pairs(entry["aliases"]), _pairs(entry["in_place"]))
 
 
 def halves_of(version: str = NEWEST) -> Halves:
-    """Return what the kernels of that version do with FLOAT16, and which operators have none."""
+    """Return the treatment of FLOAT16 by the kernels of that version, and the operators without a kernel."""
     entry = _table()[_closest(version)]
     return Halves(frozenset(entry["halves"]), frozenset(entry["widened"]), frozenset(entry["functions"]))
 

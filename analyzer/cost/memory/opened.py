@@ -1,4 +1,4 @@
-"""A file -> the account of its memory: as it stands, or as onnxruntime would run it."""
+"""A file -> the account of its memory: as it stands, or as onnxruntime would optimize it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEVELS: Mapping[str, str] = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
-"""Levels of optimization, and what onnxruntime calls them."""
+"""Levels of optimization, with onnxruntime's names."""
 
 
 @contextmanager
@@ -35,16 +35,16 @@ def open_account(
     walked: Walked | None = None,
     on_gpu: bool = False,
 ) -> Iterator[Account]:
-    """Plan the memory of a file, of which any number of sizes may be asked for as long as the context lasts.
+    """Plan the memory of a file, which can be asked for at any sizes for as long as the context lasts.
 
     Args:
-        path: of the main file.
-        level: of the optimizations with which onnxruntime makes the graph that it would run, which takes its loading;
-            without, the file as it stands, of which onnxruntime is asked nothing.
-        version: of onnxruntime, whose kernels' table is taken.
-        by_priority: whether it runs what is ready by priority, which is not its default.
-        walked: what tells sizes of the file as it stands that inference does not; not for a graph of a level.
-        on_gpu: kernels are a GPU's, which compute in FLOAT16 what is stored in it, and pack no weights as the
+        path: path of the main file.
+        level: level of optimization of the graph that onnxruntime writes, for which it loads the model; None plans the
+            file as it stands, without onnxruntime.
+        version: version of onnxruntime whose table of kernels is used.
+        by_priority: whether ready nodes run by priority, which is not onnxruntime's default.
+        walked: sizes in the file as it stands that inference cannot tell; not for a graph of a level.
+        on_gpu: whether kernels are a GPU's, which compute in FLOAT16 where it is stored, and pack no weights as the
             processor's do.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """A node, as far as what it reads and makes goes."""
+    """Node with its inputs and outputs."""
 
     @property
     def op_type(self) -> str: ...
@@ -38,7 +38,7 @@ def default_order(steps: Sequence[Reader]) -> tuple[int, ...]:
 
 
 def priority_order(steps: Sequence[Reader]) -> tuple[int, ...]:
-    """Return that of `ExecutionOrder::PRIORITY_BASED`: what is ready, Shape and Size first, else as in the file."""
+    """Return the order of `ExecutionOrder::PRIORITY_BASED`: ready steps, Shape and Size first, else in file order."""
     sources, readers = _edges(steps)
     missing = [len(each) for each in sources]
     ready = [(_rank(steps[index]), index) for index in range(len(steps)) if not missing[index]]
@@ -59,7 +59,7 @@ def _rank(step: Reader) -> bool:
 
 
 def _edges(steps: Sequence[Reader]) -> tuple[list[set[int]], list[set[int]]]:
-    """For each step the steps that it reads from, and those that read from it."""
+    """Return the steps that each step reads from, and the steps that read from it."""
     maker = {name: index for index, step in enumerate(steps) for name in step.outputs if name}
     sources: list[set[int]] = [set() for _ in steps]
     readers: list[set[int]] = [set() for _ in steps]

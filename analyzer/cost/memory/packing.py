@@ -1,8 +1,8 @@
-"""Nodes that read stored weights -> the bytes of the copies that onnxruntime's CPU kernels make of them when they load.
+"""Nodes that read stored weights -> the bytes of the copies that onnxruntime's CPU kernels pack when they load.
 
-MLAS packs the second matrix of a product in columns of 16, which are filled up. Learnt by measuring what a session
-holds with `session.disable_prepacking` and without, by models of one node; integers as on processors with VNNI
-instructions; those with AMX fill rows of some up to 64. What nobody reads but kernels that have packed it is let go of.
+MLAS packs the second matrix of a product in groups of 16 columns, padded. The rules come from measurements of sessions
+with `session.disable_prepacking` and without, on models of one node; for integers, on processors with VNNI
+instructions; those with AMX pad the rows of some up to 64. A tensor is released if all of its readers have packed it.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from analyzer.read.described import Described, DescribedNode, DescribedTensor
 from analyzer.records import Frozen
 
 _WIDTH = 16
-"""Columns that are packed together."""
+"""Number of columns packed together."""
 
 _DEPTH = 4
-"""Rows of integers that are."""
+"""Number of rows of integers packed together."""
 
 _FLOAT = 4
-"""Bytes of an element of FLOAT."""
+"""Bytes of a FLOAT element."""
 
 _AS_INTEGERS = 4
-"""The `accuracy_level` of MatMulNBits at which it multiplies integers."""
+"""`accuracy_level` at which MatMulNBits multiplies integers."""
 
 _ALIGNED = 126
-"""Bytes with which the two parts of what it packs then can begin at a whole line of 64."""
+"""Bytes of padding that align the two parts of its packed weights to lines of 64."""
 
 
 class Packed(Frozen):
-    """The copies that one kind of kernel makes."""
+    """Packed copies of a graph's weights."""
 
     exact: int
-    """Bytes that kernels of MatMul and Gemm hold, in FLOAT."""
+    """Bytes of the FLOAT copies of MatMul and Gemm."""
 
     modelled: int
-    """Bytes of other kernels, as they were measured on one kind of processor."""
+    """Bytes of other kernels' copies, as measured on one kind of processor."""
 
     packed: frozenset[str]
-    """The tensors that nobody reads but kernels that have packed them, which are let go of."""
+    """Tensors whose readers have all packed them, so that they are released."""
 
     untold: tuple[str, ...]
-    """Operators that read stored weights and may copy them, of which nothing is known."""
+    """Operators that read stored weights and may copy them in an unknown way."""
 
 
 NOT_PACKED = Packed(0, 0, frozenset(), ())
 
 
 def pack(described: Described) -> Packed:
-    """Return what the kernels of a graph's nodes copy."""
+    """Return the packed copies of a graph's weights."""
     exact = modelled = 0
     untold = set()
     seen = set()
@@ -63,7 +63,7 @@ def pack(described: Described) -> Packed:
         packed |= {stored[place] for place in made}
         read |= {name for place, name in stored.items() if place not in made} | set(node.implicit)
         alike = (kernel, tuple(stored.items()), node.integers.get("transB"))
-        if alike in seen:  # kernels that pack one tensor in the same way share what they made
+        if alike in seen:  # kernels that pack one tensor in the same way share the copy
             continue
         seen.add(alike)
         if kernel in _PRODUCTS:
@@ -101,12 +101,12 @@ def _integer_product(node: DescribedNode, weights: Sequence[DescribedTensor | No
 
 
 def _integers(depth: int, width: int) -> int:
-    """A matrix of integers, and a sum of each column."""
+    """Return the bytes of a packed matrix of integers with a sum of each column."""
     return (-(-depth // _DEPTH) * _DEPTH + _FLOAT) * _columns(width)
 
 
 def _n_bits(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """As they are stored; to be multiplied as integers, with the scales and a sum of each block."""
+    """Yield the stored bytes; for products of integers, also the scales and a sum of each block."""
     weight = weights[1] if len(weights) > 1 else None
     if weight is None:
         return
@@ -130,30 +130,30 @@ def _is_of_integers(node: DescribedNode) -> bool:
 
 
 def _norm(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """What a normalization reads in FLOAT16."""
+    """Yield FLOAT copies of a normalization's FLOAT16 weights."""
     for place, weight in enumerate(weights[1:5], start=1):
         yield place, _of_half(weight)
 
 
 def _of_half(weight: DescribedTensor | None) -> int:
-    """Of FLOAT16 a copy in FLOAT."""
+    """Return the bytes of a FLOAT copy of a FLOAT16 tensor; 0 for others."""
     return 0 if weight is None or weight.dtype != DType.FLOAT16 else _FLOAT * _numel(weight.dims)
 
 
 def _lstm(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Of both matrices, (directions, gates, inputs)."""
+    """Yield both matrices, of shape (directions, gates, inputs)."""
     for place, weight in enumerate(weights[1:3], start=1):
         yield place, _gates(weight)
 
 
 def _gru(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Of both matrices; of what multiplies the state the gates z and r together, and h by itself."""
+    """Yield both matrices; of the recurrence weights, the gates z and r are packed together, and h separately."""
     for place, weight in enumerate(weights[1:3], start=1):
         yield place, _gates(weight) if place == 1 else _gates(weight, 2, 3) + _gates(weight, 1, 3)
 
 
 def _gates(weight: DescribedTensor | None, part: int = 1, of: int = 1) -> int:
-    """Of a part of a matrix's rows."""
+    """Return the bytes of a packed fraction of a matrix's gates."""
     if weight is None or len(weight.dims) != 3 or weight.dtype != DType.FLOAT:
         return 0
     directions, gates, inputs = weight.dims
@@ -161,7 +161,7 @@ def _gates(weight: DescribedTensor | None, part: int = 1, of: int = 1) -> int:
 
 
 def _attention(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Of the projections to queries, keys and values, each head's on its own."""
+    """Yield the projections to queries, keys and values, packed separately for each head."""
     weight = weights[1] if len(weights) > 1 else None
     heads = node.integers.get("num_heads", 0)
     if weight is None or len(weight.dims) != 2 or not heads:
@@ -175,7 +175,7 @@ def _attention(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -
 
 
 def _integer_lstm(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Of both matrices, (directions, inputs, gates)."""
+    """Yield both matrices, of shape (directions, inputs, gates)."""
     for place, weight in enumerate(weights[1:3], start=1):
         if weight is not None and len(weight.dims) == 3:
             directions, inputs, gates = weight.dims
@@ -183,7 +183,7 @@ def _integer_lstm(node: DescribedNode, weights: Sequence[DescribedTensor | None]
 
 
 def _integer_convolution(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Each group's matrix; of inputs of INT8 as it is stored. Zero points of 0 allow a form that is smaller."""
+    """Yield each group's matrix; for INT8 inputs, the stored bytes. Zero points of 0 allow a smaller form."""
     weight = weights[3] if len(weights) > 3 else None
     if weight is None or len(weight.dims) < 3:
         return
@@ -195,7 +195,7 @@ def _integer_convolution(node: DescribedNode, weights: Sequence[DescribedTensor 
 
 
 def _turned(node: DescribedNode, weights: Sequence[DescribedTensor | None]) -> Made:
-    """Of ConvTranspose; not where a group's matrix has one row or one column, which needs no turning."""
+    """Yield ConvTranspose's transposed weight; a group's matrix with one row or column needs no transposition."""
     for place, weight in enumerate(weights[1:2], start=1):
         if weight is None or weight.dtype != DType.FLOAT or len(weight.dims) < 3:
             continue
@@ -213,7 +213,7 @@ def _numel(dims: Sequence[int]) -> int:
 
 _MICROSOFT = "com.microsoft"
 Made = Iterator[tuple[int, int]]
-"""The places of inputs that a kernel packs, and the bytes of what it makes of each."""
+"""Input slots that a kernel packs, with the bytes of each copy."""
 _Rule = Callable[[DescribedNode, Sequence[DescribedTensor | None]], Made]
 _PRODUCTS: Mapping[tuple[str, str], _Rule] = {
     ("", "MatMul"): _product,
@@ -248,5 +248,5 @@ _INTEGERS: Mapping[tuple[str, str], int] = {
     (_MICROSOFT, "MatMulIntegerToFloat"): 1,
     (_MICROSOFT, "QGemm"): 3,
 }
-"""Where products of integers have their weight."""
+"""Input slot of the weight in products of integers."""
 _UNTOLD = frozenset({(_MICROSOFT, "MoE"), (_MICROSOFT, "QMoE")})

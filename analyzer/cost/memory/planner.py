@@ -1,4 +1,4 @@
-"""A graph's steps in the order of their run -> the buffers that onnxruntime gives to their outputs, and their lives."""
+"""A graph's steps in run order -> the buffers that onnxruntime allocates for their outputs, and their lifetimes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from analyzer.records import Frozen, Mutable, field
 
 
 class Buffer(Frozen):
-    """Memory that is asked for once, for its first tenant, and is given back when nobody reads the last."""
+    """Memory that is allocated once, for its first tenant, and freed after the last reader of its tenants."""
 
     tenants: tuple[str, ...]
     first: int
-    """The position at which it is asked for, among the steps in their order."""
+    """Position of its allocation, among the steps in run order."""
 
     last: int | None
-    """The position after which it is given back; None if it lives on to the end of the run."""
+    """Position after which it is freed; None if it lives on to the end of the run."""
 
     @property
     def owner(self) -> str:
-        """The value whose size it has."""
+        """Value whose size it has."""
         return self.tenants[0]
 
 
 class Plan(Frozen):
-    """The steps in the order in which they run, and the buffers in the order in which they are asked for."""
+    """Steps in run order, and buffers in the order of their allocation."""
 
     order: tuple[int, ...]
     """Positions in the program."""
@@ -34,7 +34,7 @@ class Plan(Frozen):
     buffers: tuple[Buffer, ...]
 
     def live(self, position: int) -> tuple[Buffer, ...]:
-        """Return the buffers that are there when a step has run."""
+        """Return the buffers that are live after a step."""
         return tuple(
             buffer
             for buffer in self.buffers
@@ -43,11 +43,11 @@ class Plan(Frozen):
 
 
 def live_nbytes(plan: Plan, nbytes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the bytes that are asked for and not given back when each step has run.
+    """Return the live bytes after each step.
 
     Args:
-        plan: of `plan_buffers`.
-        nbytes: of each owner of a buffer.
+        plan: result of `plan_buffers`.
+        nbytes: bytes of each buffer, by its owner.
     """
     changes = [0] * (len(plan.order) + 1)
     for buffer in plan.buffers:
@@ -70,9 +70,9 @@ def peak_at(lives: Sequence[int]) -> int | None:
 def plan_buffers(program: Program, order: Sequence[int], reuses: Reuses) -> Plan:
     """Replay the planner of onnxruntime's sequential executor, `ComputeSingleStreamReusePlan`.
 
-    An output of the graph is always asked for. Any other takes over the memory of an input where its kernel can,
-    else the memory that died last and has elements of its size and its very shape, as far as shapes are known
-    without running; else it is asked for.
+    An output of the graph always gets a new buffer. Any other value takes over the memory of an input if its kernel
+    can; else the memory that was freed last and has the same element size and shape, as far as shapes are known without
+    running; else it gets a new buffer.
     """
     planner = _Planner(program, tuple(order), reuses)
     planner.plan()
@@ -84,16 +84,16 @@ class _Planner(Mutable):
     order: tuple[int, ...]
     reuses: Reuses
     uses: Counter[str] = field(default_factory=Counter)
-    """How often a buffer will still be read or written, by its owner, after the step at hand."""
+    """Number of remaining reads and writes of each buffer after the current step, by its owner."""
 
     original: dict[str, str] = field(default_factory=dict)
-    """The owner of the buffer that a value is in."""
+    """Owner of the buffer of each value."""
 
     freed: dict[Hashable, list[str]] = field(default_factory=dict)
-    """Owners of buffers that nobody reads any more, by what they fit; the last freed last."""
+    """Owners of buffers without remaining readers, by element size and shape; the last freed is last."""
 
     asked: dict[str, int] = field(default_factory=dict)
-    """Where the buffers of owners are asked for."""
+    """Position of each buffer's allocation, by its owner."""
 
     def plan(self) -> None:
         self._count_uses()
@@ -117,7 +117,7 @@ class _Planner(Mutable):
         taken = None
         if not is_output:
             taken = self._of_an_input(step, number, name)
-            if taken is None and self._value(name).is_tensor and self.uses[name] > 1:  # somebody reads it
+            if taken is None and self._value(name).is_tensor and self.uses[name] > 1:  # it has a reader
                 taken = self._of_the_dead(name)
         if taken is None:
             self.original[name] = name
@@ -141,7 +141,7 @@ class _Planner(Mutable):
 
     def _of_the_dead(self, name: str) -> str | None:
         wanted = self._value(name)
-        if not wanted.shape:  # of no rank, or a scalar
+        if not wanted.shape:  # unknown rank, or a scalar
             return None
         alike = self.freed.get(wanted.room)
         return alike.pop() if alike else None
@@ -159,7 +159,7 @@ class _Planner(Mutable):
         return self.program.values.get(name, _UNKNOWN)
 
     def buffers(self) -> Iterator[Buffer]:
-        """What was asked for: given back after the last step that reads one of its tenants."""
+        """Yield the allocated buffers, each freed after the last step that reads one of its tenants."""
         tenants: dict[str, list[str]] = {owner: [] for owner in self.asked}
         for name, owner in self.original.items():
             if owner in tenants:
@@ -176,4 +176,4 @@ class _Planner(Mutable):
 
 
 _UNKNOWN = Value(0, None)
-"""What no inference says anything of, which fits nothing."""
+"""Value without any inferred property, which fits no buffer."""

@@ -1,7 +1,7 @@
-"""Sizes at some points of the axes -> polynomials in them, held against points that they were not made of.
+"""Sizes at some points of the axes -> polynomials, verified at further points.
 
-A size is tried as a sum of its axes with a factor each, and as their product; what is neither, such as the rounded
-size of a strided convolution, has no polynomial.
+A size is fitted as a sum of its axes with a factor each, and as their product. Any other, such as the rounded size of a
+strided convolution, has no polynomial.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Point = Mapping[str, int]
 
 
 class Polynomial(Frozen):
-    """Factors by monomial; a monomial is its axes in order, each as often as its power."""
+    """Factors by monomial; a monomial is its axes in order, each repeated as often as its power."""
 
     terms: tuple[tuple[tuple[str, ...], Fraction], ...] = ()
 
@@ -76,7 +76,7 @@ def _term(axes: Sequence[str], factor: Fraction) -> str:
 
 
 def axis_name(axis: str) -> str:
-    """Return an axis as a name of Python's.
+    """Return an axis as a Python identifier.
 
     >>> axis_name("past_sequence_length + 1"), axis_name("9")
     ('past_sequence_length_1', 'axis_9')
@@ -86,9 +86,9 @@ def axis_name(axis: str) -> str:
 
 
 def sample_points(bound: Point) -> tuple[dict[str, int], ...]:
-    """Return points around one: it, one more for each axis, and two that nothing is made of but held against.
+    """Return sample points near one: itself, one more for each axis, and two that only verify the polynomial.
 
-    They are smaller where there is room, as more than what was asked for may be more than a graph can take.
+    The sizes are smaller where possible, because a graph may not accept larger ones than requested.
     """
     steps = {axis: -1 if size > _ROOM else 1 for axis, size in bound.items()}
     points = [dict(bound)]
@@ -102,7 +102,7 @@ def sample_points(bound: Point) -> tuple[dict[str, int], ...]:
 
 
 _ROOM = 5
-"""A size from which one can go down a few steps."""
+"""Size above which sample points are smaller than the given one."""
 
 
 def fit_size(sizes: Sequence[int], points: Sequence[Point]) -> Polynomial | None:

@@ -1,8 +1,7 @@
-"""A described graph -> the program that onnxruntime makes of it before anything is optimized.
+"""A described graph -> the program that a session of onnxruntime makes of it before any optimization.
 
-Even with optimizations off, a session turns CastLike into Cast, takes away Casts that the next undoes, and gives each
-reader of a DequantizeLinear one of its own. What it adds stands behind all other nodes. The Casts around FLOAT16 are
-those of `halves`.
+Even with optimizations off, a session turns CastLike into Cast, removes Casts that the next one undoes, and gives each
+reader of a DequantizeLinear its own copy. Added nodes follow all others. `halves` adds the Casts around FLOAT16.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _BYTE = 8
 
 
 def as_it_stands(described: Described) -> Program:
-    """Return the program of a graph that nobody changes any more, as onnxruntime has written it."""
+    """Return the program of a graph that onnxruntime has written, which nothing changes any more."""
     return Program(
         steps=tuple(map(_step, described.nodes)),
         values=_values(described),
@@ -57,7 +56,7 @@ def _value(value: DescribedValue) -> Value:
 
 
 def _with_casts(steps: Sequence[Step]) -> list[Step]:
-    """CastLike has no kernel: its function, one Cast, is put in its place."""
+    """Replace CastLike, which has no kernel, with its function, one Cast."""
     is_like = [step.op_type == "CastLike" and not step.domain for step in steps]
     kept = [step for step, like in zip(steps, is_like, strict=True) if not like]
     made = [
@@ -69,10 +68,10 @@ def _with_casts(steps: Sequence[Step]) -> list[Step]:
 
 
 def _without_round_trips(steps: Sequence[Step], program: Program) -> list[Step]:
-    """Without Casts that `RemoveDuplicateCastTransformer` takes away (insert_cast_transformer.cc).
+    """Remove Casts as `RemoveDuplicateCastTransformer` does (insert_cast_transformer.cc).
 
-    Behind a Cast that loses nothing, or that was put in for FLOAT16, one back to the type before goes, and it goes
-    itself where only Casts read it.
+    After a Cast that is lossless, or was inserted for FLOAT16, a Cast back to the original type is removed; the first
+    Cast is removed too if only Casts read it.
     """
     kept: list[Step | None] = list(steps)
     types = {name: value.dtype for name, value in program.values.items()}
@@ -131,14 +130,14 @@ _WHOLE: Mapping[DType, tuple[int, bool]] = {
     DType.INT32: (32, True),
     DType.INT64: (64, True),
 }
-"""Bits, and whether there are negative ones."""
+"""Bits of integer types, and whether they are signed."""
 
 _REAL: Mapping[DType, int] = {DType.FLOAT16: 16, DType.BFLOAT16: 16, DType.FLOAT: 32, DType.DOUBLE: 64}
-"""Bits."""
+"""Bits of floating-point types."""
 
 
 def _is_safe(before: int, after: int, step: Step) -> bool:
-    """Whether onnxruntime takes a Cast for one that loses nothing, as it does all that it has put in for FLOAT16."""
+    """Whether onnxruntime treats a Cast as lossless, as it does all Casts that it inserted for FLOAT16."""
     a, b = DType.from_onnx(before), DType.from_onnx(after)
     if not (a in _WHOLE or a in _REAL) or not (b in _WHOLE or b in _REAL):
         return False
@@ -158,9 +157,9 @@ def _is_safe(before: int, after: int, step: Step) -> bool:
 
 
 def _with_own_dequantizers(program: Program) -> Program:
-    """Of each DequantizeLinear a copy for every reader but the first, or for all where it is an output as well.
+    """Copy each DequantizeLinear for all readers but the first; for all, if it is an output or nested graphs read it.
 
-    `EnsureUniqueDQForNodeUnit` (ensure_unique_dq_for_node_unit.cc), which goes through the nodes as they run.
+    This is `EnsureUniqueDQForNodeUnit` (ensure_unique_dq_for_node_unit.cc), which visits the nodes in run order.
     """
     steps = program.steps
     readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -182,7 +181,7 @@ def _with_own_dequantizers(program: Program) -> Program:
             reader = changed[index]
             inputs = (*reader.inputs[:place], own, *reader.inputs[place + 1 :])
             changed[index] = replace(reader, inputs=inputs)
-            if name in program.values:  # of a copy no more is known than follows from what it reads
+            if name in program.values:  # the shape of a copy is inferred from its input alone
                 source = program.values.get(step.inputs[0])
                 values[own] = replace(program.values[name], shape=None if source is None else source.shape)
     return replace(program, steps=tuple(changed), values={**program.values, **values})

@@ -1,4 +1,4 @@
-"""What the plan of a graph is made from: its steps, its values, and what a kernel may do with its inputs' memory."""
+"""Inputs of a graph's memory plan: its steps, its values, and its kernels' reuse of input memory."""
 
 from __future__ import annotations
 
@@ -7,42 +7,42 @@ from collections.abc import Mapping
 from analyzer.records import Frozen, field
 
 Dim = int | str | None
-"""A size, the name of an axis, or what nobody knows, which is equal to nothing."""
+"""Size, name of an axis, or None for an unknown size, which equals nothing."""
 
 
 class Step(Frozen):
-    """A node, as far as memory goes: an input or output that is left out is an empty name."""
+    """Node as the planner sees it; an omitted input or output is an empty name."""
 
     op_type: str
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     implicit: tuple[str, ...] = ()
-    """Values of this graph that only its nested graphs read."""
+    """Values of this graph that only the node's nested graphs read."""
 
     name: str = ""
 
     @property
     def kernel(self) -> tuple[str, str]:
-        """What tables are asked by."""
+        """Key in tables of kernels."""
         return self.domain, self.op_type
 
 
 class Value(Frozen):
-    """A value: what onnxruntime knows of it before it runs, which decides what memory it may take over."""
+    """Static knowledge of a value, which decides what memory it may take over."""
 
     element_nbytes: int
     shape: tuple[Dim, ...] | None
-    """As inference without values gives it; None where not even the rank is known."""
+    """Shape from inference without values; None where not even the rank is known."""
 
     is_tensor: bool = True
     is_string: bool = False
     dtype: int = 0
-    """Its number in `TensorProto.DataType`; 0 where nobody says it."""
+    """Number of the type in `TensorProto.DataType`; 0 where it is not known."""
 
     @property
     def room(self) -> tuple[int, tuple[Dim, ...]] | None:
-        """What the planner knows of the bytes that it takes, as it compares them; None where it fits nothing."""
+        """Element size in bytes and shape, as the planner compares them; None where the value fits no buffer."""
         if self.is_string or not self.is_tensor or self.shape is None:
             return None
         if any(dim is None or dim == "" for dim in self.shape):
@@ -50,13 +50,13 @@ class Value(Frozen):
         return self.element_nbytes, self.shape
 
     def fits(self, other: Value) -> bool:
-        """Whether the planner knows that both take the same number of bytes."""
+        """Whether the planner knows that both values take the same number of bytes."""
         room = self.room
         return room is not None and room == other.room
 
 
 class Program(Frozen):
-    """A graph in the order of its nodes in the file."""
+    """Graph with its nodes in file order."""
 
     steps: tuple[Step, ...]
     values: Mapping[str, Value]
@@ -66,9 +66,10 @@ class Program(Frozen):
 
 
 class Reuses(Frozen):
-    """What the kernels of one version of onnxruntime do with the memory of their inputs: (input, output) pairs.
+    """Reuse of input memory by the kernels of one version of onnxruntime, as (input, output) pairs.
 
-    Aliases give on the memory itself; in-place kernels take that of an input which nobody else reads, if it fits.
+    Aliases always pass the memory itself on; in-place kernels take over an input's memory if nobody else reads it, and
+    it fits.
     """
 
     aliases: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = field(default_factory=dict)

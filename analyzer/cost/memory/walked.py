@@ -1,4 +1,4 @@
-"""A model's values by the rules of the cost -> their sizes where onnx's own inference tells none."""
+"""A model's values, as the rules of cost infer them -> sizes that onnx's own inference cannot tell."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from analyzer.timing.record import Axis
 
 
 class Walked(Frozen):
-    """What the walk of the cost knows of each value of the main graph."""
+    """Values of the main graph, as the walk of the cost infers them."""
 
     walk: Walk
     values: Mapping[str, Value]
     names: Mapping[str, str]
-    """What expressions call an axis, by its name in the file."""
+    """Names of axes in expressions, by their names in the file."""
     unnamed: Mapping[str, int]
-    """Sizes of axes without a name, in elements, by what expressions call them."""
+    """Sizes, in elements, of axes without a name in the file, by their names in expressions."""
 
     def typed(self, name: str, sizes: Mapping[str, int]) -> tuple[DType, tuple[int, ...]] | None:
-        """Type and shape of a value where the axes have these sizes; None where the rules do not tell both.
+        """Return type and shape of a value at these sizes of the axes; None where the rules do not tell both.
 
         Args:
-            name: of the value.
-            sizes: in elements, by the names of axes in the file.
+            name: name of the value.
+            sizes: sizes in elements, by the names of axes in the file.
         """
         value = self.values.get(name)
         if value is None or value.shape is None or value.dtype is DType.UNDEFINED:
@@ -47,8 +47,8 @@ def walk_values(model: Model, axes: Sequence[Axis]) -> Walked:
     """Walk a model once.
 
     Args:
-        model: one file.
-        axes: those of its inputs, with a size each.
+        model: a model that is one file.
+        axes: axes of its inputs, with a size each.
     """
     walk = Walk(model)
     for _ in walk.run():
