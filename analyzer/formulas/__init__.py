@@ -1,5 +1,5 @@
-"""Config -> the count of its model's parameters in closed form, term by term; and which term an artifact differs in.
+"""Config -> the number of its model's parameters in closed form, term by term; and the terms where an artifact differs.
 
-A closed form is data: `families/*.toml`. `family` reads it into `closed_form`'s nouns, `configs` reads a config, and
-`counting` joins the two.
+A closed form is data: `families/*.toml`. `family` reads and checks it; `counting` reads a config and evaluates the
+closed form with it.
 """

@@ -1,6 +1,6 @@
-"""Formula -> its expressions as polynomials, gathered for reading: text, LaTeX and Python, proved by their values.
+"""Formula -> its expressions as polynomials, arranged for reading: text, LaTeX and Python, verified by their values.
 
-Expressions are taken apart node by node into sympy: no text is ever given to sympy to parse.
+Expressions are converted node by node into sympy: sympy never parses a text.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Symbolic: TypeAlias = Any
 """A sympy expression; sympy ships no types."""
 
 Summand: TypeAlias = "tuple[Symbolic, Symbolic]"
-"""How many there are, and what one of them counts."""
+"""Number of repetitions, and count of one repetition."""
 
 
 def arrange(summands: Iterable[Summand], *, gather: bool = False) -> Symbolic:
-    """One product for what each kind of repetition has, then what is there once: `N*(12*D**2 + 13*D) + 2*D`.
+    """Return one product for each kind of repetition, then the summands that occur once: `N*(12*D**2 + 13*D) + 2*D`.
 
-    Higher degrees come first, then the alphabet decides; nothing depends on the order of a set.
+    Higher degrees come first, then alphabetical order decides; nothing depends on the order of a set.
 
     Args:
-        summands: what is added.
-        gather: whether what is there once is put in brackets with the symbol that most of it has.
+        summands: the summands.
+        gather: whether summands that occur once are bracketed with the symbol that most of them have.
     """
     one = sympy.Integer(1)
     groups: dict[Symbolic, Symbolic] = {}
@@ -55,7 +55,7 @@ def _symbols(polynomial: Symbolic) -> list[Symbolic]:
 
 
 def _monomials(polynomial: Symbolic) -> list[tuple[tuple[int, ...], int]]:
-    """Exponents and coefficients: higher degrees first, then by the alphabet."""
+    """Return exponents and coefficients: higher degrees first, then in alphabetical order."""
     symbols = _symbols(polynomial)
     if not symbols:
         return [((), int(polynomial))] if polynomial else []
@@ -64,13 +64,13 @@ def _monomials(polynomial: Symbolic) -> list[tuple[tuple[int, ...], int]]:
 
 
 def _shared(polynomial: Symbolic) -> list[int]:
-    """Of each symbol, the exponent that all summands have; 0 where some have more or less."""
+    """Return for each symbol the exponent that all summands have; 0 where the exponents differ."""
     columns = zip(*(exponents for exponents, _ in _monomials(polynomial)), strict=True)
     return [min(column) if min(column) == max(column) else 0 for column in columns]
 
 
 def _product(times: Symbolic, polynomial: Symbolic) -> Symbolic:
-    """`times` of a sum, with what all its summands share before the bracket."""
+    """Return `times` a sum, with the common factors of its summands before the bracket."""
     monomials, symbols, shared = _monomials(polynomial), _symbols(polynomial), _shared(polynomial)
     numbers = {coefficient for _, coefficient in monomials}
     outer = numbers.pop() if len(numbers) == 1 and (any(shared) or len(monomials) == 1) else 1
@@ -81,7 +81,7 @@ def _product(times: Symbolic, polynomial: Symbolic) -> Symbolic:
 
 
 def _repetition(times: Symbolic) -> tuple[int, Symbolic]:
-    """The number and the symbols of a count of repetitions; a sum is a bracket."""
+    """Return the number and the symbols of a count of repetitions; a sum is a bracket."""
     monomials, symbols = _monomials(times), _symbols(times)
     if len(monomials) != 1:
         return 1, _add(_summands(times))
@@ -90,14 +90,15 @@ def _repetition(times: Symbolic) -> tuple[int, Symbolic]:
 
 
 _WORTH_GATHERING = 3
-"""Summands with the same symbol that are put in a bracket; one less where all is gathered."""
+"""Minimum number of summands with the same symbol for a bracket; one less with `gather`."""
 
 
 def _summands(polynomial: Symbolic, *, gather: bool = False) -> list[Symbolic]:
-    """What a sum is printed as: `E*(D + V + 2)` and `D`, where most have an E.
+    """Return the summands of a sum as printed: `E*(D + V + 2)` and `D`, where most have an E.
 
     Args:
-        gather: whether that is also done with a symbol that is then in the bracket again: `D*(D + V + 2)`.
+        polynomial: the sum.
+        gather: whether a symbol is also taken out that the bracket contains again: `D*(D + V + 2)`.
     """
     monomials, symbols = _monomials(polynomial), _symbols(polynomial)
     having = [[exponents for exponents, _ in monomials if exponents[at]] for at in range(len(symbols))]
@@ -135,7 +136,7 @@ def _add(summands: Sequence[Symbolic]) -> Symbolic:
 
 
 class _Meaning(Frozen):
-    """What a symbol stands for."""
+    """Meaning of a symbol."""
 
     python: str
     latex: str
@@ -143,28 +144,28 @@ class _Meaning(Frozen):
 
 
 class Arranged(Frozen):
-    """An expression in the order in which it is read."""
+    """Expression in reading order."""
 
     tree: Symbolic
-    """Not evaluated any more, so that sympy leaves its order alone."""
+    """Unevaluated tree, so that sympy keeps its order."""
     _meanings: dict[Symbolic, _Meaning]
 
     @property
     def text(self) -> str:
-        """In the family's symbols: `N*(12*D**2 + 13*D)`."""
+        """Text in the family's symbols: `N*(12*D**2 + 13*D)`."""
         printed: str = StrPrinter({"order": "none"}).doprint(self.tree)
         return printed
 
     @property
     def latex(self) -> str:
-        """The same in LaTeX's mathematics, without dollars around it."""
+        """Text in LaTeX's math mode, without dollar signs."""
         names = {symbol: meaning.latex for symbol, meaning in self._meanings.items()}
         printed: str = LatexPrinter({"order": "none", "symbol_names": names}).doprint(self.tree)
         return printed
 
     @property
     def python(self) -> str:
-        """The same in the config's fields, for Python."""
+        """Python expression over the config's fields."""
         names = {symbol: sympy.Symbol(meaning.python) for symbol, meaning in self._meanings.items()}
         printed: str = StrPrinter({"order": "none"}).doprint(_rename(self.tree, names))
         return printed
@@ -177,7 +178,7 @@ def _rename(tree: Symbolic, names: dict[Symbolic, Symbolic]) -> Symbolic:
 
 
 class Algebra:
-    """The expressions of one formula."""
+    """Expressions of one formula, arranged for reading."""
 
     def __init__(self, formula: Formula) -> None:
         self._formula = formula
@@ -191,38 +192,38 @@ class Algebra:
         }
 
     def expression(self, expression: Expression) -> Arranged:
-        """Any expression over the fields, which the config has settled."""
+        """Arrange an expression over the fields, whose conditions the config has settled."""
         return self._lay_out(
             [(sympy.Integer(1), self._convert(expression.tree))], expression.count(self._values)
         )
 
     def part(self, part: PartCount) -> Arranged | None:
-        """What a part counts, as its source has it; None of a derived one."""
+        """Arrange the count of a part, as its source has it; None for a derived part."""
         return self._sum((part,))
 
     def term(self, term: TermCount, *, usual: bool = False) -> Arranged | None:
-        """What a term counts; None of a derived one.
+        """Arrange the count of a term; None for a derived term.
 
         Args:
             term: one of the formula.
-            usual: whether a field that has its usual value is put in terms of the others.
+            usual: whether a field with its usual value is expressed in the other fields.
         """
         return self._sum(term.parts, usual=usual)
 
     def total(self, *, usual: bool = False) -> Arranged | None:
-        """What the model counts: what repeats, then what is there once, gathered; None of a derived one."""
+        """Arrange the model's count: what repeats, then what occurs once, gathered; None for a derived formula."""
         return self._sum(self._formula.parts, usual=usual, gather=True)
 
     def active(self) -> Arranged | None:
-        """What one token uses of that; None of a derived one."""
+        """Arrange the count of parameters that one token uses; None for a derived formula."""
         return self._sum(tuple(map(_only_active, self._formula.parts)), gather=True)
 
     def token_cache(self, cache: CacheSize) -> Arranged:
-        """Elements of the cache for each token."""
+        """Arrange the elements of the cache for each token."""
         return self.expression(cache.token_expression)
 
     def source_cache(self, cache: CacheSize) -> Arranged | None:
-        """Elements of the cache for each position of the encoder; None where there are none."""
+        """Arrange the elements of the cache for each position of the encoder; None where there are none."""
         if cache.source_token_expression is None or not cache.source_token:
             return None
         return self.expression(cache.source_token_expression)
@@ -244,10 +245,10 @@ class Algebra:
         return self._lay_out(summands, sum(part.value for part in parts), gather=gather)
 
     def _lay_out(self, summands: Sequence[Summand], value: int, *, gather: bool = False) -> Arranged:
-        """Put the sum in order, and prove that it is still the same.
+        """Arrange a sum, and verify that its value is unchanged.
 
         Raises:
-            LedgerError: it is not.
+            LedgerError: the value differs.
         """
         tree = arrange(summands, gather=gather)
         values = {symbol: sympy.Integer(meaning.value) for symbol, meaning in self._meanings.items()}
@@ -286,7 +287,7 @@ class Algebra:
         return self._symbol(self._letters.get(name, name), name, self._values[name])
 
     def _side(self, name: str, side: str) -> Symbolic:
-        """A side of an image: the field, or one of its two numbers."""
+        """Return a side of an image: the field, or one of its two numbers."""
         value = self._values[name]
         if not isinstance(value, tuple):
             return self._name(name)
@@ -295,7 +296,7 @@ class Algebra:
         return self._symbol(f"{letter}_{side}", f"{name}[{position}]", value[position])
 
     def _whole(self, node: ast.expr) -> Symbolic:
-        """What is no polynomial, such as a quotient rounded down, is one symbol."""
+        """Return one symbol for an expression that is no polynomial, such as a quotient rounded down."""
         letters = ast.unparse(_Lettered(self._letters).visit(ast.parse(ast.unparse(node), mode="eval").body))
         latex = rf"\operatorname{{{_escape(letters)}}}"
         if isinstance(node, ast.BinOp):
@@ -315,14 +316,14 @@ class Algebra:
 
 
 def _only_active(part: PartCount) -> PartCount:
-    """A part that counts what one token uses of it."""
+    """Return a part that counts only the elements that one token uses."""
     if part.active_expression is None or not part.times:
         return part
     return replace(part, expression=part.active_expression, each=part.active // part.times)
 
 
 class _Lettered(ast.NodeTransformer):
-    """Puts letters for fields."""
+    """Transformer that replaces the names of fields with their letters."""
 
     def __init__(self, letters: dict[str, str]) -> None:
         self.letters = letters
@@ -332,7 +333,7 @@ class _Lettered(ast.NodeTransformer):
 
 
 def to_latex(letter: str) -> str:
-    r"""A symbol in LaTeX.
+    r"""Return a symbol in LaTeX.
 
     >>> to_latex("D"), to_latex("N_e"), to_latex("hidden_size")
     ('D', 'N_{e}', '\\mathrm{hidden\\_size}')

@@ -1,4 +1,4 @@
-"""Formula beside a census and a model -> Checked: every term on all sides, and the reasons for what differs."""
+"""Formula + census + model -> Checked: every term on all sides, and the reasons for the differences."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from analyzer.reconciliation.lines import MEANINGS, Line, ParameterLine, Reconci
 from analyzer.records import replace
 from analyzer.text import format_count
 
-# A parameter belongs to the part whose scope fits its PyTorch name. Of a ledger that was reconciled these names are
-# PyTorch's own; of one that was not they are what the exporter left in the file.
+# A parameter belongs to the part whose scope matches its PyTorch name. A reconciled ledger has PyTorch's own names,
+# any other ledger the names that the exporter left in the file.
 
 
 Finder = Callable[[Iterable[str]], str | None]
-"""The names of one parameter, the likeliest first -> the key of its part; None where it has none."""
+"""Function from a parameter's names, the likeliest first, to the key of its part; None where it has none."""
 
 
 def family_finder(family: Family) -> Finder:
-    """Looks parameters up among all parts of a family, also those that a class lacks."""
+    """Return a finder that searches all parts of a family, including those that a class lacks."""
 
     def find(names: Iterable[str]) -> str | None:
         part = family.find_part(names)
@@ -38,7 +38,7 @@ def family_finder(family: Family) -> Finder:
 
 
 class _Books:
-    """Sums by part while they are made."""
+    """Sums by part while they are accumulated."""
 
     def __init__(self, find: Finder) -> None:
         self.find = find
@@ -47,7 +47,7 @@ class _Books:
         self.unmatched: Counter[str] = Counter()
 
     def enter(self, names: Sequence[str], numel: int, shape: tuple[int, ...]) -> None:
-        """One parameter under the part that its names tell."""
+        """Add one parameter to the part that its names match."""
         key = self.find(names)
         if key is None:
             self.unmatched[names[0] if names else ""] += numel
@@ -64,13 +64,13 @@ class _Books:
         *,
         matched_by: MatchedBy = MatchedBy.NAMES,
     ) -> Side:
-        """What was entered, of a side of this name."""
+        """Return the sums as a side with this name."""
         counts, vectors, unmatched = dict(self.counts), dict(self.vectors), dict(self.unmatched)
         return Side(name, kind, counts, vectors, unmatched, absent or {}, matched_by)
 
 
 def settle_ties(side: Side, formula: Formula, family: Family) -> Side:
-    """Give a shared matrix to the part that the class ties it to: a file may know it by its other name only."""
+    """Move the count of a shared matrix to the part that the class ties it to: a file may have only its other name."""
     counts, vectors = dict(side.counts), dict(side.vectors)
     counted = {part.key for part in formula.parts}
     keys = {part.name: part.key for part in family.parts}
@@ -83,7 +83,7 @@ def settle_ties(side: Side, formula: Formula, family: Family) -> Side:
 
 
 def side_of_manifest(manifest: Manifest, find: Finder, name: str) -> Side:
-    """PyTorch's own count: every parameter under the part of its first name that has one."""
+    """Count PyTorch's parameters, each in the part that the first matching name decides."""
     books = _Books(find)
     for parameter in manifest.parameters:
         books.enter(parameter.names, parameter.numel, parameter.shape)
@@ -91,7 +91,7 @@ def side_of_manifest(manifest: Manifest, find: Finder, name: str) -> Side:
 
 
 def side_of_ledger(ledger: Ledger, find: Finder) -> Side:
-    """A file's count by the names that it has in itself; copies count nowhere."""
+    """Count a file's parameters by the names in the file; copies do not count."""
     books = _Books(find)
     for entry in ledger.entries:
         if entry.parameters:
@@ -100,7 +100,7 @@ def side_of_ledger(ledger: Ledger, find: Finder) -> Side:
 
 
 def _errors(ledger: Ledger) -> tuple[str, ...]:
-    """Findings that make an account incomplete: data that is missing, cut, or elsewhere; of each kind one in full."""
+    """Return one message for each kind of error finding, which makes the ledger incomplete: missing or cut data."""
     kinds: dict[str, list[str]] = defaultdict(list)
     for finding in ledger.findings:
         if finding.severity is Severity.ERROR:
@@ -112,13 +112,13 @@ def _errors(ledger: Ledger) -> tuple[str, ...]:
 
 
 def _own_names(entry: Entry) -> tuple[str, ...]:
-    """What the exporter noted, then what the tensor is called, then the module that reads it."""
+    """Return the exporter's names, then the tensor's name, then the module that reads it."""
     scope = (entry.scope,) if entry.has_scope else ()
     return (*entry.sources, float_name(entry.tensor.name), *scope)
 
 
 def _enter_entry(books: _Books, entry: Entry, names: Sequence[str]) -> None:
-    """One stored tensor; one that packs parameters of several parts belongs to none of them."""
+    """Add one stored tensor; one that packs parameters of several parts belongs to no part."""
     keys = {key for source in entry.sources if (key := books.find([source])) is not None}
     if len(keys) > 1:
         books.unmatched[entry.tensor.name] += entry.parameters
@@ -127,7 +127,7 @@ def _enter_entry(books: _Books, entry: Entry, names: Sequence[str]) -> None:
 
 
 def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
-    """A file's count by PyTorch's names, and what PyTorch has that the file does not hold by itself."""
+    """Count a file's parameters by PyTorch's names, and PyTorch's parameters without a tensor of their own."""
     books = _Books(find)
     learned = {line.key: line.learned for line in result.entries}
     parameters = {parameter.name: parameter for parameter in result.manifest.parameters}
@@ -161,12 +161,12 @@ def side_of_reconciliation(result: Reconciliation, find: Finder) -> Side:
 
 
 def _why(line: ParameterLine) -> Line:
-    """The line that says why a parameter counts less in the file."""
+    """Return the line that explains why a parameter has fewer elements in the file."""
     return next((each for each in line.chain if MEANINGS[each].is_cut), line.line)
 
 
 def _holders(held: Sequence[Parameter], learned: int) -> Sequence[Parameter]:
-    """Those of which a tensor is made: all that are packed in it, else the one that others were multiplied into."""
+    """Return the parameters in a tensor: all that are packed in it, else the one that others were multiplied into."""
     if sum(parameter.numel for parameter in held) == learned:
         return held
     return [parameter for parameter in held if parameter.numel == learned][:1] or held[:1]
@@ -178,7 +178,7 @@ def check_formula(
     """Count the same parts on PyTorch's side and in a file.
 
     Args:
-        formula: what is to be proved.
+        formula: the formula to verify.
         manifest: PyTorch's side: a census of the meta device, an export's manifest, or the names of a checkpoint.
         model: a file's ledger, whose tensors have the names that the exporter left, or else are found by the shapes of
             the manifest; or its reconciliation, in which they have PyTorch's names.

@@ -1,4 +1,4 @@
-"""config.json + Family -> every field that the formula reads and where it comes from -> Formula; no transformers."""
+"""config.json + Family -> every field of the formula with its origin -> Formula; without transformers."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from analyzer.formulas.record import CacheSize, FieldOrigin, FieldValue, Formula
 from analyzer.json_files import LARGEST_CONFIG, load_json
 from analyzer.text import shown
 
-# The defaults are those of transformers' config classes, which the tests compare.
+# The defaults are those of transformers' config classes; the tests compare them.
 
 
 Config = Mapping[str, Any]
 
 _LARGEST = 1 << 53
-"""A number that every reader of JSON still has exactly; whatever is larger is no size of a model."""
+"""Highest valid size of a model; every JSON reader represents it exactly."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """The content of a `config.json`.
+    """Return the content of a `config.json`.
 
     Raises:
         FormulaError: it cannot be read, or is no JSON object.
@@ -55,10 +55,10 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def check_names(config: Config) -> None:
-    """Refuse a config whose model type or architecture is no name: nothing can be chosen by it.
+    """Reject a config whose model type or architecture is no name, so that no class can be chosen.
 
     Raises:
-        FormulaError: as said.
+        FormulaError: it is no name.
     """
     model_type, named = config.get("model_type"), config.get("architectures")
     if model_type is not None and not isinstance(model_type, str):
@@ -69,7 +69,7 @@ def check_names(config: Config) -> None:
 
 
 def choose_family(config: Config) -> Family | None:
-    """The closed form of a config's `model_type`, or of its architecture where it says no type; None without one."""
+    """Return the closed form of a config's `model_type`, or without one, of its architecture; None if none ships."""
     model_type = config.get("model_type")
     if model_type is not None:
         return find_family(model_type)
@@ -84,13 +84,13 @@ def _architecture(config: Config) -> str | None:
 
 
 _FRAMEWORKS = ("TF", "Flax")
-"""What transformers put before the classes of other frameworks; they have the same parameters."""
+"""Prefixes of transformers' classes for other frameworks, which have the same parameters."""
 
 
 def choose_class(family: Family, config: Config, asked: str | None = None) -> ModelClass | None:
-    """The class that is counted: the one asked for, else the config's architecture, else the base class.
+    """Return the class to count: the requested one, else the config's architecture, else the base class.
 
-    None where transformers may have the class, and the closed form does not.
+    None where the closed form lacks the class, although transformers may have it.
     """
     wanted = asked or _architecture(config) or "AutoModel"
     for name in (wanted, *(wanted.removeprefix(other) for other in _FRAMEWORKS if wanted.startswith(other))):
@@ -103,7 +103,7 @@ def choose_class(family: Family, config: Config, asked: str | None = None) -> Mo
 def settle_fields(
     family: Family, config: Config, model_class: ModelClass, changes: Mapping[str, Value] | None = None
 ) -> tuple[FieldValue, ...]:
-    """Every field and computed value of the family, in its order.
+    """Return every field and computed value of the family, in its order.
 
     Raises:
         FormulaError: a field is of the wrong kind, or stands there twice with two values.
@@ -168,7 +168,7 @@ def _plain(value: Any) -> Value:
 
 
 def _check_kind(field: Field, value: Value) -> None:
-    """Refuse a size that is none."""
+    """Reject a value of the wrong kind, or a size that is invalid."""
     if field.symbol is None:
         if field.default is not None and type(value) is not type(field.default) and value is not None:
             raise FormulaError(
@@ -201,7 +201,7 @@ def _describe(field: Field, value: Value, origin: FieldOrigin, values: Mapping[s
 
 
 def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict[str, Value]:
-    """`--set key=value` options as values of the family's fields.
+    """Parse `--set key=value` options into values of the family's fields.
 
     Raises:
         UsageError: one is malformed, names no field of the formula or one that the class decides, or stands twice.
@@ -220,7 +220,7 @@ def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict
 
 
 def parse_config_changes(known: Iterable[str], texts: Sequence[str]) -> dict[str, Value]:
-    """`--set key=value` options as values of a config's fields, where no family says which of them count.
+    """Parse `--set key=value` options into values of a config's fields, where no family says which of them count.
 
     Raises:
         UsageError: one is malformed, names no field of the config, or stands twice.
@@ -249,7 +249,7 @@ _WORDS: Mapping[str, Value] = {"true": True, "false": False, "null": None, "none
 
 
 def parse_value(text: str) -> Value:
-    """A value as JSON has it; what is no JSON is text.
+    """Parse a value as JSON; anything else is text.
 
     >>> parse_value("6"), parse_value("true"), parse_value("gated-gelu"), parse_value("[224, 192]")
     (6, True, 'gated-gelu', (224, 192))
@@ -269,13 +269,13 @@ def count_config(
     changes: Mapping[str, Value] | None = None,
     source: str = "the config",
 ) -> Formula | None:
-    """The closed form of a config; None where its family, or the class, has none.
+    """Evaluate the closed form of a config; None where its family, or the class, has none.
 
     Args:
         config: the content of a `config.json`.
         model_class: a class of transformers, or an Auto class; None takes the config's architecture.
-        changes: fields that are to be other than the config says.
-        source: what messages call the config.
+        changes: fields with other values than in the config.
+        source: name of the config in messages.
 
     Raises:
         FormulaError: a field is missing or no size.
@@ -320,14 +320,14 @@ def _count_term(family: Family, term: Term, model_class: ModelClass, values: Val
 
 
 def _notes(config: Config, chosen: ModelClass, asked: str | None) -> tuple[str, ...]:
-    """What a person must know of the choice of class."""
+    """Return notes for the user on the choice of the class."""
     if asked is not None or config.get("architectures"):
         return ()
     return (f"the config names no architecture: {chosen.name}, without a head; --class chooses another",)
 
 
 def count_parts(family: Family, values: Values, model_class: ModelClass) -> dict[str, int]:
-    """Elements of every part that the class has with these values, by key: of one that has none, nothing.
+    """Return the elements of every part that the class has with these values, by key; other parts are left out.
 
     Raises:
         FormulaError: an expression has no count.

@@ -1,4 +1,4 @@
-"""Manifest -> Formula where no closed form is written: parameters found by the types and shapes of their modules."""
+"""Manifest -> Formula where no closed form ships: parameters grouped by the types and shapes of their modules."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from analyzer.records import Frozen
 Shape: TypeAlias = tuple[int, ...]
 
 _NUMBER = re.compile(r"(?<![^.])[0-9]+(?=\.)")
-"""A step of a module's path that is a number: a layer, a stage, an expert."""
+"""Numeric step of a module's path: a layer, a stage, an expert."""
 
 _LEVELS = 8
-"""Numbers of a path that may vary within a part; models have up to three."""
+"""Maximum number of numeric steps that may vary within a part; models have up to three."""
 
 _SUMMANDS = 4
-"""Shapes that a term's name lists; modules with more are rare."""
+"""Maximum number of shapes in a term's name; modules with more are rare."""
 
 
 class _Module(Frozen):
-    """A module and the parameters that are its own, under their first names."""
+    """Module with the parameters of its own, under their first names."""
 
     prefix: str
-    """What stands before its parameters' names: its path and a dot, or nothing."""
+    """Prefix of its parameters' names: its path and a dot, or nothing."""
     type: str | None
-    """Its class; None where only names are known."""
+    """Class of the module; None where only names are known."""
     leaves: tuple[str, ...]
     parameters: tuple[Parameter, ...]
 
@@ -43,7 +43,7 @@ class _Module(Frozen):
 
     @property
     def pieces(self) -> list[str]:
-        """What stands around the numbers of its prefix."""
+        """Text around the numeric steps of its prefix."""
         return _NUMBER.split(self.prefix, _LEVELS)
 
     @property
@@ -52,21 +52,21 @@ class _Module(Frozen):
 
     @property
     def term(self) -> tuple[object, ...]:
-        """Equal for modules of one term."""
+        """Key that is equal for modules of one term."""
         return (self.type, self.shapes) if self.type is not None else (self.leaves, self.shapes)
 
     @property
     def part(self) -> tuple[object, ...]:
-        """Equal for modules of one term that stand at the same place of different layers."""
+        """Key that is equal for modules of one term at the same place of different layers."""
         return self.leaves, tuple(self.pieces)
 
 
 def derive_formula(manifest: Manifest, source: str | None = None) -> Formula:
-    """Terms for each type and shape of module, parts for each place where such modules stand.
+    """Derive a term for each type and shape of module, and a part for each place where such modules occur.
 
     Args:
-        manifest: PyTorch's side; without `modules`, the names of parameters stand for types.
-        source: SOURCE, as typed; None takes what the manifest says.
+        manifest: PyTorch's side; without `modules`, the names of parameters replace types.
+        source: SOURCE, as typed; None takes the manifest's.
 
     Raises:
         LedgerError: the parts do not add up to the manifest.
@@ -104,7 +104,7 @@ def _notes(modules: Sequence[_Module], found_in: str, source: str) -> Iterator[s
 
 
 def _own_modules(manifest: Manifest) -> tuple[_Module, ...]:
-    """In the order of their first parameters."""
+    """Return the modules in the order of their first parameters."""
     owned: dict[str, list[tuple[str, Parameter]]] = {}
     for parameter in manifest.parameters:
         leaf = split_name(parameter.name)[1]
@@ -144,7 +144,7 @@ def _grouped(
 
 
 def _unique(name: str, taken: set[str]) -> str:
-    """The name, with a number where another has it already."""
+    """Return the name, with a number if it is taken already."""
     number, unique = 1, name
     while unique in taken:
         number += 1
@@ -154,9 +154,9 @@ def _unique(name: str, taken: set[str]) -> str:
 
 
 def _term_name(module: _Module) -> str:
-    """Such as `Linear 3072x768 + 3072`; where the type is not known, `weight 3072x768 + bias 3072`.
+    """Return a term's name, such as `Linear 3072x768 + 3072`; without a type, `weight 3072x768 + bias 3072`.
 
-    A term's name holds no slash, which parts a term from a part in keys.
+    It contains no slash, which separates the term from the part in keys.
     """
     if module.type is None:
         texts = [
@@ -195,7 +195,7 @@ def _part(name: str, term: str, modules: Sequence[_Module], scope: str, source: 
 
 
 def _shown(shapes: Iterable[Shape], times: int) -> str:
-    """Such as `12*(3072*768 + 3072)`."""
+    """Return a part's expression in numbers, such as `12*(3072*768 + 3072)`."""
     summands = []
     for shape, count in Counter(shapes).items():
         factors = [count, *shape] if count > 1 or not shape else shape
@@ -207,7 +207,7 @@ def _shown(shapes: Iterable[Shape], times: int) -> str:
 
 
 def _place(modules: Sequence[_Module]) -> str:
-    """The modules' path with a star for each number that varies; of the root the names of its parameters."""
+    """Return the modules' path with a star for each number that varies; for the root, the names of its parameters."""
     first = modules[0]
     if not first.prefix:
         return listed(first.leaves)
@@ -218,7 +218,7 @@ def _place(modules: Sequence[_Module]) -> str:
 
 
 def _scope(modules: Sequence[_Module], names: set[str]) -> str:
-    """A regex for all names of the modules' parameters, and for the modules' paths where no parameter is called so."""
+    """Return a regex for all names of the modules' parameters, and for the modules' paths that name no parameter."""
     first = modules[0]
     leaves = _either([re.escape(leaf) for leaf in first.leaves])
     if first.prefix:
@@ -231,7 +231,7 @@ def _scope(modules: Sequence[_Module], names: set[str]) -> str:
 
 
 def _paths(pieces: Sequence[str], numbers: Sequence[tuple[str, ...]]) -> str:
-    """A regex for these paths and no others: the pieces, with the numbers of each path between them."""
+    """Return a regex for exactly these paths: the pieces, with the numbers of each path between them."""
     start = re.escape(pieces[0])
     if len(pieces) == 1:
         return start
@@ -258,9 +258,10 @@ def _check(formula: Formula, manifest: Manifest) -> None:
 
 
 def part_finder(formula: Formula) -> Callable[[Iterable[str]], str | None]:
-    """What finds the key of a derived formula's part by names: of a parameter, or of a module that owns some.
+    """Return a finder of a derived formula's parts by names of a parameter, or of a module that owns some.
 
-    The first name that is known decides. A module that owns only what is tied to another's parameter is that one's.
+    The first known name decides. A module that owns only parameters tied to another module's belongs to that one's
+    part.
     """
     known: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -272,7 +273,7 @@ def part_finder(formula: Formula) -> Callable[[Iterable[str]], str | None]:
             owners.setdefault(owner, part.key)
             for other in others:
                 tied_owners.setdefault(other, part.key)
-    modules = {path: key for path, key in {**tied_owners, **owners}.items() if path}  # of the root all are
+    modules = {path: key for path, key in {**tied_owners, **owners}.items() if path}  # not the root
     found: Mapping[str, str] = {**modules, **known}
 
     return lambda names: next((found[name] for name in names if name in found), None)

@@ -1,4 +1,4 @@
-"""families/*.toml -> Family: fields, terms, classes and cache of the closed forms that ship, checked when read."""
+"""families/*.toml -> Family: fields, terms, classes and cache of the built-in closed forms, checked when read."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from analyzer.records import Frozen
 
 
 class Field(Frozen):
-    """One field of the config that the formula reads."""
+    """Field of the config that the formula reads."""
 
     name: str
     symbol: str | None
-    """Its letter; None where only conditions read it."""
+    """Letter in formulas; None where only conditions read it."""
     default: Value
-    """What the config's class takes where `config.json` lacks it."""
+    """Default of the config's class where `config.json` lacks the field."""
     otherwise: Expression | None
-    """What stands for it where `config.json` lacks it or says null."""
+    """Expression for its value where `config.json` lacks it or says null."""
     aliases: tuple[str, ...]
-    """Other names under which `config.json` may have it."""
+    """Other names of the field in `config.json`."""
     length_of: str | None
-    """A map in `config.json` whose length it is, such as `id2label`, where that does not say the number itself."""
+    """Map in `config.json`, such as `id2label`, whose length is the value where the number itself is missing."""
     role: str | None
-    """`vocabulary`, `positions`, `layers` or `experts`: what a reason calls it."""
+    """Word for the field in reasons: `vocabulary`, `positions`, `layers` or `experts`."""
     usual: Expression | None
-    """What nearly all published models have."""
+    """Value in nearly all published models."""
 
 
 class Computed(Frozen):
-    """A number, or a condition, that is computed from fields."""
+    """Number, or condition, that is computed from fields."""
 
     name: str
     symbol: str | None
@@ -43,24 +43,24 @@ class Computed(Frozen):
 
 
 class TermPart(Frozen):
-    """What one kind of module counts. The expressions are for one of it, `times` says how many there are."""
+    """Count of one kind of module. The expressions are for one module; `times` is the number of modules."""
 
     name: str
     term: str
     count: Expression
     vectors: Expression
-    """Of them, elements in parameters of one dimension: biases and norms."""
+    """Elements of the count in parameters of one dimension: biases and norms."""
     active: Expression | None
-    """Of them, what one token uses; None for all."""
+    """Elements of the count that one token uses; None for all."""
     times: Expression | None
     when: Expression | None
     scope: str
-    """A regex over PyTorch's names, from their beginning to the end of a module's or parameter's name."""
+    """Regex over PyTorch's names, from their beginning to the end of a module's or parameter's name."""
     source: str
     tied_to: str | None
-    """The part whose tensor it is where `when` does not hold."""
+    """Part whose tensor it shares where `when` does not hold."""
     unread: Expression | None
-    """Where the class has it, and its forward pass does not read it."""
+    """Condition under which the class has the part, but its forward pass does not read it."""
 
     @property
     def key(self) -> str:
@@ -68,7 +68,7 @@ class TermPart(Frozen):
 
     @property
     def group(self) -> str:
-        """Its scope, as a person writes it: `encoder.layer.*.attention.(self.(query|key|value)|output.dense)`."""
+        """Scope in a readable form: `encoder.layer.*.attention.(self.(query|key|value)|output.dense)`."""
         return _LOOKAHEAD.sub("", self.scope).replace(r"\d+", "*").replace(r"\.", ".")
 
 
@@ -76,12 +76,12 @@ _LOOKAHEAD = re.compile(r"\(\?!(?:[^()]|\([^()]*\))*\)")
 
 
 class Term(Frozen):
-    """One summand of the count."""
+    """Summand of the count."""
 
     name: str
     times: Expression | None
     uses: Expression | None
-    """How often each of it is applied in one forward pass; None for once."""
+    """Number of times that each of it is applied in one forward pass; None for once."""
     when: Expression | None
     parts: tuple[TermPart, ...]
 
@@ -92,7 +92,7 @@ class Cache(Frozen):
     when: Expression | None
     token: Expression
     source_token: Expression | None
-    """For each position of the encoder, which cross-attention looks at."""
+    """Elements for each position of the encoder, which cross-attention reads."""
     window: Expression | None
     context: Expression | None
     source_context: Expression | None
@@ -105,41 +105,41 @@ class Work(Frozen):
     macs: Expression
     when: Expression | None
     of: str | None
-    """The term that a class must have; None where all have it."""
+    """Term that a class needs to have this work; None for all classes."""
     classes: tuple[str, ...]
-    """Classes that have it; empty where all with the term do."""
+    """Classes that have this work; empty for all with the term."""
     scope: str
-    """A regex over PyTorch's names of the modules that compute it."""
+    """Regex over PyTorch's names of the modules that compute it."""
 
     def is_of(self, model_class: ModelClass, terms: Container[str]) -> bool:
-        """Whether a class that has these terms has it."""
+        """Whether a class with these terms has this work."""
         return (self.of is None or self.of in terms) and (
             not self.classes or model_class.name in self.classes
         )
 
 
 AXES = ("batch", "sequence", "keys")
-"""What work also grows with: rows, positions, and positions that attention sees, those of a cache too."""
+"""Axes that work also depends on: rows, positions, and attended positions including those of a cache."""
 
 
 class ModelClass(Frozen):
-    """A class of transformers, and what it has."""
+    """Class of transformers, and its parts."""
 
     name: str
     auto: tuple[str, ...]
     aliases: tuple[str, ...]
-    """What it was called in earlier versions of transformers."""
+    """Names of the class in earlier versions of transformers."""
     parts: tuple[str, ...]
-    """Keys of its parts."""
+    """Keys of the class's parts."""
     fixed: Mapping[str, Value]
-    """Fields that the class decides whatever the config says."""
+    """Fields that the class decides, whatever the config says."""
 
 
 class Family(Frozen):
-    """A closed form."""
+    """Closed form of a model family."""
 
     key: str
-    """The name of its file."""
+    """Name of its file."""
     name: str
     model_types: tuple[str, ...]
     prefix: str
@@ -150,11 +150,11 @@ class Family(Frozen):
     classes: Mapping[str, ModelClass]
     cache: Cache | None
     work: tuple[Work, ...] = ()
-    """Multiply-accumulates of a forward pass; none where nobody wrote them down."""
+    """Multiply-accumulates of a forward pass; empty if the file does not define them."""
 
     @property
     def parts(self) -> tuple[TermPart, ...]:
-        """In the order of the file, which is the order in which their scopes are asked."""
+        """Parts in the order of the file, in which their scopes are tried."""
         return tuple(part for term in self.terms for part in term.parts)
 
     @property
@@ -165,12 +165,12 @@ class Family(Frozen):
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """All that is computed."""
+        """All expressions."""
         return tuple(expression for _, expression in self.located)
 
     @property
     def located(self) -> tuple[tuple[str, Expression], ...]:
-        """Every expression, with the name of what it belongs to."""
+        """All expressions, each with the name of the field, value, term, part or cache that it belongs to."""
         cache = self.cache
         several: list[tuple[str, tuple[Expression | None, ...]]] = [
             *((each.name, (each.otherwise, each.usual)) for each in self.fields.values()),
@@ -198,15 +198,15 @@ class Family(Frozen):
         return tuple((where, each) for where, each_of in several for each in each_of if each is not None)
 
     def pattern(self, part: TermPart) -> re.Pattern[str]:
-        """What finds the part's parameters by their names, or by those of their modules."""
+        """Return a regex for the names of the part's parameters, or of their modules."""
         return _compile_scope(self.prefix, part.scope)
 
     def work_pattern(self, work: Work) -> re.Pattern[str]:
-        """What finds the modules that compute it by their names."""
+        """Return a regex for the names of the modules that compute it."""
         return _compile_scope(self.prefix, work.scope)
 
     def find_part(self, names: Iterable[str]) -> TermPart | None:
-        """The first part that one of a parameter's names belongs to; a name goes before those after it."""
+        """Return the part that matches the first of a parameter's names that any part matches; None if none does."""
         for name in names:
             for part in self.parts:
                 if self.pattern(part).match(name):
@@ -239,7 +239,7 @@ _KEYS = (
 
 
 def family_names() -> tuple[str, ...]:
-    """The closed forms that ship, by the names of their files."""
+    """Return the names of the built-in closed forms, which are those of their files."""
     folder = resources.files("analyzer.formulas") / _FOLDER
     return tuple(
         sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
@@ -247,21 +247,21 @@ def family_names() -> tuple[str, ...]:
 
 
 def load_families() -> dict[str, Family]:
-    """All of them."""
+    """Load all built-in closed forms."""
     return {key: load_family(key) for key in family_names()}
 
 
 def find_family(model_type: str) -> Family | None:
-    """The closed form of a `model_type`; None where none ships."""
+    """Return the closed form of a `model_type`; None if none ships."""
     return next((family for family in load_families().values() if model_type in family.model_types), None)
 
 
 @functools.cache
 def load_family(key: str) -> Family:
-    """One closed form.
+    """Load one closed form.
 
     Raises:
-        ValueError: the file contradicts itself; it says where. None that ships does, which the tests see to.
+        ValueError: the file contradicts itself; it says where. No built-in file does, as the tests verify.
     """
     return read_family(key, _read_table(key))
 
@@ -272,7 +272,7 @@ def _read_table(key: str) -> dict[str, Any]:
 
 
 def read_family(key: str, table: Mapping[str, Any]) -> Family:
-    """A closed form from the content of its file.
+    """Read a closed form from the content of its file.
 
     Raises:
         ValueError: as `load_family`.
@@ -300,7 +300,7 @@ def read_family(key: str, table: Mapping[str, Any]) -> Family:
 
 
 def _fill_in(key: str, table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The table with what it leaves to the family that it is like: all that it does not say itself."""
+    """Return the table, completed from the family that it is `like` with all that it does not define itself."""
     like, renamed = table.get("like"), table.get("renamed", {})
     if like is None:
         return table

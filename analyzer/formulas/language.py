@@ -1,7 +1,7 @@
 """Text of a formula -> Expression: integers, names, arithmetic and functions, checked before anything is computed.
 
-The grammar is a small part of Python's, taken apart by `ast`; nothing is ever executed. Values come from a config,
-which may be anybody's: what has no integer answer is an error, never a guess.
+The grammar is a small part of Python's, parsed by `ast`; nothing is ever executed. Values come from a config, which is
+not trusted: an expression without an integer value is an error, never a guess.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from analyzer.text import shown
 
 
 def height(size: int | tuple[int, int]) -> int:
-    """Of an image or a patch: the side of a square, or the first of (height, width)."""
+    """Return the height of an image or a patch: the side of a square, or the first of (height, width)."""
     return _side(size, 0)
 
 
 def width(size: int | tuple[int, int]) -> int:
-    """Of an image or a patch: the side of a square, or the second of (height, width)."""
+    """Return the width of an image or a patch: the side of a square, or the second of (height, width)."""
     return _side(size, 1)
 
 
@@ -33,12 +33,12 @@ def _side(size: int | tuple[int, int], side: int) -> int:
 
 
 def starts(text: object, beginning: str) -> bool:
-    """Whether a text begins so."""
+    """Whether a value is a text with this beginning."""
     return isinstance(text, str) and text.startswith(beginning)
 
 
 def sparse_layers(layers: int, step: int, skipped: tuple[int, ...] | None) -> int:
-    """How many layers have experts: every `step`-th, without those that are named.
+    """Count the layers with experts: every `step`-th, without the skipped ones.
 
     >>> sparse_layers(24, 1, ()), sparse_layers(24, 2, (1, 2)), sparse_layers(24, 0, ())
     (24, 11, 0)
@@ -57,40 +57,40 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": min,
     "max": max,
 }
-"""What formulas may call."""
+"""Functions that formulas may call."""
 
 
 Value: TypeAlias = "int | bool | str | float | tuple[Any, ...] | None"
-"""What a config says of one field."""
+"""Value of one field of a config."""
 
 Values: TypeAlias = Mapping[str, Value]
 """Fields and computed values by name."""
 
 
 class Expression(Frozen):
-    """An expression over the fields of a config."""
+    """Expression over the fields of a config."""
 
     tree: ast.expr
 
     @property
     def text(self) -> str:
-        """In Python's notation, with the config's own names."""
+        """Text in Python syntax, with the config's own names."""
         return ast.unparse(self.tree)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields that it reads, each once, in order."""
+        """Fields that it reads, each once, in order."""
         found = (node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name))
         return tuple(dict.fromkeys(name for name in found if name not in FUNCTIONS))
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The texts that it compares fields with."""
+        """Texts that it compares fields with."""
         found = (node.value for node in ast.walk(self.tree) if isinstance(node, ast.Constant))
         return tuple(dict.fromkeys(value for value in found if isinstance(value, str)))
 
     def evaluate(self, values: Values) -> Value:
-        """What it comes to.
+        """Return the value of the expression.
 
         Raises:
             FormulaError: a field is of a kind that it cannot be computed with.
@@ -100,7 +100,7 @@ class Expression(Frozen):
         return value
 
     def count(self, values: Values) -> int:
-        """The same, where it must be a number of elements or of repetitions.
+        """Return the value, which must be a number of elements or of repetitions.
 
         Raises:
             FormulaError: it is no integer, or below 0.
@@ -111,7 +111,7 @@ class Expression(Frozen):
         return number
 
     def holds(self, values: Values) -> bool:
-        """The same, of a condition.
+        """Whether the expression, a condition, is true.
 
         Raises:
             FormulaError: as `evaluate`.
@@ -119,17 +119,17 @@ class Expression(Frozen):
         return bool(self.evaluate(values))
 
     def settle(self, values: Values) -> Expression:
-        """The expression without what the config does not choose: every `a if c else b` is one of the two.
+        """Return the expression with every `a if c else b` replaced by the branch that the config selects.
 
         Raises:
-            FormulaError: as `evaluate`, of a condition.
+            FormulaError: as `evaluate`, for a condition.
         """
         with self._explaining(values):
             return Expression(_Settler(values).visit(ast.parse(self.text, mode="eval").body))
 
     @contextmanager
     def _explaining(self, values: Values) -> Iterator[None]:
-        """What Python says of a value becomes a message that names the field."""
+        """Turn Python's errors on values into messages that name the field."""
         try:
             yield
         except ZeroDivisionError as error:
@@ -154,7 +154,7 @@ _MOST_EXPONENT = 4
 
 
 def parse_expression(text: str) -> Expression:
-    """Take a formula's text apart.
+    """Parse the text of a formula.
 
     >>> parse_expression("4*hidden_size**2").count({"hidden_size": 768})
     2359296
@@ -201,7 +201,7 @@ def _is_allowed(node: ast.AST) -> bool:
 
 
 def _levels(tree: ast.AST) -> int:
-    """How deep it is; counted without recursion."""
+    """Return the depth of a tree, computed without recursion."""
     levels, level = 0, [tree]
     while level:
         levels += 1
@@ -215,12 +215,12 @@ def _is_power(node: ast.BinOp) -> bool:
     return (
         is_small
         and ast.literal_eval(exponent) in range(_MOST_EXPONENT + 1)
-        and not any(isinstance(base, ast.Pow) for base in bases)  # powers of powers grow without end
+        and not any(isinstance(base, ast.Pow) for base in bases)  # powers of powers grow without limit
     )
 
 
 def _is_comparison(node: ast.Compare) -> bool:
-    """Whether `is` is asked of None alone: which equal numbers are one is Python's affair."""
+    """Whether `is` compares only with None: the identity of equal numbers depends on the Python implementation."""
     asked = zip(node.ops, node.comparators, strict=True)
     return all(
         isinstance(side, ast.Constant) and side.value is None
@@ -286,7 +286,7 @@ def _look_up(name: str, values: Values) -> Value:
 
 
 def _number(node: ast.expr, values: Values) -> int:
-    """An operand of arithmetic, which counts whole things."""
+    """Evaluate an operand of arithmetic, which must be an integer."""
     value = _evaluate(node, values)
     if type(value) is not int:
         raise TypeError(f"{ast.unparse(node)} is {value!r}")
@@ -294,7 +294,7 @@ def _number(node: ast.expr, values: Values) -> int:
 
 
 def _decide(parts: list[ast.expr], values: Values, *, stops_at: bool) -> Any:
-    """`and` and `or` as Python has them: the first part that settles it, else the last."""
+    """Evaluate `and` and `or` as Python does: to the first part that decides, else the last."""
     for part in parts:
         value = _evaluate(part, values)
         if bool(value) is stops_at:
@@ -309,7 +309,7 @@ def _compare(node: ast.Compare, values: Values) -> bool:
 
 
 class _Settler(ast.NodeTransformer):
-    """Takes the branch that the config takes, and leaves out what is added as 0 then."""
+    """Transformer that selects the config's branch of each condition, and removes summands and products of 0."""
 
     def __init__(self, values: Values) -> None:
         self.values = values

@@ -1,6 +1,6 @@
-"""SOURCE -> the config that it means, and PyTorch's side where that is at hand already; without torch.
+"""SOURCE -> its config, and PyTorch's side if a file has it already; without torch.
 
-What only transformers can read (a hub id, a factory, a pickle) is left to `exporter`, which the command asks.
+Sources that only transformers can read (a hub id, a factory, a pickle) are left to `exporter`, which the command calls.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from analyzer.manifest import MANIFEST_FILE, is_manifest
 from analyzer.records import Frozen
 
 _LONGEST = 1 << 26
-"""Bytes of a JSON file that is looked into to see what it is: ten thousands of parameters take less in a manifest."""
+"""Bytes of the largest JSON file that is opened to detect its kind: manifests of 10,000s of parameters are smaller."""
 
 
 class SourceFiles(Frozen):
-    """What a SOURCE is, as far as that can be told without transformers."""
+    """Files of a SOURCE, as far as they can be found without transformers."""
 
     name: str
     """SOURCE, as typed."""
     config: Mapping[str, Any] | None = None
-    """None where it has none, or where transformers has to be asked for it."""
+    """Content of the config; None where it has none, or where transformers has to be asked for it."""
     config_path: Path | None = None
     parameters: Path | None = None
-    """The manifest or checkpoint that names PyTorch's parameters, where it is one."""
+    """Manifest or checkpoint that names PyTorch's parameters, if there is one."""
 
     @property
     def is_known(self) -> bool:
@@ -38,12 +38,12 @@ class SourceFiles(Frozen):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """What is read."""
+        """Paths of the files that are read."""
         return tuple(path for path in (self.config_path, self.parameters) if path is not None)
 
 
 def find_files(source: str) -> SourceFiles:
-    """The files of a SOURCE that is a path; else nothing but its name.
+    """Return the files of a SOURCE that is a path; for any other SOURCE, only its name.
 
     Raises:
         FormulaError: a config cannot be read.
@@ -54,7 +54,7 @@ def find_files(source: str) -> SourceFiles:
     try:
         path = Path(source).expanduser()
         is_folder, is_there = path.is_dir(), path.exists() or path.is_symlink()
-    except (OSError, RuntimeError) as error:  # RuntimeError: of a user whom nobody knows, as in ~nobody
+    except (OSError, RuntimeError) as error:  # RuntimeError: an unknown user, as in ~nobody
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{source}: no path and no name of a model: {reason}") from error
     if is_folder:
@@ -74,7 +74,7 @@ def find_files(source: str) -> SourceFiles:
 
 
 def _names_parameters(path: Path) -> bool:
-    """Whether a file is a checkpoint or a manifest; a pipe, a device and what is too large to be one are not read."""
+    """Whether a file is a checkpoint or a manifest; pipes, devices and files too large for one are not read."""
     if not path.is_file():
         return False
     is_long = path.stat().st_size > _LONGEST
@@ -84,7 +84,7 @@ def _names_parameters(path: Path) -> bool:
 
 
 def family_config(name: str) -> dict[str, Any] | None:
-    """The config of a family's defaults, such as of `llama`; None where there is no such family."""
+    """Return the config of a family's defaults, such as of `llama`; None where there is no such family."""
     return {"model_type": load_family(name).model_types[0]} if name in family_names() else None
 
 

@@ -1,4 +1,4 @@
-"""Formula + counts of a side -> why each part differs: another class, config or size; what nothing explains is told."""
+"""Formula + counts of a side -> a reason for each part that differs: another class, config or size, or unexplained."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from analyzer.reconciliation.lines import MEANINGS, UNBALANCED, Line
 from analyzer.records import Frozen, replace
 from analyzer.text import format_count, format_many
 
-# What-if backwards: a change is taken for a cause only if every part that it touches then agrees exactly.
+# What-if in reverse: a change counts as a cause only if every part that it touches then agrees exactly.
 
 
 _MOST_CAUSES = 3
-"""Causes that are combined: with more of them almost anything could be explained."""
+"""Maximum number of combined causes: more could explain almost anything."""
 
 
 def differing(wanted: Counts, counts: Counts) -> list[str]:
-    """Keys of the parts in which they differ."""
+    """Return the keys of the parts in which two counts differ."""
     keys = dict.fromkeys((*wanted, *counts))
     return [key for key in keys if wanted.get(key, 0) != counts.get(key, 0)]
 
 
 class Circumstances(Frozen):
-    """What is counted: a class, a config, and fields that are other than it says."""
+    """Subject of a count: a class, a config, and fields that override it."""
 
     family: Family
     config: Mapping[str, Any]
@@ -48,38 +48,38 @@ class Circumstances(Frozen):
 
     @classmethod
     def of(cls, formula: Formula) -> Circumstances | None:
-        """Those of a formula; None of a derived one, which cannot be counted again."""
+        """Return those of a formula; None for a derived one, which cannot be counted again."""
         if formula.key is None:
             return None
         family = load_family(formula.key)
         return cls(family, formula.config, family.classes[formula.class_name], formula.changes)
 
     def fields(self) -> tuple[FieldValue, ...]:
-        """Fields and computed values, and where they come from.
+        """Return fields and computed values, with their origins.
 
         Raises:
-            FormulaError: such a config cannot be.
+            FormulaError: such a config is not possible.
         """
         return settle_fields(self.family, self.config, self.model_class, self.changes)
 
     def values(self) -> dict[str, Value]:
-        """Their values by name."""
+        """Return the values of fields by name."""
         return {field.name: field.value for field in self.fields()}
 
     def count(self) -> dict[str, int] | None:
-        """Elements by part; None where such a model cannot be."""
+        """Return the elements by part; None where such a model is not possible."""
         try:
             return count_parts(self.family, self.values(), self.model_class)
         except FormulaError:
             return None
 
     def change(self, field: Field, value: Value) -> Circumstances:
-        """The same with another value of one field."""
+        """Return the circumstances with another value of one field."""
         return replace(self, changes={**self.changes, field.name: value})
 
 
 class Cause(Frozen):
-    """One change: of the class, or of a field from one value to another; and what it makes of the counts."""
+    """Change of the class, or of a field's value, with the counts before and after it."""
 
     before: Circumstances
     after: Circumstances
@@ -92,24 +92,24 @@ class Cause(Frozen):
 
     @property
     def touched(self) -> list[str]:
-        """Parts whose count it changes."""
+        """Parts with a changed count."""
         return differing(self.was, self.wanted)
 
     @property
     def shrinks(self) -> bool:
-        """Whether a part counts less with it."""
+        """Whether the count of any part decreases."""
         return any(self.wanted.get(key, 0) < self.was.get(key, 0) for key in self.touched)
 
 
 def find_causes(formula: Formula, counts: Counts, *, may_lack: bool = True) -> list[Cause]:
-    """The changes that bring the formula nearest to the counts, the one that explains most first.
+    """Return the changes that bring the formula closest to the counts, starting with the one that explains most.
 
     Each builds on those before it.
 
     Args:
-        formula: what was expected.
-        counts: what there is, by part.
-        may_lack: whether parts may be smaller than expected, or may just not be known by their names.
+        formula: the expected counts.
+        counts: the actual counts, by part.
+        may_lack: whether a part may really have fewer elements; else some of its names may just not be recognized.
     """
     circumstances = Circumstances.of(formula)
     wanted: Counts = {part.key: part.value for part in formula.parts}
@@ -131,11 +131,11 @@ def find_causes(formula: Formula, counts: Counts, *, may_lack: bool = True) -> l
 
 
 _OF_ONE_PART = ("vocabulary", "positions", "experts")
-"""Roles of what a part can have fewer of alone; parts of layers that would be of several numbers are none's."""
+"""Roles of sizes that may differ in one part alone; the number of layers may not."""
 
 
 def find_size(formula: Formula, key: str, count: int) -> tuple[Field, int, int] | None:
-    """The one size, before and after, with which a part alone would have that count; None without one."""
+    """Return the one field, with its old and new size, that would give a part alone that count; None without one."""
     now = Circumstances.of(formula)
     if now is None:
         return None
@@ -151,7 +151,7 @@ def find_size(formula: Formula, key: str, count: int) -> tuple[Field, int, int] 
 
 
 def _single_changes(now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[Cause]:
-    """Every change that might be meant: flags, sizes that a differing part asks for, then classes."""
+    """Yield every plausible change: flags, sizes at which a differing part would agree, then classes."""
     if not differing(wanted, counts):
         return
     values = now.values()
@@ -171,14 +171,14 @@ def _single_changes(now: Circumstances, wanted: Counts, counts: Counts) -> Itera
 def _other_values(
     field: Field, value: Value, now: Circumstances, wanted: Counts, counts: Counts
 ) -> Iterator[Value]:
-    """What a field may be instead."""
+    """Yield other values of a field."""
     yield from other_words(field, value, now.family)
     if type(value) is int and field.symbol is not None:
         yield from _sizes(field, now, wanted, counts)
 
 
 def other_words(field: Field, value: Value, family: Family) -> Iterator[Value]:
-    """What a flag or a text may be instead; nothing of a size."""
+    """Yield other values of a flag or a text; none of a size."""
     if type(value) is bool:
         yield not value
     elif type(value) is str:
@@ -186,7 +186,7 @@ def other_words(field: Field, value: Value, family: Family) -> Iterator[Value]:
 
 
 def _words(field: Field, family: Family) -> Iterator[str]:
-    """Texts that a field may be: its default, and what the formula's conditions compare it with."""
+    """Yield texts that a field may be: its default, and those that the formula's conditions compare it with."""
     if isinstance(field.default, str):
         yield field.default
     for expression in family.expressions:
@@ -195,16 +195,16 @@ def _words(field: Field, family: Family) -> Iterator[str]:
 
 
 def _sizes(field: Field, now: Circumstances, wanted: Counts, counts: Counts) -> Iterator[int]:
-    """Sizes at which a differing part would agree."""
+    """Yield sizes at which a differing part would agree."""
     keys = differing(wanted, counts)
     sizes = sizes_for(now, field, {key: counts.get(key, 0) for key in keys})
     yield from dict.fromkeys(size for each in sizes.values() for size in each)
 
 
 def sizes_for(now: Circumstances, field: Field, counts: Counts) -> dict[str, list[int]]:
-    """Sizes at which each of these parts may have its count: if it grows by as much with each step, or by squares.
+    """Return sizes at which each of these parts may have its count, if it grows linearly or quadratically.
 
-    A size of which others are computed, such as that of an image, is searched for.
+    A size from which others are computed, such as that of an image, is searched for.
     """
     size, wanted = now.values()[field.name], now.count()
     more = now.change(field, size + 1).count() if type(size) is int else None
@@ -228,7 +228,7 @@ _LARGEST = 1 << 14
 
 
 def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
-    """The least size at which a part that grows with it has so many elements, or more; 0 without one."""
+    """Return the least size at which a growing part has at least that many elements; 0 without one."""
     low, high = 0, _LARGEST
     while low + 1 < high:
         middle = (low + high) // 2
@@ -239,20 +239,20 @@ def _search(now: Circumstances, field: Field, key: str, there: int) -> int:
     return high if high < _LARGEST else 0
 
 
-# Where several sizes differ at once, none of them alone makes a part agree that depends on two. So parts are solved as
-# equations are: first those with one unknown size, such as a norm's width, then what these leave open.
+# Where several sizes differ at once, a part that depends on two of them agrees with no single change. So parts are
+# solved like equations: first those with one unknown size, such as a norm's width, then those that remain.
 
 
 class Sibling(Frozen):
-    """Another model of a family."""
+    """Another model of the same family."""
 
     class_name: str
     changes: Mapping[str, Value]
-    """Fields in which it differs."""
+    """Fields with different values."""
 
 
 def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
-    """The model with exactly these counts, of the same class if there is one; None without one."""
+    """Return the model of the family with exactly these counts, of the same class if possible; None without one."""
     now = Circumstances.of(formula)
     if now is None:
         return None
@@ -268,7 +268,7 @@ def find_sibling(formula: Formula, counts: Counts) -> Sibling | None:
 
 
 _TRIED = 12
-"""How many classes, each also with one flag or word that is another, are tried: those with the parts that are there."""
+"""Number of candidates tried, classes with at most one changed flag or word: those whose parts agree best."""
 
 
 def _switch(now: Circumstances) -> Iterator[Circumstances]:
@@ -279,7 +279,7 @@ def _switch(now: Circumstances) -> Iterator[Circumstances]:
 
 
 def _strangers(now: Circumstances, counts: Counts) -> int:
-    """Parts that only one of the two has."""
+    """Count the parts that only one of the two has."""
     return len(_parts(now.count() or {}) ^ _parts(counts))
 
 
@@ -288,9 +288,9 @@ def _parts(counts: Counts) -> set[str]:
 
 
 def _solve(now: Circumstances, settled: frozenset[str], counts: Counts) -> Circumstances | None:
-    """The circumstances under which all parts agree, with the settled sizes as they are; None without any.
+    """Return the circumstances in which all parts agree, without changing the settled sizes; None without any.
 
-    Of a part with several unknown sizes one is taken for what differs, each in turn, and the others as they stand.
+    For a part with several unknown sizes, each in turn is changed, while the others stay.
     """
     wanted = now.count()
     if wanted is None:
@@ -315,7 +315,7 @@ def _solve(now: Circumstances, settled: frozenset[str], counts: Counts) -> Circu
 
 
 def _sizes_of(now: Circumstances, part: TermPart) -> set[str]:
-    """The sizes that a part depends on, of those that a config says: others are computed from them."""
+    """Return the sizes of the config that a part depends on, directly or through computed values."""
     fields = {field.name: field for field in now.fields()}
     term = next(term for term in now.family.terms if term.name == part.term)
     times = part.times or term.times
@@ -333,14 +333,14 @@ def _independent(names: Iterable[str], fields: Mapping[str, FieldValue]) -> Iter
 
 
 NO_TERM = "[no term]"
-"""What belongs to no part of the formula."""
+"""Key of elements that belong to no part of the formula."""
 
 
 def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
-    """A reason for every part in which the side differs, in the formula's order, then for what belongs to no part.
+    """Return a reason for every differing part, in the formula's order, then for elements that belong to no part.
 
-    What a reconciliation knows comes first: merged, removed and unused parameters. Then the fewest changes of class
-    and config that explain what is left, then what the numbers of a part say by themselves.
+    A reconciliation's facts come first: merged, removed and unused parameters. Then the fewest changes of class and
+    config that explain the rest, then reasons from the numbers of a part alone.
     """
     wanted: Counts = {part.key: part.value for part in formula.parts}
     reasons, counts = _known_lines(wanted, side)
@@ -368,7 +368,7 @@ def find_reasons(formula: Formula, side: Side) -> tuple[Reason, ...]:
 
 
 def _other_family(family: Family, side: Side) -> Family | None:
-    """The family that knows more of the side's names, if most of them belong to no term of this one."""
+    """Return the family that matches most of the side's unmatched names, if they are the majority; else None."""
     unknown = sum(side.unmatched.values())
     if 2 * unknown <= side.total:
         return None
@@ -384,7 +384,7 @@ def _other_family(family: Family, side: Side) -> Family | None:
 def _by_causes(
     formula: Formula, wanted: Counts, counts: Counts, *, may_lack: bool
 ) -> tuple[list[Reason], Counts]:
-    """What changes of class and config explain, and the counts with these changes."""
+    """Return reasons from changes of class and config, and the counts after these changes."""
     causes = find_causes(formula, counts, may_lack=may_lack)
     after = causes[-1].wanted if causes else wanted
     sibling = find_sibling(formula, counts) if may_lack and differing(after, counts) else None
@@ -401,14 +401,14 @@ def _by_causes(
 
 
 def _describe_sibling(formula: Formula, sibling: Sibling) -> str:
-    """What another model of the family is called: its class, where that differs, and its sizes."""
+    """Describe another model of the family by its class, if that differs, and its sizes."""
     sizes = ", ".join(f"{name} = {_show(value)}" for name, value in sibling.changes.items())
     name = f"{sibling.class_name} with " if sibling.class_name != formula.class_name else ""
     return f"another model of the family: {name}{sizes}"
 
 
 def _groups(formula: Formula) -> dict[str, str]:
-    """What each part is in a ledger: a scope."""
+    """Return the scope of each part in a ledger."""
     if formula.key is None:
         return {part.key: part.name for part in formula.parts}
     return {part.key: part.group for part in load_family(formula.key).parts}
@@ -419,11 +419,11 @@ _UNEXPLAINED = Certainty.UNEXPLAINED
 
 
 def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
-    """The same where parts are short of elements that may be among those without a name.
+    """Return the reasons, where parts may lack just the elements of tensors without a recognized name.
 
-    Where these are just as many, and nothing else differs, all that is undecided is which of them belongs where. Not
-    on PyTorch's side, whose names are its own, nor where contents were compared with it: what has no name then is
-    known to be something else.
+    If the numbers are equal, and nothing else differs, only the assignment of tensors to parts is undecided. This does
+    not hold on PyTorch's side, whose names are its own, nor after contents were compared with it: a tensor without a
+    name is then known to be something else.
     """
     short = [each for each in reasons if each.certainty is _UNEXPLAINED and each.elements < 0]
     is_all = sum(each.elements for each in short) == -nameless and len(short) == len(reasons) - 1
@@ -440,7 +440,7 @@ def _fill(reasons: list[Reason], nameless: int, side: Side) -> list[Reason]:
 
 
 def _nameless(formula: Formula, side: Side) -> str:
-    """What there is to say of tensors that belong to no term."""
+    """Describe tensors that belong to no term."""
     other = None if formula.key is None else _other_family(load_family(formula.key), side)
     if other is not None:
         return f"named as those of {other.name} are, not of {formula.family}; name the config of that model"
@@ -451,9 +451,9 @@ def _nameless(formula: Formula, side: Side) -> str:
 
 
 def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, int]]:
-    """Reasons that a reconciliation gives, and the counts as they would be without them.
+    """Return a reconciliation's reasons, and the counts as they would be without them.
 
-    What is missing is no reason: another class or config may say why.
+    Missing parameters are no reason: another class or config may explain them.
     """
     reasons, counts = [], dict(side.counts)
     for line, absent in side.absent.items():
@@ -466,7 +466,7 @@ def _known_lines(wanted: Counts, side: Side) -> tuple[list[Reason], dict[str, in
 
 
 def _unread(formula: Formula, counts: Counts) -> list[Reason]:
-    """What the class has and its forward pass does not read, so that an export leaves it out."""
+    """Return reasons for parts that the class's forward pass does not read, so that an export leaves them out."""
     parts = load_family(formula.key).parts if formula.key is not None else ()
     unread = {part.key for part in parts if part.unread is not None and part.unread.holds(formula.values)}
     told = "an export leaves it out, as the program does not read it"
@@ -478,7 +478,7 @@ def _unread(formula: Formula, counts: Counts) -> list[Reason]:
 
 
 def _describe(cause: Cause, key: str) -> str:
-    """What a cause means for one part."""
+    """Describe the meaning of a cause for one part."""
     was, now = cause.was.get(key, 0), cause.wanted.get(key, 0)
     part = next(part for part in cause.before.family.parts if part.key == key)
     if cause.field is None:
@@ -503,7 +503,7 @@ def _show(value: Value) -> str:
 
 
 def _describe_size(role: str | None, before: int, after: int) -> str | None:
-    """What another size of the vocabulary, of positions, or another number of layers or experts is called."""
+    """Describe another size of the vocabulary or the positions, or another number of layers or experts."""
     known, found = format_count(before), format_count(after)
     more = "more" if after > before else "fewer"
     difference = f"{format_count(abs(after - before))} {more} than the config's {known}"
@@ -516,7 +516,7 @@ def _describe_size(role: str | None, before: int, after: int) -> str | None:
 
 
 def _padded_to(before: int, after: int) -> int | None:
-    """The largest power of two, from 8 on, to whose next multiple a vocabulary was padded; None if it was not.
+    """Return the largest power of two, from 8 on, to whose next multiple a vocabulary was padded; None if it was not.
 
     >>> _padded_to(30522, 30528), _padded_to(50257, 50304), _padded_to(30522, 30000)
     (64, 128, None)
@@ -528,14 +528,14 @@ def _padded_to(before: int, after: int) -> int | None:
 
 
 def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | None:
-    """What the numbers of one part say by themselves; None where they say nothing."""
+    """Describe a difference from the numbers of one part alone; None where they explain nothing."""
     what = "the file" if side.kind == "model" else "the model"
     part = next((part for part in formula.parts if part.key == key), None)
     if part is None or not part.value:
         tied = _tied_part(formula, key)
         return _untied(tied) if tied is not None else f"present in {what}; the formula has none"
     if part.value + elements == 0:
-        # An exporter stores equal vectors once, and may have another stand for all of these.
+        # An exporter stores equal vectors once, so a tensor of another part may replace all of these.
         return f"missing: {what} has none{'' if part.matrix_elements else ' of its own'}"
     vectors = side.vectors.get(key, 0)
     if vectors - part.vector_elements == elements < 0 and _has_all_matrices(formula, side):
@@ -551,7 +551,7 @@ def _tell_alone(formula: Formula, key: str, elements: int, side: Side) -> str | 
 
 
 def _has_all_matrices(formula: Formula, side: Side) -> bool:
-    """Whether all that has two dimensions or more is there, so that nothing but vectors can be missing."""
+    """Whether all matrices are present, so that only vectors can be missing."""
     return all(
         side.counts.get(part.key, 0) - side.vectors.get(part.key, 0) >= part.matrix_elements
         for part in formula.parts
@@ -559,13 +559,13 @@ def _has_all_matrices(formula: Formula, side: Side) -> bool:
 
 
 def _tied_part(formula: Formula, key: str) -> TermPart | None:
-    """The part of the family whose tensor is another's in this class."""
+    """Return the family's part that shares another part's tensor in this class; None if the key names no such part."""
     parts = load_family(formula.key).parts if formula.key is not None else ()
     return next((part for part in parts if part.key == key and part.tied_to is not None), None)
 
 
 def _tell_vectors(part: PartCount, vectors: int) -> str:
-    """Why only parameters of one dimension are fewer."""
+    """Explain why only parameters of one dimension are missing."""
     if part.matrix_elements and not vectors:
         return "all vectors are missing: the biases were dropped"
     if not part.matrix_elements and 2 * vectors == part.vector_elements:

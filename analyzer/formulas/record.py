@@ -1,6 +1,6 @@
-"""The records of a formula: what each part of a model counts, by which expression, and what an artifact has instead.
+"""Records of a formula: the count of each part of a model, its expression, and the corresponding count in an artifact.
 
-All counts are elements of unique parameters, as `named_parameters()` has them: what is tied counts once.
+All counts are elements of unique parameters, as `named_parameters()` has them: a tied parameter counts once.
 """
 
 from __future__ import annotations
@@ -13,71 +13,71 @@ from analyzer.formulas.language import Expression, Value
 from analyzer.records import Frozen, field
 
 BLOCK = 32
-"""Elements of a matrix that share a scale, where nothing else is said: as MatMulNBits' usual block_size, and GGUF's."""
+"""Default number of matrix elements that share a scale: MatMulNBits' usual block_size, and GGUF's."""
 
 
 class Kind(enum.StrEnum):
-    """Where the terms come from."""
+    """Origin of the terms."""
 
     CLOSED_FORM = "closed-form"
-    """Written down for the family, from its publication."""
+    """Written for the family, from its publication."""
     DERIVED = "derived"
-    """Found: the parameters of the class, by the type and shape of their modules."""
+    """Derived from the parameters of the class, by the type and shape of their modules."""
 
 
 class FieldOrigin(enum.StrEnum):
-    """Where the value of a field comes from."""
+    """Origin of a field's value."""
 
     CONFIG = "config"
     DEFAULT = "default"
-    """The config lacks it, and its class takes this."""
+    """The config lacks the field, and its class has this default."""
     COMPUTED = "computed"
-    """From other fields."""
+    """It is computed from other fields."""
     CLASS = "class"
     """The model's class decides it."""
     SET = "set"
-    """`--set`."""
+    """The option `--set` gives it."""
 
 
 class FieldValue(Frozen):
-    """What the formula takes a field to be."""
+    """Value of a field in the formula."""
 
     name: str
     symbol: str | None
     value: Value
     origin: FieldOrigin
     expression: str | None = None
-    """Of a computed one."""
+    """Expression of a computed value."""
     usual: Expression | None = None
-    """What nearly all published models have, where this one has it too."""
+    """Expression for the value of nearly all published models, if this one has it too."""
     meaning: str = ""
-    """What a computed one is, in words."""
+    """Meaning of a computed value, in words."""
 
 
 class PartCount(Frozen):
-    """What one kind of module counts: `times` of `each`."""
+    """Count of one kind of module: `times` of `each`."""
 
     name: str
     term: str
     times: int
     each: int
     vectors: int
-    """Of `each`, elements in parameters of one dimension."""
+    """Elements of `each` in parameters of one dimension."""
     active: int
-    """Of `value`, elements that one token uses."""
+    """Elements of `value` that one token uses."""
     source: str
-    """Where the expression is from, or what it was found in."""
+    """Source of the expression, or of a derived part."""
     scope: str
-    """What its parameters are called: a regex over PyTorch's names."""
+    """Regex over PyTorch's names of its parameters."""
     expression: Expression | None = None
-    """Of `each`, over the config's fields; None of a derived one, which has numbers only."""
+    """Expression of `each`, over the config's fields; None for a derived part, which has only numbers."""
     times_expression: Expression | None = None
     active_expression: Expression | None = None
-    """Of what one token uses of `each`; None where that is all of it."""
+    """Expression for the elements of `each` that one token uses; None for all of them."""
     shown: str | None = None
-    """The expression of a derived part, in numbers."""
+    """Expression of a derived part, in numbers."""
     names: tuple[tuple[str, ...], ...] = ()
-    """The parameters that a derived part was found in, each under its own name and those that it is tied to."""
+    """Parameters of a derived part, each with its own name and the names that it is tied to."""
 
     @property
     def key(self) -> str:
@@ -85,7 +85,7 @@ class PartCount(Frozen):
 
     @property
     def value(self) -> int:
-        """Elements."""
+        """Elements in total."""
         return self.times * self.each
 
     @property
@@ -100,21 +100,21 @@ class PartCount(Frozen):
 
 
 class TermCount(Frozen):
-    """One summand."""
+    """Summand of a formula."""
 
     name: str
     parts: tuple[PartCount, ...]
     uses: int = 1
-    """How often each of it is applied in one forward pass."""
+    """Number of times that each of it is applied in one forward pass."""
 
     @property
     def value(self) -> int:
-        """Elements of its parts."""
+        """Elements of all its parts."""
         return sum(part.value for part in self.parts)
 
     @property
     def active(self) -> int:
-        """Elements of them that one token uses."""
+        """Elements of all its parts that one token uses."""
         return sum(part.active for part in self.parts)
 
 
@@ -122,39 +122,39 @@ class CacheSize(Frozen):
     """The key-value cache of a decoder, in elements for one sequence."""
 
     token: int
-    """For each token that it has seen."""
+    """Elements for each token processed."""
     token_expression: Expression
     source_token: int
-    """For each position of the encoder; 0 where there is none."""
+    """Elements for each position of the encoder; 0 where there is none."""
     source_token_expression: Expression | None
     window: int | None
-    """Tokens that are kept at most; None where all are."""
+    """Maximum number of tokens kept; None where all are."""
     context: int | None
-    """Tokens that the model is made for; None where it has no bound."""
+    """Number of tokens that the model is made for; None where it has no bound."""
     source_context: int | None
-    """Positions of the encoder that it is made for; None where there is none."""
+    """Number of encoder positions that it is made for; None where there is none."""
 
 
 class Formula(Frozen):
-    """The count of a model's parameters, term by term."""
+    """Count of a model's parameters, term by term."""
 
     source: str
     """SOURCE, as typed."""
     kind: Kind
     family: str
-    """Its name; of a derived one the `model_type`, or the class."""
+    """Name of the family; for a derived formula, the `model_type` or the class."""
     class_name: str
     fields: tuple[FieldValue, ...]
-    """In the order of the family: those that expressions or conditions read."""
+    """Fields that expressions or conditions read, in the order of the family."""
     terms: tuple[TermCount, ...]
     cache: CacheSize | None = None
     notes: tuple[str, ...] = ()
     key: str | None = None
-    """The family's file; None of a derived one."""
+    """Name of the family's file; None for a derived formula."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """What it was counted from."""
+    """Config that was counted."""
     changes: Mapping[str, Value] = field(default_factory=dict)
-    """Fields that were set to something else than the config says."""
+    """Fields set to another value than in the config."""
 
     @property
     def parts(self) -> tuple[PartCount, ...]:
@@ -167,12 +167,12 @@ class Formula(Frozen):
 
     @property
     def active(self) -> int:
-        """Elements that one token uses: of the experts those that it is sent to, of all else everything."""
+        """Elements that one token uses: those of its selected experts, and all others."""
         return sum(term.active for term in self.terms)
 
     @property
     def values(self) -> dict[str, Value]:
-        """Fields by name."""
+        """Values of fields by name."""
         return {field.name: field.value for field in self.fields}
 
     @property
@@ -186,108 +186,108 @@ Counts: TypeAlias = Mapping[str, int]
 
 
 class MatchedBy(enum.StrEnum):
-    """What told which part a parameter belongs to."""
+    """Evidence for the part that a parameter belongs to."""
 
     NAMES = "names"
-    """Its own names."""
+    """The parameter's own names."""
     CONTENTS = "contents"
     """A reconciliation with PyTorch's tensors, whose values were compared."""
     UNBALANCED = "unbalanced"
-    """One that does not balance: counts are told by names, and contents differ or are missing."""
+    """A reconciliation that does not balance: counts follow names, and contents differ or are missing."""
     SHAPES = "shapes"
-    """One with a census that has no values: names where there are some, then shapes."""
+    """A reconciliation with a census without values: names if there are some, then shapes."""
 
 
 class Side(Frozen):
-    """What something else counts, by the same parts."""
+    """Count of an artifact, by the formula's parts."""
 
     name: str
-    """The file, or what was built."""
+    """The file, or the class that was built."""
     kind: Literal["census", "model"]
     """PyTorch's side, or an ONNX file."""
     counts: Counts
-    """Of every part that it has, also of those that the class lacks."""
+    """Elements of every part that it has, including parts that the class lacks."""
     vectors: Counts
-    """Of them, elements in parameters of one dimension."""
+    """Elements of `counts` in parameters of one dimension."""
     unmatched: Counts
-    """Elements that belong to no part of the family, by name."""
+    """Elements that belong to no part of the family, by the parameter's name."""
     absent: Mapping[str, Counts] = field(default_factory=dict)
-    """Of a reconciled file: elements of PyTorch's that have no tensor of their own, by line of the bridge and part."""
+    """Elements of PyTorch's side without a tensor of their own in a reconciled file, by line of the bridge and part."""
     matched_by: MatchedBy = MatchedBy.NAMES
     errors: tuple[str, ...] = ()
-    """What is wrong with the file, so that it does not hold what it counts."""
+    """Errors of the file, which then lacks some of what it counts."""
 
     @property
     def total(self) -> int:
-        """Elements of all its parameters, also of those that belong to no part."""
+        """Elements of all its parameters, including those that belong to no part."""
         return sum(self.counts.values()) + sum(self.unmatched.values())
 
 
 class Certainty(enum.StrEnum):
-    """How much is known of a difference."""
+    """Certainty of a reason."""
 
     SETTLED = "settled"
-    """No disagreement: a reconciliation shows what became of it, or the program reads none of it."""
+    """No disagreement: a reconciliation accounts for the elements, or the program does not read them."""
     EXPLAINED = "explained"
-    """Another class, or another config, has just that."""
+    """Another class, or another config, has exactly this count."""
     UNDECIDED = "undecided"
-    """The count agrees; some tensors bear no name that tells their term, and are just what these terms lack."""
+    """The total agrees: tensors whose names tell no term have exactly the elements that these terms lack."""
     UNEXPLAINED = "unexplained"
 
 
 class Reason(Frozen):
-    """Why a side differs from the formula."""
+    """Reason for a difference between a side and the formula."""
 
     part: str
     """Key of the part that differs, or `[no term]`."""
     elements: int
-    """How many elements of its difference this is: side - formula."""
+    """Elements of the part's difference, side - formula, that the reason accounts for."""
     sentence: str
     certainty: Certainty = Certainty.EXPLAINED
     group: str = ""
-    """The modules that it counts, by their scope in PyTorch, a star for the number of a layer."""
+    """Modules of the part, by their scope in PyTorch, with a star for the number of a layer."""
 
 
 class Checked(Frozen):
-    """A formula beside what PyTorch and a file have."""
+    """Formula with the counts of PyTorch and of a file."""
 
     formula: Formula
     census: Side | None = None
     model: Side | None = None
     reasons: tuple[Reason, ...] = ()
-    """Of the model where there is one, else of the census."""
+    """Reasons for the model's differences if there is a model, else for the census's."""
 
     @property
     def side(self) -> Side | None:
-        """What is judged: the model, else the census."""
+        """Judged side: the model, else the census."""
         return self.model or self.census
 
     @property
     def agrees(self) -> bool:
-        """Whether the side has what the formula says: in each term, as far as names tell, but for what is settled."""
+        """Whether the side agrees with each term, as far as names tell; settled differences do not count."""
         settled = (Certainty.SETTLED, Certainty.UNDECIDED)
         is_whole = self.model is None or not self.model.errors
         return is_whole and all(reason.certainty in settled for reason in self.reasons)
 
     @property
     def difference(self) -> int | None:
-        """What the side has more than the formula."""
+        """Elements that the side has more than the formula."""
         return None if self.side is None else self.side.total - self.formula.total
 
 
 class FormulaReport(Frozen):
-    """What `formula` answers."""
+    """Report of `formula`."""
 
     checked: Checked
-    """With the changes of `--set`, where there are some."""
+    """Result with the changes of `--set`, if there are some."""
     before: Formula | None = None
-    """The formula as the config has it, where fields were changed."""
+    """Formula as the config has it, if fields were changed."""
     is_symbolic: bool = False
-    """No numbers: the expressions alone."""
+    """Whether the report shows expressions only, without numbers."""
     block: int = BLOCK
-    """Elements that share a scale where parameters are quantized."""
+    """Elements that share a scale in quantized parameters."""
     tokens: int | None = None
-    """Length of the sequence whose cache is told; None for what the model is made for."""
+    """Length, in tokens, of the sequence whose cache is shown; None for the length that the model is made for."""
     stamp: str | None = None
 
     @property

@@ -1,6 +1,6 @@
-"""FormulaReport -> its rows: terms and parts beside what others have, and bytes at several precisions.
+"""FormulaReport -> its rows: terms and parts with the counts of all sides, and bytes at several precisions.
 
-A row is also there for what only one of these has: a pooler that the class lacks, a matrix that `--set` took away.
+A part that only one side has gets a row too: a pooler that the class lacks, a matrix that `--set` removed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterable, Sequence
 from analyzer.formulas.record import BLOCK, CacheSize, Formula, FormulaReport, PartCount, TermCount
 from analyzer.records import Frozen, replace
 
-# Weights only: activations, the runtime and its workspace come on top.
+# Bytes of weights only, without activations, the runtime and its workspace.
 
 
 _SCALE_BITS = 16
-"""A block's scale: one fp16, and no zero point."""
+"""Bits of a block's scale: one fp16, and no zero point."""
 
 
 class Precision(enum.Enum):
-    """How parameters are stored: bits of an element of a matrix, bits of one of a vector, and whether in blocks."""
+    """Storage of parameters: bits of a matrix element, bits of a vector element, and whether matrices are in blocks."""
 
     FP32 = ("fp32", 32, 32, False)
     FP16 = ("fp16", 16, 16, False)
@@ -33,9 +33,9 @@ class Precision(enum.Enum):
         self.is_blocked = is_blocked
 
     def nbytes(self, part: PartCount, block: int = BLOCK) -> int:
-        """Bytes of one part: vectors stay at fp16 where matrices are quantized, each block of a matrix has a scale.
+        """Return the bytes of one part: quantization keeps vectors at fp16, and gives each block of a matrix a scale.
 
-        Blocks are counted in each of the part's repetitions; a matrix whose rows are no multiple of the block takes a
+        Blocks are counted in each repetition of the part; a matrix whose rows are no multiple of the block takes a
         little more.
         """
         matrix = part.each - part.vectors
@@ -50,7 +50,7 @@ class Footprint(Frozen):
 
     precision: Precision
     terms: tuple[tuple[str, int], ...]
-    """(term, bytes), in the formula's order."""
+    """Pairs of term and bytes, in the formula's order."""
 
     @property
     def nbytes(self) -> int:
@@ -58,7 +58,7 @@ class Footprint(Frozen):
 
 
 def weigh(formula: Formula, block: int = BLOCK) -> tuple[Footprint, ...]:
-    """The bytes of every term at every precision."""
+    """Return the bytes of every term at every precision."""
     return tuple(
         Footprint(
             precision,
@@ -79,9 +79,9 @@ class CacheBytes(Frozen):
     source_token: int
     """Bytes for each position of the encoder."""
     tokens: int
-    """Tokens that it is computed for: those asked for, else the model's context."""
+    """Number of tokens that the cache is computed for: the requested length, else the model's context."""
     kept: int
-    """Of them, those that are kept: a window may be smaller."""
+    """Number of these tokens that are kept: a window may be smaller."""
     source_tokens: int
 
     @property
@@ -91,15 +91,15 @@ class CacheBytes(Frozen):
 
 
 _CACHE_BYTES = 2
-"""An element at fp16."""
+"""Bytes of an element at fp16."""
 
 
 def cache_bytes(cache: CacheSize, tokens: int | None = None) -> CacheBytes:
-    """What the cache of one sequence takes at fp16.
+    """Return the cache of one sequence at fp16.
 
     Args:
         cache: its elements.
-        tokens: how long the sequence is; None for as many as the model is made for, or 1 where it has no bound.
+        tokens: length of the sequence; None for as many as the model is made for, or 1 where it has no bound.
     """
     length = tokens if tokens is not None else cache.context or 1
     return CacheBytes(
@@ -112,11 +112,11 @@ def cache_bytes(cache: CacheSize, tokens: int | None = None) -> CacheBytes:
 
 
 class PartRow(Frozen):
-    """One part, with what each has of it; None where there is no such side."""
+    """One part, with the count of each side; None where there is no such side."""
 
     key: str
     count: PartCount | None
-    """None where the formula has none."""
+    """Formula's count; None where it lacks the part."""
     before: int | None
     census: int | None
     model: int | None
@@ -135,12 +135,12 @@ class PartRow(Frozen):
 
     @property
     def actual(self) -> int | None:
-        """What the judged side has: the file, else PyTorch."""
+        """Count of the judged side: the file, else PyTorch."""
         return self.census if self.model is None else self.model
 
     @property
     def differs(self) -> bool:
-        """Whether a side has another number."""
+        """Whether a side's count differs from the formula's."""
         return any(side not in (None, self.value) for side in (self.census, self.model))
 
 
@@ -149,7 +149,7 @@ class TermRow(Frozen):
 
     name: str
     count: TermCount | None
-    """None where the formula has none."""
+    """Formula's count; None where it lacks the term."""
     parts: tuple[PartRow, ...]
 
     @property
@@ -174,17 +174,17 @@ class TermRow(Frozen):
 
     @property
     def counted(self) -> TermRow:
-        """The same with those parts that the formula has."""
+        """Row with only those parts that the formula has."""
         return replace(self, parts=tuple(part for part in self.parts if part.count is not None))
 
     @property
     def is_alone(self) -> bool:
-        """Whether the term is its only part, which need not be said twice."""
+        """Whether the term has a single part of the same name, so that one line is enough."""
         return len(self.parts) == 1 and self.parts[0].name == self.name
 
     @property
     def is_compared(self) -> bool:
-        """Whether the formula, PyTorch or the file has it: not only the unchanged config."""
+        """Whether the formula, PyTorch or the file has the term, and not only the unchanged config."""
         return self.count is not None or bool(self.census or self.model)
 
 
@@ -194,7 +194,7 @@ def _total(numbers: Iterable[int | None]) -> int | None:
 
 
 def make_rows(report: FormulaReport) -> tuple[TermRow, ...]:
-    """Every term of the formula, in its order, and whatever another side has besides."""
+    """Return every term of the formula, in its order, and then those that only another side has."""
     counted = {part.key: part for part in report.formula.parts}
     before = None if report.before is None else {part.key: part.value for part in report.before.parts}
     census, model = (
@@ -212,7 +212,7 @@ def make_rows(report: FormulaReport) -> tuple[TermRow, ...]:
 
 
 def _merge(first: Sequence[str], second: Sequence[str]) -> list[str]:
-    """Both, each in its order.
+    """Merge two sequences, keeping the order of each.
 
     >>> _merge(["a", "b", "d"], ["a", "c", "d", "e"])
     ['a', 'c', 'b', 'd', 'e']
