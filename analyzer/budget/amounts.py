@@ -58,7 +58,7 @@ def parse_amount(text: str, unit: Unit) -> int:
     True
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: the text is no amount; the message says what to write.
     """
     text = text.strip()
     _check(text)
@@ -87,7 +87,7 @@ def parse_percent(text: str) -> Fraction:
     Fraction(1, 1000)
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no percentage.
     """
     number = text.strip().removesuffix("%").strip()
     _check(number)
@@ -180,7 +180,7 @@ def parse_names(names: Iterable[object], unit: Unit) -> Among:
     ['MatMul', 'com.microsoft:Gelu']
 
     Raises:
-        ValueError: one is no name, or no dtype; the message says which was meant.
+        ValueError: one is no name, or no dtype; the message suggests the intended one.
     """
     return Among(frozenset(_parse(name, unit) for name in names))
 
@@ -243,7 +243,7 @@ def parse_limit(value: object, unit: Unit, *, least: bool = False) -> Limit:
         least: whether a number alone is a minimum instead of a maximum.
 
     Raises:
-        ValueError: it says nothing, or not one thing; the message says what to write.
+        ValueError: the limit is malformed or ambiguous; the message says what to write.
     """
     if unit in NAMES:
         return _parse_among(value, unit)

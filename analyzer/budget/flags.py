@@ -42,8 +42,8 @@ def make_rules(flags: Mapping[str, str | Path | bool]) -> tuple[Rule, ...]:
         flags: values by the flag's name with its dashes: a limit, names separated by commas, a file, or True.
 
     Raises:
-        UsageError: values that are no limits: all of them.
-        ConfigError: a file of operators cannot be used: all of its mistakes.
+        UsageError: some values are no limits; the error lists all of them.
+        ConfigError: a file of operators cannot be used; the error lists all of its mistakes.
     """
     rules: list[Rule] = []
     mistakes: list[str] = []
@@ -114,7 +114,7 @@ def read_operators(path: Path) -> frozenset[str]:
     `ai.onnx;17,18;MatMul,Add`, whose opsets and types are ignored. A `#` begins a comment.
 
     Raises:
-        ConfigError: it cannot be read, or has lines that are neither: all of them.
+        ConfigError: the file cannot be read, or has other lines; the error lists all of them.
     """
     names: set[str] = set()
     mistakes: list[str] = []

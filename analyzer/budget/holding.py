@@ -90,7 +90,7 @@ def _agree(
     *,
     is_hidden: bool,
 ) -> Outcome | Unknown:
-    """Return the outcome at both ends of a range; Unknown where one end holds and the other does not.
+    """Return the outcome that both ends of a range share; Unknown where one end holds and the other does not.
 
     The observed count may lie below the range, for example where norms were folded: then the outcome at the lower end
     is returned.
@@ -311,7 +311,7 @@ def _count(metric: Metric, number: int) -> str:
 
 
 def _growth(outcome: Outcome) -> str:
-    """Return the growth over a baseline, in per cent; "" where there is none."""
+    """Return the growth over a baseline, as a signed percentage; "" where there is none."""
     before, observed = outcome.baseline, outcome.observed
     if before is None or not isinstance(observed, int) or before in (0, observed):
         return ""

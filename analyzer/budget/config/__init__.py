@@ -52,7 +52,7 @@ def load_config(path: Path | str | None = None, *, needs_baseline: bool = False)
         needs_baseline: whether a limit on growth is a mistake where the config names no baseline for it.
 
     Raises:
-        ConfigError: it cannot be read, or has mistakes: all of them, each with its line.
+        ConfigError: the file cannot be read, or has mistakes; the error lists all of them, each with its line.
     """
     if path is not None:
         path = Path(path)

@@ -38,7 +38,7 @@ def parse(
         needs_baseline: whether a limit on growth is a mistake where the config names no baseline for it.
 
     Raises:
-        ConfigError: it has mistakes.
+        ConfigError: the file has mistakes.
     """
     page = Page(path, _decode(path, content, way_out), section)
     table: Any = _parse(path, page.text, way_out)
