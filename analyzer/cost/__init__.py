@@ -1,1 +1,1 @@
-"""Model -> how much work its nodes do, as polynomials in the axes of its inputs."""
+"""Model -> the work of its nodes, as polynomials in the axes of its inputs."""

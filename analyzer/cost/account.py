@@ -59,7 +59,7 @@ def measure_cost(
         is_lenient: whether sizes that name no free axis are ignored.
 
     Raises:
-        UsageError: `by` is no key that nodes have, or a size is of no axis.
+        UsageError: `by` is no key that nodes have, or a size names no axis.
     """
     if labels is None:
         key = by or choose_key(ledger)
@@ -331,7 +331,7 @@ def _bind(walk: Walk, sizes: dict[str, int], *, is_lenient: bool = False) -> tup
     """Return the axes with the sizes that the user gave.
 
     Raises:
-        UsageError: a size is of no axis.
+        UsageError: a size names no axis.
     """
     axes: list[AxisBound] = []
     used: set[str] = set()

@@ -500,7 +500,7 @@ def _scatter(step: Step) -> list[Value]:
 def _counts(step: Step) -> tuple[Element, ...] | None:
     """Return the count of each index where ScatterElements adds ones to zeros; the counts sum to the number of ones.
 
-    Exporters count the tokens of each expert in this way, after they sort the tokens by expert.
+    Exporters count the tokens of each expert in this way, with the tokens sorted by expert.
     """
     zeros, ones = step.value(0), step.value(2)
     whole = ones.numel

@@ -40,7 +40,7 @@ def parse_work_limit(text: str) -> WorkLimit:
     12000000000
 
     Raises:
-        UsageError: it says no number, or its sizes are malformed.
+        UsageError: it has no number, or its sizes are malformed.
     """
     return WorkLimit(text, *parse_sized(_FLAG, text, Unit.MACS, "batch=1,sequence=128: 12G"))
 

@@ -13,7 +13,7 @@ def count_macs(ledger: Ledger, shapes: Shapes | None = None) -> Macs:
     """Count the multiply-accumulates of one run, without running it; sizes not given are those that `time` takes.
 
     Raises:
-        UsageError: sizes contradict each other or name nothing, an input cannot be made, or the model is several.
+        UsageError: sizes contradict each other or name nothing, an input cannot be made, or there are several models.
     """
     axes = plan_feeds(ledger, shapes)[0].axes
     places = {str(number): node.place for number, node in enumerate(ledger.model.nodes())}

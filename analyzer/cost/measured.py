@@ -138,7 +138,7 @@ class Agreement(StrEnum):
 
 
 class MeasuredLine(Frozen):
-    """Bytes that a run requested of one kind of memory."""
+    """One kind of memory, predicted and measured."""
 
     line: str
     modelled: int | None

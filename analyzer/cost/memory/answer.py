@@ -149,7 +149,7 @@ _MOST_NODES = 50_000
 
 
 def _too_large(model: Model) -> str:
-    """Return the number of nodes or axes that is too large to plan; empty where none is."""
+    """Return a phrase on the number of nodes or axes that is too large to plan; empty where none is."""
     nodes = sum(len(graph.nodes) for graph in model.graphs)
     if nodes > _MOST_NODES:
         return f"{nodes:,} nodes, of which at most {_MOST_NODES:,} are planned"

@@ -37,7 +37,7 @@ def find_device(name: str) -> Device:
     85899345920
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such device.
     """
     entry = _table().get(name.lower())
     if entry is None:

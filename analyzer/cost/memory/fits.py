@@ -89,7 +89,7 @@ def find_fits(
 
     Raises:
         CostError: the process that infers shapes has ended.
-        LedgerError: an answer does not hold at itself and at one more, a defect of onnxledger itself.
+        LedgerError: an answer fails its verification, a defect of onnxledger itself.
     """
     labels: dict[str, str] = {}
     for axis, group in groups.items():
