@@ -30,7 +30,7 @@ from analyzer.text import shown
 Config = Mapping[str, Any]
 
 _LARGEST = 1 << 53
-"""Highest valid size of a model; every JSON reader represents it exactly."""
+"""Highest valid size in a config; every JSON reader represents it exactly."""
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def check_names(config: Config) -> None:
     """Reject a config whose model type or architecture is no name, so that no class can be chosen.
 
     Raises:
-        FormulaError: it is no name.
+        FormulaError: one of them is no name.
     """
     model_type, named = config.get("model_type"), config.get("architectures")
     if model_type is not None and not isinstance(model_type, str):
@@ -106,7 +106,7 @@ def settle_fields(
     """Return every field and computed value of the family, in its order.
 
     Raises:
-        FormulaError: a field is of the wrong kind, or stands there twice with two values.
+        FormulaError: a field is of the wrong kind, or the config gives it twice with different values.
     """
     given: dict[str, tuple[Value, FieldOrigin]] = {}
     for field in family.fields.values():
@@ -204,7 +204,7 @@ def parse_changes(family: Family, texts: Sequence[str], class_name: str) -> dict
     """Parse `--set key=value` options into values of the family's fields.
 
     Raises:
-        UsageError: one is malformed, names no field of the formula or one that the class decides, or stands twice.
+        UsageError: one is malformed, names no field of the formula or one that the class decides, or is given twice.
     """
     names = {name: field.name for field in family.fields.values() for name in (field.name, *field.aliases)}
     fixed = family.classes[class_name].fixed
@@ -223,7 +223,7 @@ def parse_config_changes(known: Iterable[str], texts: Sequence[str]) -> dict[str
     """Parse `--set key=value` options into values of a config's fields, where no family says which of them count.
 
     Raises:
-        UsageError: one is malformed, names no field of the config, or stands twice.
+        UsageError: one is malformed, names no field of the config, or is given twice.
     """
     pairs = list(_parse_pairs(texts, known, "the config has"))
     changes = dict(pairs)

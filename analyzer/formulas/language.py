@@ -160,7 +160,7 @@ def parse_expression(text: str) -> Expression:
     2359296
 
     Raises:
-        ValueError: it is no formula, or has what formulas do not have.
+        ValueError: the text is no formula, or has syntax that formulas do not allow.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"has {len(text):,} characters")

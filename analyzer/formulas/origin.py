@@ -47,7 +47,7 @@ def find_files(source: str) -> SourceFiles:
 
     Raises:
         FormulaError: a config cannot be read.
-        UsageError: it is a model file, no name that a file could have, or empty.
+        UsageError: SOURCE is a model file, empty, or no possible name of a file.
     """
     if not source:
         raise UsageError("SOURCE: an empty name names nothing; give a config.json, a checkpoint or a preset")

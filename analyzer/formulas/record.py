@@ -231,7 +231,7 @@ class Certainty(enum.StrEnum):
     EXPLAINED = "explained"
     """Another class, or another config, has exactly this count."""
     UNDECIDED = "undecided"
-    """The total agrees: tensors whose names tell no term have exactly the elements that these terms lack."""
+    """The total agrees: tensors without a recognized name have exactly the elements that these terms lack."""
     UNEXPLAINED = "unexplained"
 
 
