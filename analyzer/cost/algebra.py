@@ -22,7 +22,7 @@ class Hidden(Frozen):
     name: str
     reason: str
     parts: Parts | None = None
-    """Numbers that it belongs to, if their sum is known."""
+    """Group of numbers with a known sum that it belongs to; None without one."""
     is_signed: bool = False
     """Whether it may be below 0; counts are not."""
 

@@ -342,7 +342,7 @@ def _match(ran: Model, calls: Sequence[TracedNode]) -> list[Node | None]:
             nameless = [node for node in inner if not node.name]
             if len(alike) == 1:
                 nodes[place] = alike[0]
-            elif not alike and nameless:  # they are `<op_type>_<index>`, in the order of their nodes
+            elif not alike and nameless:  # calls have names `<op_type>_<index>`, in the order of their nodes
                 names = {
                     each.name for each in calls if (each.within, each.op_type) == (call.within, call.op_type)
                 }
