@@ -1,1 +1,1 @@
-"""Model -> Ledger: every stored tensor entered once, with its role, its scope, its group, and what is odd."""
+"""Model -> Ledger: every stored tensor entered once, with its role, scope, group and findings."""

@@ -1,9 +1,9 @@
-"""Entries + data flow -> how many nodes compute with each, and which other modules do.
+"""Entries + data flow -> number of nodes that compute with each entry, and other modules that do.
 
-A node computes with a tensor that it reads as it is stored, or as nodes hand it on that read nothing but stored
-tensors: turned, cast, decoded, multiplied by another one. Parts that are cut out of one tensor are used beside each
-other, so the one counts that is used most. Bodies of Loop and Scan count once, since nothing in the file says how often
-they run; of an If's branches that which uses the tensor most; a local function's body as often as it is called.
+A node computes with a tensor that it reads directly, or through nodes that read only stored tensors: nodes that
+transpose, cast, decode, or multiply it by another stored tensor. Parts cut out of one tensor are used side by side, so
+the part with the most uses counts. Bodies of Loop and Scan count once, because the file does not say how often they
+run; of an If the branch with the most uses counts; a local function's body counts as often as the function is called.
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Mutable, replace
 
 _CUTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
-"""Operators that take a part of their first input. What says which part is stored, where they only prepare it."""
+"""Operators that take a part of their first input. Stored inputs that select the part do not count as data."""
 
 _Piece = tuple[str, ...]
-"""Which part of a tensor it is, by the cuts that led to it; () is the whole."""
+"""Part of a tensor, given by the cuts that led to it; () is the whole."""
 
 _Uses = dict[_Piece, set[int]]
-"""The nodes that compute with each part of a tensor."""
+"""Nodes that compute with each part of a tensor."""
 
 _STEPS = 16
-"""Readers of what nodes prepare that are looked at, for each tensor and node of a model, on average. An exporter makes
-one to three."""
+"""Readers of prepared values that are visited, per tensor and node of a model, on average. An exporter makes one to
+three.
+"""
 
 _MOST_CUTS = 64
-"""Words that tell a part; parts of one that has more are not told apart."""
+"""Longest description of a part, in words; parts with longer ones are not told apart."""
 
 
 def count_applications(
@@ -44,20 +45,20 @@ def count_applications(
     scopes: Mapping[Place, str],
     calls: Iterable[Calls],
 ) -> tuple[Entry, ...]:
-    """Tell each entry how often it or a copy of it is computed with, and by the nodes of which other modules.
+    """Add to each entry how often it or a copy is computed with, and which other modules compute with it.
 
     Args:
         model: the model.
-        entries: what it stores, with copies and scopes known.
-        wiring: who reads what.
-        flow: what flows between the nodes.
-        scopes: the scope of each node that has one.
-        calls: how often each local function is called.
+        entries: entries of all stored tensors, with copies and scopes known.
+        wiring: providers and readers of all values.
+        flow: data flow between the nodes.
+        scopes: scope of each node that has one.
+        calls: number of calls of each local function.
     """
     walk = _Walk(wiring, flow, _STEPS * (len(entries) + len(flow.nodes)))
     originals = {entry.copy_of for entry in entries}
     found: list[_Uses | int] = []
-    """Of nearly every tensor the only node that reads it, and computes with it."""
+    """Uses of each entry, or, as for nearly every tensor, the number of the only node that reads and computes."""
     repeated: dict[Key, _Uses] = {}
     has_copies = originals != {None}
     read_by = wiring.read_by([entry.tensor for entry in entries])
@@ -66,7 +67,7 @@ def count_applications(
         if is_alone and len(readers) == 1:
             node = readers[0][0]
             number = flow.numbers[node.graph_path].start + node.position
-            if not flow.measures[number] and not flow.prepares[number]:  # it computes with what it reads
+            if not flow.measures[number] and not flow.prepares[number]:  # the node computes with its input
                 found.append(number)
                 continue
         key, reads = entry.tensor.key, flow.reads(entry.tensor)
@@ -94,7 +95,7 @@ def count_applications(
 
 
 def _beside(uses: _Uses) -> Iterable[set[int]]:
-    """The uses of the whole, and those of the part that is used most."""
+    """Yield the uses of the whole tensor, and the uses of the part that has most."""
     parts = [numbers for piece, numbers in uses.items() if piece]
     if () in uses:
         yield uses[()]
@@ -103,15 +104,15 @@ def _beside(uses: _Uses) -> Iterable[set[int]]:
 
 
 class _Walk(Mutable):
-    """From stored tensors to the nodes that compute with them."""
+    """Search from stored tensors for the nodes that compute with them."""
 
     wiring: Wiring
     flow: Dataflow
     steps: int
-    """How many are left: of a file that is made to exhaust them only direct readers are counted."""
+    """Steps left: in a file made to exhaust them only direct readers are counted."""
 
     def uses(self, reads: Iterable[tuple[int, int]]) -> _Uses:
-        """The nodes that compute with a tensor which these read."""
+        """Return the nodes that compute with a tensor, given its readers as (node number, input slot)."""
         found: _Uses = defaultdict(set)
         seen: set[tuple[int, _Piece]] = set()
         waiting: list[tuple[int, _Piece]] = []
@@ -124,7 +125,7 @@ class _Walk(Mutable):
         return found
 
     def _hand_on(self, number: int, piece: _Piece, found: _Uses, waiting: list[tuple[int, _Piece]]) -> None:
-        """To the readers of what a node prepares; each output of a Split is a part of its own."""
+        """Continue with the readers of a node that prepares a tensor; each output of a Split is a part of its own."""
         node, numbers = self.flow.nodes[number], self.flow.numbers
         outputs = {name: str(index) for index, name in enumerate(node.outputs)}
         readers = self.wiring.readers(node, inlined=False)
@@ -141,7 +142,7 @@ class _Walk(Mutable):
         found: _Uses,
         waiting: list[tuple[int, _Piece]],
     ) -> None:
-        """Note the nodes that compute with a part, and what other parts others make of it."""
+        """Record the nodes that compute with a part, and queue the nodes that prepare or cut it."""
         for number, slot in readers:
             node = self.flow.nodes[number]
             if self.flow.measures[number]:
@@ -155,7 +156,7 @@ class _Walk(Mutable):
 
 
 def _cut(node: Node, number: int) -> tuple[str, ...]:
-    """What tells a cut from other cuts of the same tensor: where it says so in attributes, each is another."""
+    """Return a text that identifies a cut of a tensor; every cut given by attributes is one of its own."""
     along = repr(sorted(node.integers.items()))
     if node.op_type == "Split":
         return node.op_type, str(len(node.outputs)), along
@@ -164,7 +165,7 @@ def _cut(node: Node, number: int) -> tuple[str, ...]:
 
 
 class _Weights:
-    """How much a node counts, by the graph that it is in."""
+    """Weight of a node in the count, which depends on its graph."""
 
     def __init__(self, model: Model, flow: Dataflow, calls: Iterable[Calls]) -> None:
         self.model, self.flow = model, flow
@@ -173,7 +174,7 @@ class _Weights:
         self.calls = {found.function.path: 1 if found.calls is None else found.calls for found in calls}
 
     def count(self, numbers: Collection[int]) -> int:
-        """How many nodes these are, when bodies are inlined; of an artifact's files in that which has most."""
+        """Count these nodes with bodies inlined; for an artifact, return the count of the file that has most."""
         if len(self.order) == 1:
             return len(numbers)
         own = Counter(self.flow.nodes[number].graph_path for number in numbers)
@@ -181,7 +182,7 @@ class _Weights:
         roots: Counter[GraphPath] = Counter()
         waiting = [(-self.order[path], path) for path in own]
         heapq.heapify(waiting)
-        while waiting:  # bodies before the graphs that hold them
+        while waiting:  # bodies come before the graphs that hold them
             _, path = heapq.heappop(waiting)
             total = own[path] + sum(inner[path].values())
             parent = self.parents.get(path)
@@ -198,9 +199,9 @@ class _Weights:
 
 
 def _others(entry: Entry, uses: _Uses, flow: Dataflow, scopes: Mapping[Place, str]) -> tuple[str, ...]:
-    """Modules that compute with a learned tensor, and are neither in its own nor around it.
+    """Return modules that compute with a learned tensor and are neither inside nor around its own module.
 
-    Where all that compute with it are of one module, that is where it is used, whatever it is called.
+    If all nodes that compute with it belong to one module, the tensor is used only there, whatever its name.
     """
     is_learned = entry.role is Role.PARAMETER or entry.role is Role.BUFFER
     if not is_learned or not entry.has_scope or sum(map(len, uses.values())) < 2:

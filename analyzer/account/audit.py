@@ -1,4 +1,4 @@
-"""The stages in order, which is known here alone: from reading, wiring and classifying to findings and blocks."""
+"""Stages of an audit in their order, which only this module knows: from reading, wiring and classifying to blocks."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def audit_model(
 
     Args:
         path: an .onnx file or a URL, whose external data is found beside it; or the folder of an artifact, whose
-            components are entered in one ledger, and what several of them hold counts once.
+            components are entered in one ledger, where a tensor that several of them hold counts once.
         artifact: `path` is an artifact's folder though it has no `export.json`.
-        content: how far contents are looked at, to find copies, constant and broken weights. `sampled`, the default
-            for local files: large tensors at 256 positions, and whole where two may be copies; `full`: every element;
-            `none`, the default for URLs: nothing, so that copies count.
-        max_objects: nodes and tensors that the model may have (`analyzer.read.MAX_OBJECTS`).
-        progress: told (done, total) while contents are looked at.
+        content: how much of the contents is read to find copies, constants and broken weights. `sampled`, the default
+            for local files: 256 positions of large tensors, and all of a tensor that may be a copy; `full`: every
+            element; `none`, the default for URLs: nothing, so that copies count.
+        max_objects: limit for the nodes and tensors of the model (`analyzer.read.MAX_OBJECTS`).
+        progress: called with (done, total) while contents are read.
 
     Raises:
         ModelReadError: the file, or a component, cannot be read as an ONNX model.
         UsageError: the artifact has no component.
-        MissingExtraError: it is a URL, and what reads URLs is not installed.
-        LedgerError: an identity of the account does not hold, a defect of onnxledger.
+        MissingExtraError: `path` is a URL, and the package that reads URLs is not installed.
+        LedgerError: an identity of the account does not hold, which is a defect of onnxledger.
     """
     with uncollected():
         limit = MAX_OBJECTS if max_objects is None else max_objects
@@ -81,7 +81,7 @@ def audit_model(
 
 
 def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], None] | None) -> Ledger:
-    """The stages between reading and blocks."""
+    """Run the stages between reading and blocks."""
     salt = "" if content == "none" else model.salt
     wiring = connect(model)
     companions = find_companions(model, wiring)
@@ -103,13 +103,13 @@ def _enter(model: Model, content: ContentMode, progress: Callable[[int, int], No
     values = look_at_values(entries, content, progress, salt)
     reads = content != "none" and model.traffic is None
     opaque = _find_opaque(model, entries, wiring, live, reads=reads)
-    # Matrices whole: of a URL that is what `full` asks for.
+    # Matrices are read whole: for a URL only `full` allows that.
     hidden = find_hidden(
         model, entries, wiring, opaque.tensors, reads=model.traffic is None or content == "full"
     )
     if model.traffic is not None and content != "none":
         main = model.sources[model.files[0].key]
-        main.check()  # contents were read after the reader had made sure that the file is what it was
+        main.check()  # contents were read after the reader had checked that the file has not changed
         model = replace(model, traffic=main.traffic)
     return Ledger(
         model=model,
@@ -137,13 +137,12 @@ def _without_rules(model: Model, found: NodeScopes) -> ByNode[str]:
 def _find_opaque(
     model: Model, entries: Sequence[Entry], wiring: Wiring, live: Live, *, reads: bool
 ) -> Opaque:
-    """Find what computes beside the parameters, as far as the file alone tells.
+    """Find data that flows into arithmetic beside the parameters, as far as the file alone tells.
 
-    What decodes their codes is explained, what a BatchNormalization keeps, and the other lists of a learned tree.
+    Three kinds of data count as explained: companions that decode a parameter's codes, the statistics of a
+    BatchNormalization, and the other attribute lists of a learned tree.
     """
-    explained = {
-        key for _, key, _ in model.unread
-    }  # an error says already that nobody can tell what it holds
+    explained = {key for _, key, _ in model.unread}  # an error already says that its content cannot be known
     trees = {
         (entry.tensor.graph_path, entry.tensor.node)
         for entry in entries
@@ -164,7 +163,7 @@ def _find_opaque(
 
 
 def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
-    """All components of an artifact; where it has but one, the model in that file."""
+    """Read all components of an artifact; if it has only one, return the model in that file."""
     found = find_components(folder)
     if len(found) == 1:
         return read_model(Path(folder, *found.values()), max_objects=max_objects)
@@ -181,13 +180,13 @@ def _read_artifact(folder: Path | str, *, max_objects: int) -> Model:
                 f"{folder}: its components hold more than {max_objects:,} nodes and tensors, which would take too "
                 "much memory; if you trust the files, raise the limit with --max-objects N"
             )
-    from analyzer.account.artifact.merge import merge_models  # what one file needs not
+    from analyzer.account.artifact.merge import merge_models  # a single file does not need it
 
     return merge_models(folder, models)
 
 
 def _check(ledger: Ledger) -> None:
-    """The identities that no file may break."""
+    """Check the identities that must hold for every file."""
     booked = sum(account.nbytes for account in ledger.accounts)
     if booked != ledger.file_nbytes:
         raise LedgerError(

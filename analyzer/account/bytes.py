@@ -15,10 +15,10 @@ from analyzer.model.ranges import Source
 from analyzer.read.book import ORPHANED, STRUCTURE
 
 PADDING = "[padding]"
-"""Zeros before a tensor in an external file, or at the file's end: fewer than an alignment takes."""
+"""Zeros before a tensor in an external file, or at the file's end: fewer bytes than an alignment takes."""
 
 _ALIGNMENT = 1 << 16
-"""Bytes that external data is aligned to at most (ONNX docs/ExternalData.md: 64 KiB on Windows, 4 KiB else)."""
+"""Largest alignment of external data in bytes (ONNX docs/ExternalData.md: 64 KiB on Windows, 4 KiB else)."""
 
 
 class Gap(NamedTuple):
@@ -30,20 +30,20 @@ class Gap(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What the bytes of all files are."""
+    """Accounts of the bytes of all files."""
 
     accounts: tuple[Account, ...]
-    """They sum to the files' sizes."""
+    """Accounts that sum to the files' sizes."""
     shared: int
     """Payload bytes that several tensors claim, beyond the first in file order: the accounts hold each byte once."""
     overlaps: tuple[tuple[Entry, Entry], ...]
-    """Neighbours in an external file whose ranges overlap without being the same."""
+    """Neighbours in an external file whose ranges overlap without being equal."""
     orphans: tuple[Gap, ...]
-    """Unclaimed bytes that are no padding."""
+    """Unclaimed bytes that are not padding."""
 
 
 def book_bytes(model: Model, entries: Sequence[Entry]) -> Booked:
-    """Payload by role, then the rest of each file. A byte that several tensors claim goes to the first in file order.
+    """Book payload by role, then the rest of each file. A shared byte goes to the first tensor in file order.
 
     Raises:
         LedgerError: the accounts do not sum to the files' sizes.
@@ -59,7 +59,7 @@ def book_bytes(model: Model, entries: Sequence[Entry]) -> Booked:
     gaps: list[Gap] = []
     overlaps: list[tuple[Entry, Entry]] = []
     shared = 0
-    for part in model.parts:  # a model file, which has booked its own bytes, may be external data of another
+    for part in model.parts:  # a model file has booked its own bytes, and may be external data of another
         shared += sum(claim.end - claim.start for claim in claims[part.files[0]])
     for file in model.external:
         ranges = sorted(claims[file.key], key=lambda claim: (claim.start, claim.end, claim.order))
@@ -95,7 +95,7 @@ class _Claim(NamedTuple):
 
 
 def _book_ranges(ranges: Sequence[_Claim]) -> dict[Role, int]:
-    """Bytes per role where each byte goes to the lowest order that claims it. The ranges are sorted by their start."""
+    """Return bytes per role; each byte goes to the lowest order that claims it. Ranges are sorted by their start."""
     booked: dict[Role, int] = defaultdict(int)
     edges = sorted({edge for claim in ranges for edge in (claim.start, claim.end)})
     open_claims: list[tuple[int, int, Role]] = []  # a heap of (order, end, role)
@@ -113,7 +113,7 @@ def _book_ranges(ranges: Sequence[_Claim]) -> dict[Role, int]:
 
 
 def _overlaps(ranges: Sequence[_Claim]) -> Iterator[tuple[Entry, Entry]]:
-    """Each range that begins within an earlier one and is not the same range."""
+    """Yield each range that begins within an earlier one and is not equal to it, with the earlier one's entry."""
     furthest: _Claim | None = None
     for claim in ranges:
         if furthest is not None and claim.start < furthest.end and not _is_same(claim, furthest):
@@ -137,7 +137,7 @@ def _gaps(file: str, size: int, ranges: Sequence[_Claim]) -> Iterator[Gap]:
 
 
 def _is_padding(source: Source | None, gap: Gap) -> bool:
-    """Whether a gap is alignment: short, and zero where it can be looked at (remote data is not)."""
+    """Whether a gap is alignment: short, and zero where its bytes can be read (remote bytes are not read)."""
     if gap.length >= _ALIGNMENT:
         return False
     if source is None or source.is_remote:

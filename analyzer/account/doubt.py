@@ -1,6 +1,6 @@
-"""A ledger -> the range in which its parameters are, where the file or the contents leave a choice, and why.
+"""Ledger -> range of its parameter count, if the file or its contents leave it open, and the reasons.
 
-Three things leave one: contents that nobody compared, data that nothing explains, and tensors that hide how many
+Three things leave it open: contents that were not compared, data that no rule explains, and tensors that hide how many
 parameters PyTorch had in their place (`analyzer.account.hidden`).
 """
 
@@ -20,11 +20,11 @@ LOOK = "--content sampled compares them"
 
 
 class Range(Frozen):
-    """What parameters may be: at least and at most so many, and why they may be fewer or more than was counted."""
+    """Least and most parameters that there may be, and why they may be fewer or more than the count."""
 
     least: int
     most: int | None
-    """None where there is no bound."""
+    """Upper bound; None if there is no bound."""
     fewer: str = ""
     more: str = ""
 
@@ -34,11 +34,11 @@ class Range(Frozen):
 
     @property
     def most_of_all(self) -> int:
-        """The most, as a number that is above any other where there is no bound."""
+        """Upper bound as a number, larger than any other if there is no bound."""
         return _ENDLESS if self.most is None else self.most
 
     def tell(self) -> str:
-        """Both ends in words."""
+        """Return both ends in words."""
         if self.most is None:
             return f"at least {format_many(self.least, 'parameter')}"
         return f"between {format_count(self.least)} and {format_many(self.most, 'parameter')}"
@@ -48,24 +48,26 @@ _ENDLESS = 1 << 127
 
 
 class Doubt(Frozen):
-    """What nobody could settle of a whole model."""
+    """Open questions about the parameters of a whole model."""
 
     parameters: int
-    """As counted."""
+    """Parameters as counted."""
     fewer: str = ""
-    """Why some of them may be none; "" where none may."""
+    """Reason why some of them may not count; "" if all do."""
     keys: frozenset[Key] = frozenset()
     """Tensors that count parameters, and would not if they repeated another."""
     counted: int = 0
-    """Parameters of these."""
+    """Parameters of the tensors in `keys`."""
     stays: int = 0
-    """Parameters of these that a whole model has in any case: of tensors that may all be one, one."""
+    """Parameters of `keys` that a whole model has in any case: if all of several tensors may be copies, one of them
+    stays.
+    """
     more: Mapping[Key, tuple[int, str]] = field(default_factory=dict)
-    """Tensors that may hold parameters which are not counted: how many, and why."""
+    """Tensors that may hold uncounted parameters: how many, and why."""
     hidden: Mapping[Key, Hides] = field(default_factory=dict)
     """Tensors that hide how many parameters PyTorch had in their place."""
     unknown: int = 0
-    """Elements of those of them that were computed from parameters, nobody knows how many."""
+    """Elements of hidden tensors that were computed from an unknown number of parameters."""
 
     @property
     def least(self) -> int:
@@ -84,14 +86,14 @@ class Doubt(Frozen):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the least is not the most, each in words."""
+        """Reasons, in words, why the least is not the most."""
         more = max(self.more.values(), default=(0, ""))[1]
         return tuple(dict.fromkeys(filter(None, (_say_hidden(self.hidden.values()), self.fewer, more))))
 
     def of(self, entries: Collection[Entry], *, is_whole: bool, is_hidden: bool = True) -> Range:
-        """The range of a part of the model, or of all of it: a part may repeat what stands in another.
+        """Return the range for a part of the model, or for all of it: a part may repeat tensors of another.
 
-        Without `is_hidden`, of what the file holds, whatever its tensors hide.
+        Without `is_hidden`, the range leaves aside how many parameters its tensors may hide.
         """
         counted = sum(entry.parameters for entry in entries)
         keys = [entry.tensor.key for entry in entries]
@@ -110,14 +112,14 @@ class Doubt(Frozen):
 
 
 def _add_up(counted: int, hidden: Collection[Hides]) -> int | None:
-    """The most that there may be; None where there is no bound."""
+    """Return the most that there may be; None if there is no bound."""
     if any(hides.most is None for hides in hidden):
         return None
     return counted + sum(hides.most or 0 for hides in hidden)
 
 
 def _say_hidden(hidden: Iterable[Hides]) -> str:
-    """Why nobody can tell how many parameters PyTorch had in the place of some tensors; "" where there are none."""
+    """Say why the number of PyTorch's parameters is unknown for some tensors; "" if there are none."""
     counts = Counter(hides.why for hides in hidden)
     said = []
     if number := counts["batchnorm"]:
@@ -150,11 +152,11 @@ def _say_hidden(hidden: Iterable[Hides]) -> str:
 
 
 def find_doubt(ledger: Ledger) -> Doubt:
-    """What contents could still take away from the parameters, and what could still be added to them.
+    """Find how many parameters reading more contents could remove, and how many might still be added.
 
-    What repeats another has as many elements. A PyTorch name that nothing else in a single file has makes a tensor a
-    parameter of its own, whatever it holds, as in `copies`; but rows that an exporter gathered count by what
-    they hold. Opaque data may be learned; and of what counts once by its name alone each may be a tensor of its own.
+    A copy has as many elements as its original. In a single file a tensor with a unique PyTorch name is a parameter of
+    its own, whatever its content, as in `copies`; but rows that an exporter gathered count by their content. Opaque
+    data may be learned, and tensors that count once because of an equal name may each be a tensor of its own.
     """
     reason = _say_why(ledger)
     learned = [entry for entry in ledger.entries if entry.role is Role.PARAMETER] if reason else []
@@ -190,27 +192,27 @@ def find_doubt(ledger: Ledger) -> Doubt:
 
 
 def _count_stays(found: Sequence[Entry], own: Sequence[Entry], unread: Collection[Key]) -> int:
-    """Parameters of equally large tensors that there are however many of them are copies.
+    """Return the parameters, among tensors of equal size, that count however many of the tensors are copies.
 
-    What was read was compared with all else that was read, so that each unread tensor of a name of its own takes one of
-    them at the most, and without names the unread are copies of what was read, or all of one.
+    The tensors that were read were compared with each other, so that each unread tensor with a name of its own can
+    equal at most one of them. Without names, the unread tensors are copies of tensors that were read, or all equal.
 
     Args:
-        found: those that may be copies.
-        own: those that are parameters of their own.
-        unread: which of them could not be read.
+        found: tensors that may be copies.
+        own: tensors that are parameters of their own.
+        unread: keys of tensors that could not be read.
     """
     read = sorted(entry.parameters for entry in found if entry.tensor.key not in unread)
     takers = [entry for entry in own if entry.tensor.key in unread]
     if takers and len({entry.tensor.dtype for entry in (*found, *takers)}) > 1:
-        return 0  # two that differ may both be rounded to one
+        return 0  # two different tensors may be rounded to the same values
     if read or own or not found:
         return sum(read[: max(len(read) - len(takers), 0)])
     return min(entry.parameters for entry in found)
 
 
 def _find_unread(ledger: Ledger) -> frozenset[Key]:
-    """Learned tensors whose contents nobody looked at, or could; all of them where a finding does not say which."""
+    """Return learned tensors whose contents were not read; all of them if a finding does not name its subjects."""
     said = [set(finding.subjects) for finding in ledger.findings if finding.id in UNREAD]
     if ledger.content != "none" and not said:
         return frozenset()
@@ -221,10 +223,10 @@ def _find_unread(ledger: Ledger) -> frozenset[Key]:
 
 
 _GATHERED = "provenance:folded-with"
-"""The rule for rows of a table that an exporter gathered or repeated."""
+"""Rule for rows of a table that an exporter gathered or repeated."""
 
 _BY_NAME = "name:duplicated-file"
-"""The rule for what two components both have by its name, where nobody looked at its content."""
+"""Rule for a tensor that two components share by its name, if its content was not read."""
 
 
 def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
@@ -235,7 +237,7 @@ def _find_more(ledger: Ledger) -> dict[Key, tuple[int, str]]:
     for entry in ledger.entries:
         number, reason = 0, ""
         if entry.decided_by == TRACED_CONSTANT:
-            continue  # PyTorch writes no parameter so, whatever it computes with
+            continue  # PyTorch never writes a parameter this way, whatever computes with it
         if opaque and entry.tensor.key in opaque:
             number, reason = entry.capacity - entry.parameters, said
         elif entry.decided_by == _BY_NAME:
@@ -254,11 +256,11 @@ _UNEXPLAINED = "numbers that no rule explains may be learned: see the finding un
 
 
 def _may_be_learned(entry: Entry, ledger: Ledger) -> bool:
-    """Whether nothing explains numbers that an output depends on, however few: the mean of a picture, or a bias."""
+    """Whether an output depends on unexplained numbers, however few: the mean of a picture, or a bias."""
     if not entry.tensor.dtype.is_floating:
         return False
     if ledger.model.producer.startswith("pytorch") and entry.tensor.node is not None:
-        return False  # a value of the trace
+        return False  # a value from the trace
     return ledger.live is not None and entry.tensor.key in ledger.live.tensors
 
 
@@ -266,7 +268,7 @@ _ONE_NAME = "contents were not looked at, so what has one name in two files coun
 
 
 def _say_why(ledger: Ledger) -> str:
-    """Why contents were not all compared; "" where they were."""
+    """Say why contents were not all compared; "" if they were."""
     if ledger.content == "none":
         return f"contents were not looked at, so what is stored twice may count twice; {LOOK}"
     unread = next((finding for finding in ledger.findings if finding.id in UNREAD), None)
@@ -274,5 +276,5 @@ def _say_why(ledger: Ledger) -> str:
 
 
 def say_unread(finding: Finding) -> str:
-    """That tensors could not be read, and why."""
+    """Say that tensors could not be read, and why."""
     return f"not all of it could be read: {finding.message} ({finding.id})"

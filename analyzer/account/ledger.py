@@ -1,4 +1,4 @@
-"""The nouns of the account: roles, entries, findings, groups, and the ledger that holds them."""
+"""Data types of the account: roles, entries, findings, groups, and the ledger that holds them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from analyzer.text import format_many, printable
 
 
 class Role(enum.StrEnum):
-    """What a stored tensor is."""
+    """Kind of a stored tensor."""
 
     PARAMETER = "parameter"
-    """Learned: what `named_parameters()` would hold, or is computed from it."""
+    """Learned: an element of `named_parameters()`, or computed from one."""
     BUFFER = "buffer"
     """State that is not learned: running statistics, `position_ids`, `inv_freq`, masks."""
     QUANTIZATION = "quantization"
@@ -31,22 +31,22 @@ class Role(enum.StrEnum):
     CONSTANT = "constant"
     """Made by the exporter: shapes, indices, axes, masks, scalars."""
     UNATTRIBUTED = "unattributed"
-    """No rule explains it."""
+    """Explained by no rule."""
 
 
 class Evidence(enum.StrEnum):
-    """What a rule looked at. The part of `decided_by` before the colon."""
+    """Kind of evidence that a rule used: the part of `decided_by` before the colon."""
 
     CONTENT = "content"
-    """Elements were compared."""
+    """Compared elements."""
     PROVENANCE = "provenance"
-    """The exporter's own notes in the file, or the manifest."""
+    """Notes that the exporter left in the file, or the manifest."""
     NAME = "name"
     """Names."""
     STRUCTURE = "structure"
-    """Which operators read it, and how."""
+    """Operators that read the tensor, and how they read it."""
     NONE = "none"
-    """Nothing: no rule explains it."""
+    """None: no rule explains the tensor."""
 
 
 _NO_EVIDENCE = Evidence.NONE.value
@@ -58,34 +58,34 @@ def _evidence_of(rule: str) -> Evidence:
 
 
 class Entry(Frozen):
-    """One line of the ledger: a stored tensor, what it is, and how we know."""
+    """One line of the ledger: a stored tensor, its role, and the evidence for it."""
 
     tensor: StoredTensor
     role: Role
     decided_by: str
     """The rule that chose the role, `<evidence>:<rule>`."""
     scope: str
-    """Dotted module path from PyTorch; "" is the root module, and also what has no scope."""
+    """Dotted module path from PyTorch; "" is the root module, and also stands for an entry without a scope."""
     scoped_by: str
-    """The rule that chose the scope; `none` where it has none."""
+    """The rule that chose the scope; `none` for an entry without one."""
     sources: tuple[str, ...]
-    """PyTorch names of the tensors that it is, or is computed from, as far as the file tells."""
+    """PyTorch names of the tensors that it equals or was computed from, as far as the file tells."""
     uses: int
-    """How many nodes read it."""
+    """Number of nodes that read it."""
     read_by: str
-    """Operator of the first node in file order that reads it; "" where none does."""
+    """Operator of the first node in file order that reads it; "" if no node does."""
     parameters: int
-    """Learned elements that count here: its logical elements, 0 for a copy and for what is not learned."""
+    """Learned elements counted here: its logical elements, or 0 for a copy or a tensor that is not learned."""
     logical_numel: int
-    """Elements that it stands for: K x N for a packed 4-bit weight, else what it stores."""
+    """Elements that it represents: K x N for a packed 4-bit weight, else the stored elements."""
     applications: int = 1
-    """How many nodes compute with it or with its copies, past those that only move or re-encode it; at least 1."""
+    """Number of nodes, at least 1, that compute with it or its copies, past nodes that only move or re-encode it."""
     shared_with: tuple[str, ...] = ()
     """Scopes other than its own whose nodes read it, sorted."""
     copy_of: Key | None = None
-    """The entry whose content it repeats: as it stands, transposed, cast, or within a quantization step."""
+    """Key of the entry whose content it repeats: identical, transposed, cast, or equal within a quantization step."""
     computed_by: str = ""
-    """Operator of the first node that computes with it, past those that move or decode it; "" where none does."""
+    """Operator of the first node that computes with it; nodes that move or decode it are passed. "" if no node does."""
 
     @property
     def evidence(self) -> Evidence:
@@ -93,7 +93,7 @@ class Entry(Frozen):
 
     @property
     def capacity(self) -> int:
-        """Elements that it could stand for: its logical elements, of texts their bytes."""
+        """Largest number of elements that it could represent: its logical elements, or the bytes of its strings."""
         is_text = self.tensor.dtype is DType.STRING
         return max(self.logical_numel, self.tensor.nbytes if is_text else 0)
 
@@ -103,7 +103,7 @@ class Entry(Frozen):
 
     @property
     def is_duplicate(self) -> bool:
-        """Whether it takes bytes of its own, though another component of the artifact has it too."""
+        """Whether another component of the artifact holds the same tensor, though this one has its own bytes."""
         return self.decided_by.endswith("duplicated-file")
 
 
@@ -111,22 +111,22 @@ _Told = TypeVar("_Told")
 
 
 class ByEntry(Mapping[Key, _Told]):
-    """By the key of an entry what is told of it; of some entries nothing is.
+    """Mapping from the key of an entry to a fact about it; some entries have no fact.
 
-    It is one list in the order of the entries, as most who ask go through these; whoever asks for a key pays for a
-    dict of all keys, once.
+    It is stored as one list in the order of the entries, because most callers iterate in that order. The first lookup
+    by key builds a dict of all keys.
     """
 
     __slots__ = ("_entries", "_found", "in_order")
 
     def __init__(self, entries: Sequence[Entry], in_order: Sequence[_Told | None]) -> None:
         self.in_order = in_order
-        """One for each entry; None where nothing is told."""
+        """One item for each entry; None for an entry without a fact."""
         self._entries = entries
         self._found: dict[Key, _Told] | None = None
 
     def is_of(self, entries: Sequence[Entry]) -> bool:
-        """Whether it tells of these entries, in this order."""
+        """Whether it describes these entries, in this order."""
         if entries is self._entries:
             return True
         pairs = zip(entries, self._entries, strict=False)
@@ -150,14 +150,14 @@ class ByEntry(Mapping[Key, _Told]):
 
 
 def in_entry_order(entries: Sequence[Entry], told: Mapping[Key, _Told]) -> Sequence[_Told | None]:
-    """What is told of each entry, in their order; None where nothing is."""
+    """Return the fact about each entry, in the order of the entries; None for an entry without one."""
     if isinstance(told, ByEntry) and told.is_of(entries):
         return told.in_order
     return [told.get(entry.tensor.key) for entry in entries]
 
 
 class Severity(enum.StrEnum):
-    """How much a finding matters: an error means that the account is incomplete."""
+    """Importance of a finding: an error means that the account is incomplete."""
 
     NOTE = "note"
     WARNING = "warning"
@@ -165,27 +165,27 @@ class Severity(enum.StrEnum):
 
 
 class Finding(Frozen):
-    """Something in a readable file that its user should know. Data, never an exception."""
+    """A fact about a readable file that its user should know. It is data, never an exception."""
 
     id: str
-    """One of the contract's stable ids."""
+    """One of the stable ids in the catalog of findings."""
     severity: Severity
     message: str
     subjects: tuple[str, ...] = ()
     """The tensors, nodes or files that it is about, sorted."""
     nbytes: int | None = None
-    """Bytes on disk that mending it would save; None where it costs none, or nobody can tell how many."""
+    """Bytes on disk that fixing it would save; None if it costs none, or their number is unknown."""
 
 
 Match = Literal["all", "first"]
-"""Which of the user's groups have an entry: all that match it, so that groups may overlap, or the first."""
+"""How the user's groups take an entry: all that match it, so that groups may overlap, or only the first."""
 
 Trainability = Mapping[Key, tuple[str, bool]]
-"""PyTorch name and `requires_grad` of each entry's parameter, where the PyTorch side is known."""
+"""PyTorch name and `requires_grad` of each entry's parameter, if the PyTorch side is known."""
 
 
 def natural_order(name: str) -> tuple[bool, str]:
-    """Sort key that counts: layer.2 before layer.10, bracketed groups last.
+    """Return a sort key that compares numbers by value: layer.2 before layer.10, bracketed groups last.
 
     >>> sorted(["[unscoped]", "layer.10", "layer.2"], key=natural_order)
     ['layer.2', 'layer.10', '[unscoped]']
@@ -194,13 +194,13 @@ def natural_order(name: str) -> tuple[bool, str]:
 
 
 class NaturalOrder:
-    """The texts by which `natural_order` sorts, for many names that begin or end alike."""
+    """Cache of the sort keys of `natural_order`, for many names that begin or end alike."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
 
     def of(self, name: str) -> str:
-        """The name with each number after its length.
+        """Return the name with the length of each number put before it.
 
         >>> order = NaturalOrder()
         >>> sorted(["layer.10.b", "layer.2.b", "layer.2"], key=order.of)
@@ -210,7 +210,7 @@ class NaturalOrder:
         known = self._known
         if before not in known:
             known[before] = _NUMBER.sub(_by_length, before)
-        if last.isdecimal():  # numbers are as many as there are names
+        if last.isdecimal():  # distinct numbers may be as many as the names, so they are not cached
             return f"{known[before]}{dot}{_sorted_digits(last)}"
         if last not in known:
             known[last] = _NUMBER.sub(_by_length, last)
@@ -225,8 +225,8 @@ def _by_length(match: re.Match[str]) -> str:
 
 
 def _sorted_digits(number: str) -> str:
-    """A number that sorts by its size as text does: its length goes first, as a character below all others."""
-    digits = number.lstrip("0")  # int() would refuse one of thousands of digits
+    """Return a number as text that sorts by its value: its length comes first, as a character below all others."""
+    digits = number.lstrip("0")  # int() refuses a number of thousands of digits
     length = len(digits)
     return chr(length) + digits if length < _LONG else f"{chr(_LONG)}{length:08}{digits}"
 
@@ -237,8 +237,8 @@ _LONG = 0x1F
 class Group(Frozen):
     """Totals of the entries and nodes that share a key.
 
-    `parameters` are learned elements, each once; `stored_elements` elements as stored; `nbytes` bytes of encoded
-    payload; `tensors` stored tensors; `nodes` nodes, 0 where the key is one that nodes do not have.
+    `parameters` are learned elements, each counted once; `stored_elements` elements as stored; `nbytes` bytes of encoded
+    payload; `tensors` are stored tensors; `nodes` are nodes, 0 if nodes do not have this key.
     """
 
     name: str
@@ -246,9 +246,9 @@ class Group(Frozen):
     """The parts of its name, one for each key."""
     parameters: int = 0
     unshared_parameters: int = 0
-    """What `parameters` would be if every use of a tensor had one of its own."""
+    """Value that `parameters` would have if every use of a tensor had its own copy."""
     applications: int = 1
-    """How often each of its learned tensors is used; 1 where they differ."""
+    """Number of uses of each of its learned tensors; 1 if they differ."""
     stored_elements: int = 0
     nbytes: int = 0
     learned_nbytes: int = 0
@@ -256,33 +256,34 @@ class Group(Frozen):
     tensors: int = 0
     nodes: int = 0
     first: int | None = None
-    """Where it comes in the order of the computation: the place of the first node that computes with what it has
-    learned, else of its first node; None where it has neither, as in a saved report."""
+    """Position in the order of computation: that of the first node that computes with its learned tensors, else of its
+    first node; None if it has neither, as in a saved report.
+    """
     trainable: int | None = None
-    """Elements of trainable parameters; None where the PyTorch side is not known."""
+    """Elements of trainable parameters; None if the PyTorch side is not known."""
     frozen: int | None = None
-    """Elements of the others; None as `trainable`."""
+    """Elements of the other parameters; None if `trainable` is."""
     macs: int | None = None
-    """Multiply-accumulates of its nodes; None where the ledger has none (`Ledger.macs`), or nodes have no such key."""
+    """Multiply-accumulates of its nodes; None if the ledger has none (`Ledger.macs`), or nodes do not have this key."""
     unworked: int = 0
-    """Nodes whose work is not known, and not among `macs`."""
+    """Nodes whose work is not known, so that `macs` leaves them out."""
 
 
 class Macs(Frozen):
     """Multiply-accumulates of one run, node by node (`analyzer.cost.macs.count_macs`)."""
 
     at: Mapping[str, int]
-    """The sizes of the free axes, in elements, by their names in the file, else by `input.position`."""
+    """Sizes of the free axes, in elements, by their names in the file, else by `input.position`."""
     nodes: Mapping[Place, int]
-    """Of each node that has some."""
+    """Multiply-accumulates of each node that has some."""
     unknown: Collection[Place] = ()
-    """Nodes whose work is not known, and so is not among it."""
+    """Nodes whose work is not known, so that `nodes` leaves them out."""
     choices: int = 0
-    """Nodes `If` whose branches work differently: the one that works most is counted."""
+    """Number of `If` nodes whose branches differ in work: the branch with the most work is counted."""
 
     @property
     def total(self) -> int:
-        """Of all nodes whose work is known."""
+        """Multiply-accumulates of all nodes whose work is known."""
         return sum(self.nodes.values())
 
 
@@ -299,22 +300,24 @@ class Grouping(Frozen):
     """Leading parts of a scope, or of a block, that name a group; None where `by` has neither."""
     groups: tuple[Group, ...]
     overlap: Group
-    """What the user's groups count beyond the first time."""
+    """Amounts that the user's groups count more than once, beyond the first time."""
     ungrouped: Group
-    """What none of the user's groups has."""
+    """Entries that are in none of the user's groups."""
     match: Match | None = None
-    """Which of the user's groups that match an entry have it; None where the groups are not the user's."""
+    """How the user's groups take an entry; None if the groups are not the user's."""
     origin: str | None = None
-    """Where the user's groups come from, such as `--group`, `onnxledger.toml` or `preset bert`."""
+    """Origin of the user's groups, such as `--group`, `onnxledger.toml` or `preset bert`."""
     members: tuple[tuple[str, ...], ...] = ()
-    """The user's groups of each entry, in the ledger's order; nothing where the groups are not the user's."""
+    """The user's groups of each entry, in the ledger's order; empty if the groups are not the user's."""
     layers: tuple[Group, ...] = ()
-    """The groups with the layers apart that most of one repeats; nothing where none does, or a depth was asked for."""
+    """Groups in which repeated layers that make up most of a group are apart; empty if there are none, or for a given
+    depth.
+    """
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each group, for `pandas.DataFrame` and its kin, with the keys of `inspect --format json`.
+        """Return a row for each group, for `pandas.DataFrame` and its kin, with the keys of `inspect --format json`.
 
-        `share` is the part of the groups' parameters, None where there are none.
+        `share` is the fraction of the parameters of all groups, None if there are none.
         """
         total = (
             sum(group.parameters for group in self.groups)
@@ -339,21 +342,23 @@ class Grouping(Frozen):
         return f"<Grouping by {self.by}{depth}: {format_many(len(self.groups), 'group')}>"
 
     def _repr_html_(self) -> str:
-        from analyzer.account.notebook import to_html  # what only notebooks need
+        from analyzer.account.notebook import to_html  # only notebooks need it
 
         return to_html(repr(self)[1:-1], self.rows())
 
 
 class Member(NamedTuple):
-    """Where an entry or a node stands among the repeated blocks of a model."""
+    """Position of an entry or a node among the repeated blocks of a model."""
 
     block: str
-    """`stem`, `block.0` to `block.N-1`, `head`; of several runs also `between.1`, ..., after each but the last."""
+    """`stem`, `block.0` to `block.N-1`, or `head`; with several runs also `between.1`, ..., after each run but the
+    last.
+    """
     part: str = ""
-    """What it belongs to inside the block, such as `attention`; "" where that is not told."""
+    """Part of the block, such as `attention`; "" if it is not known."""
 
     def label(self, depth: int) -> str:
-        """At depth 1 the block, below it the part too.
+        """Return the block at depth 1, or the block and the part at a greater depth.
 
         >>> Member("block.3", "attention").label(1), Member("block.3", "attention").label(2)
         ('block.3', 'block.3.attention')
@@ -362,42 +367,42 @@ class Member(NamedTuple):
 
 
 class Run(Frozen):
-    """Blocks that repeat each other, one after the other."""
+    """Consecutive blocks that repeat each other."""
 
     first: int
     """Number of its first block."""
     count: int
-    """How many blocks there are."""
+    """Number of blocks."""
     modules: tuple[str, ...] = ()
-    """The PyTorch module that each of them is, where names tell; else none."""
+    """The PyTorch module of each block, if names tell it; else empty."""
     rule: str = "structure:tandem-repeat"
 
 
 class Blocks(Frozen):
-    """The repeated blocks of a model, with what comes before and after: a partition of entries and of nodes."""
+    """Repeated blocks of a model, and the parts before and after them: a partition of entries and of nodes."""
 
     runs: tuple[Run, ...]
     entries: Mapping[Key, Member]
     nodes: Mapping[Place, Member]
     roles: Mapping[Key, str]
-    """What each learned tensor does, by the operator that reads it: attention, feed-forward, norm, ..."""
+    """Function of each learned tensor, told by the operator that reads it: attention, feed-forward, norm, ..."""
 
     @property
     def count(self) -> int:
-        """Blocks of all runs."""
+        """Number of blocks in all runs."""
         return sum(run.count for run in self.runs)
 
 
 class Stages(Frozen):
-    """The parts of a convolutional trunk that have one resolution each (`analyzer.account.stages`)."""
+    """Parts of a convolutional trunk that each have one resolution (`analyzer.account.stages`)."""
 
     names: tuple[str, ...]
-    """In the order in which they are first computed, such as `176x176`; `head` last."""
+    """Names such as `176x176`, in the order of first computation; `head` is last."""
     entries: Mapping[Key, str]
-    """Those of the entries that have one, by the node that first computes with them."""
+    """Stage of each entry that has one, given by the first node that computes with it."""
     nodes: Mapping[Place, str]
     firsts: Mapping[str, Place] = field(default_factory=dict)
-    """The node that each begins with; nothing of a saved report."""
+    """First node of each stage; empty in a saved report."""
 
 
 class Account(Frozen):
@@ -408,80 +413,82 @@ class Account(Frozen):
 
 
 class Hides(NamedTuple):
-    """How many more parameters PyTorch had in a tensor's place than it counts, and why nobody can tell exactly."""
+    """Bounds for how many more parameters PyTorch had in a tensor's place than are counted, and the reason."""
 
     least: int
-    """At least so many more; fewer where it is negative."""
+    """Lower bound of the difference; negative if PyTorch may have had fewer."""
     most: int | None
-    """At most so many more; None where there is no bound."""
+    """Upper bound of the difference; None if there is no bound."""
     why: HiddenBy
 
 
 HiddenBy = Literal[
     "batchnorm", "factor", "bias", "computed", "padding", "buffer", "merged", "repeated", "scalar"
 ]
-"""A BatchNorm, a factor or a bias was put into a layer; its values were computed from who knows how many others; zeros
-may fill it up; it may be a buffer, repeat itself or a part of another, or stand for several parameters of equal
-content; or it is a number that may be one."""
+"""Reason for the bounds: a BatchNorm, a factor or a bias was folded into a layer; the values were computed from an
+unknown number of others; zeros may pad the tensor; it may be a buffer, repeat itself or a part of another tensor, or
+stand for several parameters of equal content; or it is a single number that may be a parameter.
+"""
 
 Hidden = Mapping[Key, Hides]
-"""The tensors that hide how many parameters PyTorch had."""
+"""Bounds for each tensor that hides how many parameters PyTorch had."""
 
 
 class Opaque(Frozen):
-    """Data that computes and that nothing explains (`analyzer.account.opaque`)."""
+    """Data that flows into arithmetic and that no rule explains (`analyzer.account.opaque`)."""
 
     tensors: frozenset[Key] = frozenset()
     made: Mapping[Place, int] = field(default_factory=dict)
-    """Nodes that make numbers when the model runs, and how many; 0 where that is not known."""
+    """Nodes that create numbers when the model runs, and how many; 0 if the number is not known."""
 
 
 @aside("wiring")
 class Ledger(Frozen):
-    """The account of one model: every stored tensor once, every byte once."""
+    """Account of one model: every stored tensor once, every byte once."""
 
     model: Model
     entries: tuple[Entry, ...]
-    """In file order."""
+    """Entries in file order."""
     accounts: tuple[Account, ...]
-    """They sum to `file_nbytes`."""
+    """Accounts of the bytes on disk; they sum to `file_nbytes`."""
     findings: tuple[Finding, ...]
     wiring: Wiring
-    """Who provides and who reads each value."""
+    """Provider and readers of each value."""
     node_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Scope of each node that has one, of its own or by its neighbours (`analyzer.account.scopes.owners`)."""
+    """Scope of each node that has one, its own or one from its neighbours (`analyzer.account.scopes.owners`)."""
     traced_scopes: Mapping[Place, str] = field(default_factory=dict)
-    """Those of them that the nodes tell of themselves, in their notes or their names (`scopes.paths`)."""
+    """Scopes among `node_scopes` that nodes give in their own metadata or names (`scopes.paths`)."""
     shared_nbytes: int = 0
     """Payload bytes that several tensors claim, beyond the first; `accounts` hold each byte once."""
     content: ContentMode = "sampled"
-    """How far contents were looked at."""
+    """Extent to which contents were read."""
     calls: tuple[Calls, ...] = ()
-    """How often each local function is called."""
+    """Number of calls of each local function."""
     blocks: Blocks | None = None
-    """The repeated blocks; None where nobody has looked for them (`analyzer.account.blocks.find_blocks`)."""
+    """The repeated blocks; None if they were not searched (`analyzer.account.blocks.find_blocks`)."""
     stages: Stages | None = None
-    """The stages of a convolutional trunk; None where there is none."""
+    """The stages of a convolutional trunk; None if there is none."""
     computing: Mapping[Key, Place] = field(default_factory=dict)
-    """The first node that computes with each entry, of those that any computes with; nothing of a saved report."""
+    """First node that computes with each entry, for entries that any node computes with; empty in a saved report."""
     live: Live | None = None
-    """What the outputs depend on; None where nobody has looked (a saved report)."""
+    """Nodes and tensors that the outputs depend on; None if this was not worked out (a saved report)."""
     told_nodes: int | None = None
-    """How many nodes a saved report says there were, which has none of them itself."""
+    """Number of nodes according to a saved report, which holds no nodes itself."""
     told_operators: Mapping[tuple[str, str], int] | None = None
-    """Its operators, as (domain, op_type), with their nodes, but for calls of the model's own functions; None where it
-    does not say them all."""
+    """Node counts according to a saved report by (domain, op_type), without calls of the model's own functions; None if
+    the report does not list all operators.
+    """
     made: Mapping[Place, int] = field(default_factory=dict)
-    """Nodes that make such data when the model runs, and how many numbers; 0 where that is not known."""
+    """Nodes that create opaque data when the model runs, and how many numbers; 0 if the number is not known."""
     hidden: Hidden = field(default_factory=dict)
     """Entries that hide how many parameters PyTorch had in their place."""
     opaque: tuple[Key, ...] = ()
     """Entries whose data no rule explains and that flows into arithmetic: they may be learned (finding `opaque`)."""
     macs: Macs | None = None
-    """What a run computes; None where nobody has counted."""
+    """Multiply-accumulates of one run; None if they were not counted."""
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each stored tensor in file order, for `pandas.DataFrame`; keys as in `inspect`'s JSON."""
+        """Return a row for each stored tensor in file order, for `pandas.DataFrame`; keys as in `inspect`'s JSON."""
         return [
             {
                 "name": entry.tensor.name,
@@ -518,31 +525,31 @@ class Ledger(Frozen):
 
     @property
     def nodes(self) -> int | None:
-        """Nodes of all graphs and functions; None where a saved report does not say how many there were."""
+        """Number of nodes in all graphs and functions; None if a saved report does not give it."""
         return sum(len(graph.nodes) for graph in self.model.graphs) if self.model.graphs else self.told_nodes
 
     @property
     def parameters(self) -> int:
-        """Logical learned elements, each once, as far as the file alone tells."""
+        """Number of logical learned elements, each counted once, as far as the file alone tells."""
         return sum([entry.parameters for entry in self.entries])
 
     @property
     def parameters_at_least(self) -> int:
-        """Elements that PyTorch's count cannot be below.
+        """Lower bound of PyTorch's count of parameters.
 
-        What was not compared may be copies, and what was computed from parameters may come of few; a norm that was
-        folded into a layer had some more.
+        Tensors that were not compared may be copies, and tensors computed from parameters may come from few; a norm
+        that was folded into a layer had some more.
         """
-        from analyzer.account.doubt import find_doubt  # a stage above, which needs findings
+        from analyzer.account.doubt import find_doubt  # a later stage, which needs findings
 
         return find_doubt(self).least
 
     @property
     def parameters_at_most(self) -> int | None:
-        """Elements that PyTorch's count cannot be above; None where there is no bound.
+        """Upper bound of PyTorch's count of parameters; None if there is no bound.
 
-        What is opaque may be learned, what has one name be two, and a folded norm had parameters. What was computed
-        from parameters before it was stored has no bound.
+        Opaque data may be learned, equal names may mean two tensors, and a folded norm had parameters. Values computed
+        from parameters before they were stored have no bound.
 
         Tensors whose elements cannot be counted have no bound; findings say so (`analyzer.account.findings.UNCOUNTED`).
         """
@@ -552,13 +559,13 @@ class Ledger(Frozen):
 
     @property
     def opaque_elements(self) -> int:
-        """Elements of the opaque entries, as many as each could hold."""
+        """Elements of the opaque entries, the most that each could hold."""
         held = set(self.opaque)
         return sum([entry.capacity for entry in self.entries if entry.tensor.key in held]) if held else 0
 
     @property
     def stored_elements(self) -> int:
-        """Elements of all stored tensors, copies and constants included."""
+        """Number of elements in all stored tensors, copies and constants included."""
         return sum([entry.tensor.numel for entry in self.entries])
 
     @property
@@ -568,7 +575,7 @@ class Ledger(Frozen):
 
     @property
     def duplicated_nbytes(self) -> int:
-        """Bytes of learned tensors that stand in more than one file of an artifact, beyond the first."""
+        """Bytes of learned tensors that several files of an artifact hold, beyond the first."""
         return sum([entry.tensor.nbytes for entry in self.entries if entry.is_duplicate])
 
     @property

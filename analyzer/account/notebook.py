@@ -1,4 +1,4 @@
-"""A caption and rows -> the small table that a notebook shows in place of a record's `repr`."""
+"""Caption and rows -> small table that a notebook shows in place of a record's `repr`."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import html
 from collections.abc import Mapping, Sequence
 
 _MOST = 25
-"""Rows that are shown; a whole report is one call away."""
+"""Rows shown at most; `rows()` gives all of them."""
 
 
 def to_html(caption: str, rows: Sequence[Mapping[str, object]]) -> str:
-    """An HTML table of the first rows, without style or script, its texts escaped.
+    """Return an HTML table of the first rows, without style sheet or script, its texts escaped.
 
     >>> to_html("a & b", [{"group": "<x>", "bytes": 1234}])[:59]
     '<table><caption>a &amp; b</caption><thead><tr><th>group</th'

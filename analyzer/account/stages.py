@@ -1,9 +1,9 @@
-"""A convolutional network's graph -> its stages: the parts of the trunk that have one resolution each.
+"""Graph of a convolutional network -> its stages: the parts of the trunk that each have one resolution.
 
-A resolution is the size of the picture (or signal) that a node gives out: what the graph's input has, halved by each
-stride, enlarged by each interpolation. Names are not needed, nor the sizes of the input: strides say how far a value is
-from it. What is pooled to one number a channel is the head, unless it goes back into the trunk, as a squeeze and
-excitation does.
+A resolution is the spatial size of a node's output: the size of the graph's input, divided by each stride and enlarged
+by each interpolation. Neither names nor the sizes of the input are needed: strides give the size relative to the input.
+A value pooled to one number per channel belongs to the head, unless it returns to the trunk, as in
+squeeze-and-excitation.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen, replace
 
 HEAD = "head"
-"""The stage of what is pooled or flattened, and has no resolution any more."""
+"""Stage of values that are pooled or flattened, and have no resolution any more."""
 
 _FEWEST = 2
-"""Convolutions that a graph has at least to have a trunk."""
+"""Fewest convolutions of a graph that has a trunk."""
 
 _CONVOLUTIONS = named(Kind.CONVOLUTION)
 
 _Dims = tuple[int | None, ...]
 _Strides = tuple[Fraction, ...]
 _Level = tuple[_Strides, bool]
-"""How far a value's size is from the input's along each axis, and whether it was enlarged on the way."""
+"""Ratio of the input's size to a value's size along each axis, and whether the value was enlarged on the way."""
 
 
 class _Seen(Frozen):
-    """What is known of a value."""
+    """Facts known about a value."""
 
     dims: _Dims | None
-    """Its sizes; None for one that is not known, or as a whole where even the rank is not."""
+    """Sizes of its axes; None for an unknown size, or for the whole if even the rank is unknown."""
     strides: _Strides | None = None
-    """None before the first convolution."""
+    """Stride along each axis relative to the input; None before the first convolution."""
     is_up: bool = False
     is_flat: bool = False
-    """Whether it is pooled, or flattened."""
+    """Whether it is pooled or flattened."""
 
     @property
     def level(self) -> _Level | None:
@@ -55,12 +55,12 @@ _UNKNOWN = _Seen(None)
 
 
 def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) -> Stages | None:
-    """Find the stages of a model's convolutional trunks; None where it has none.
+    """Find the stages of a model's convolutional trunks; None if it has none.
 
     Args:
         model: the model.
-        wiring: who reads what.
-        computing: the node that computes first with each stored tensor.
+        wiring: providers and readers of all values.
+        computing: the first node that computes with each stored tensor.
     """
     firsts: dict[str, Place] = {}
     nodes: dict[Place, str] = {}
@@ -83,7 +83,7 @@ def find_stages(model: Model, wiring: Wiring, computing: Mapping[Key, Place]) ->
 
 
 def _fill_bodies(model: Model, wiring: Wiring, nodes: dict[Place, str]) -> None:
-    """What stands in a nested graph or in a function is in the stage of the node that holds or first calls it."""
+    """Assign nodes of a subgraph or a function to the stage of the node that holds it, or calls it first."""
     holders: dict[GraphPath, Place] = {path: place for place, path in reversed(wiring.calls.items())}
     holders |= {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
     for graph in model.graphs:
@@ -109,7 +109,7 @@ class _Trunk:
                 self._values[value.name] = _Seen(dims)
 
     def walk(self, nodes: Sequence[Node]) -> tuple[dict[str, Place], dict[Place, str]]:
-        """The node that each stage begins with, and the stage of each node that has one."""
+        """Return the first node of each stage, and the stage of each node that has one."""
         levels: list[_Level | None] = []
         flat: list[bool] = []
         sizes: dict[_Level, Counter[_Dims]] = defaultdict(Counter)
@@ -131,7 +131,7 @@ class _Trunk:
         return begins, {node.place: named[level] for node, level in lent if level is not None}
 
     def _take(self, node: Node) -> _Seen | None:
-        """What a node gives out; None where nothing of the trunk flows into it."""
+        """Compute the facts about a node's outputs; None if no value of the trunk flows into the node."""
         given = [self._values[name] for name in node.inputs if name in self._values]
         if not given or kind_of(node) is Kind.MEASURES:
             return None
@@ -145,7 +145,7 @@ class _Trunk:
         return made
 
     def constant(self, node: Node, slot: int) -> list[float] | None:
-        """The numbers of a short stored tensor that a node reads."""
+        """Return the numbers of a short stored tensor that a node reads; None if the input is no such tensor."""
         name = node.inputs[slot] if 0 <= slot < len(node.inputs) else ""
         tensor = self._wiring.find(self._path, name) if name else None
         if (
@@ -160,7 +160,7 @@ class _Trunk:
         return [float(number) for number in np.ravel(array)]
 
     def shape(self, node: Node, slot: int) -> tuple[int, ...] | None:
-        """The shape of the stored tensor that a node reads, perhaps decoded."""
+        """Return the shape of the stored tensor that a node reads, directly or through decoding nodes."""
         name = node.inputs[slot] if 0 <= slot < len(node.inputs) else ""
         for _ in range(_STEPS):
             found = self._wiring.find(self._path, name) if name else None
@@ -173,16 +173,16 @@ class _Trunk:
 
 
 def _ints(node: Node, name: str) -> tuple[int, ...]:
-    """A list of integers among a node's attributes; empty where it has none."""
+    """Return a node's attribute of type INTS; empty if the node does not have it."""
     found = node.settings.get(name, ())
     return tuple(x for x in found if isinstance(x, int)) if isinstance(found, tuple) else ()
 
 
 _STEPS = 8
-"""Nodes between a stored tensor and what computes with it, at most."""
+"""Nodes between a stored tensor and the node that computes with it, at most."""
 
 _SHORT = 16
-"""Elements of a tensor that may be a shape."""
+"""Elements, at most, of a tensor that may be a shape."""
 
 _FLAT: _Level = ((), False)
 
@@ -192,7 +192,7 @@ _Rule = Callable[[Node, _Seen, "_Trunk"], _Seen]
 def _lend(
     nodes: Sequence[Node], levels: Sequence[_Level | None], flat: Sequence[bool]
 ) -> list[_Level | None]:
-    """Levels of what has none, and of what is pooled and goes back into the trunk: those of the first reader."""
+    """Give nodes without a level, and pooled nodes that return to the trunk, the level of their first reader."""
     readers: dict[str, list[int]] = defaultdict(list)
     for at, node in enumerate(nodes):
         for name in node.inputs:
@@ -209,12 +209,12 @@ def _lend(
 
 
 def _usual(sizes: Counter[_Dims]) -> _Dims:
-    """The size that most nodes give out, of several the last: padding is a node of its own in some files."""
+    """Return the most common output size, the last of equally common ones: in some files padding is a separate node."""
     return max(reversed(sizes), key=sizes.__getitem__)
 
 
 def _name(levels: Sequence[_Level], sizes: Mapping[_Level, _Dims]) -> dict[_Level, str]:
-    """Sizes, where those of the input are known; else the part of the input's that they are."""
+    """Name levels by their sizes if the input's sizes are known; else by their ratio to the input's size."""
     named: dict[_Level, str] = {}
     taken: set[str] = set()
     for level in levels:
@@ -230,7 +230,7 @@ def _name(levels: Sequence[_Level], sizes: Mapping[_Level, _Dims]) -> dict[_Leve
 
 
 def _ratio(strides: _Strides) -> str:
-    """The part of the input's size.
+    """Return the ratio of the size to the input's size.
 
     >>> _ratio((Fraction(8), Fraction(8))), _ratio((Fraction(1), Fraction(1)))
     ('1/8', '1/1')
@@ -239,14 +239,14 @@ def _ratio(strides: _Strides) -> str:
     return parts[0] if len(set(parts)) == 1 else " x ".join(parts)
 
 
-# what operators do
+# rules of operators
 
 _FAR = 1 << 16
-"""Times that a picture may be smaller or larger than the input: numbers beyond are a mistake, and would grow."""
+"""Largest ratio between a picture's size and the input's: larger numbers are a mistake, and would grow."""
 
 
 def _largest(given: Sequence[_Seen]) -> _Seen:
-    """Of several values the one nearest to the input's size, which others are spread over."""
+    """Return the value whose size is nearest to the input's, because the others are broadcast to it."""
 
     def order(seen: _Seen) -> tuple[bool, bool, Fraction, int]:
         strides = seen.strides or ()
@@ -261,7 +261,7 @@ def _follow(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _convolve(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """A window that moves: a convolution, or a pool."""
+    """Apply a sliding window: a convolution, or a pool."""
     kernel = _ints(node, "kernel_shape") or _weight_size(node, trunk)
     rank = len(kernel) or (len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ()))
     if rank < 1:
@@ -286,7 +286,7 @@ def _convolve(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _weight_size(node: Node, trunk: _Trunk) -> tuple[int, ...]:
-    """The window of a convolution that does not say it: that of its weight."""
+    """Return the window size taken from the weight, for a convolution without `kernel_shape`."""
     known = operator_of(node)
     if known is None or kind_of(node) is not Kind.CONVOLUTION:
         return ()
@@ -295,7 +295,7 @@ def _weight_size(node: Node, trunk: _Trunk) -> tuple[int, ...]:
 
 
 def _slide(node: Node, size: int, axis: int, kernel: Sequence[int], steps: Sequence[int]) -> int | None:
-    """The size after a window has moved over it (ONNX, Conv and AveragePool)."""
+    """Return the size of an axis after a sliding window (ONNX, Conv and AveragePool)."""
     step, rank = steps[axis], len(steps)
     pads = _ints(node, "pads") or (0,) * (2 * rank)
     widened = _ints(node, "dilations") or (1,) * rank
@@ -331,7 +331,7 @@ def _pool(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _reduce(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """A mean over the axes of the picture is a pool; over the channels, a norm's."""
+    """Apply a reduction: a mean over the spatial axes is a pool; a mean over the channels belongs to a norm."""
     rank = 0 if seen.dims is None else len(seen.dims)
     axes = _ints(node, "axes") or tuple(int(axis) for axis in trunk.constant(node, 1) or ())
     over = {axis % rank for axis in axes} if rank else set[int]()
@@ -358,7 +358,7 @@ def _reshape(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
     if len(dims) <= 2 and seen.strides is not None:
         return replace(seen, dims=dims, is_flat=True)
     old = seen.dims
-    if old is not None and len(old) == len(dims):  # 0 keeps a size
+    if old is not None and len(old) == len(dims):  # 0 keeps the input's size
         dims = tuple(old[at] if told[at] == 0 else dim for at, dim in enumerate(dims))
     return replace(seen, dims=dims)
 
@@ -371,7 +371,7 @@ def _transpose(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _gather(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """Part of what lies along an axis; with one index the axis is gone."""
+    """Take a part of an axis; a scalar index removes the axis."""
     index = trunk.shape(node, 1)
     axis = node.integers.get("axis", 0)
     if seen.dims is None or index is None or not -len(seen.dims) <= axis < len(seen.dims):
@@ -382,7 +382,7 @@ def _gather(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """To other sizes; where neither these nor the scales are stored, those of what it is joined with are taken."""
+    """Resize; if neither sizes nor scales are stored, the result is unknown, and values joined with it decide."""
     told = node.settings.get("scales")
     scales = [x for x in told if isinstance(x, int | float)] if isinstance(told, tuple) else None
     old = seen.dims
@@ -407,7 +407,7 @@ def _resize(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _scaled(seen: _Seen, ratios: Sequence[Fraction]) -> _Seen:
-    """A picture that is so many times as large along each axis."""
+    """Scale a picture by a ratio along each axis."""
     rank = len(ratios)
     strides = seen.strides if seen.strides is not None else (Fraction(1),) * rank
     if len(strides) != rank or max((*ratios, *(1 / stride for stride in strides))) > _FAR:
@@ -428,7 +428,7 @@ def _scaled(seen: _Seen, ratios: Sequence[Fraction]) -> _Seen:
 
 
 def _fold(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """Channels to places, or places to channels."""
+    """Move data from channels to space, or from space to channels."""
     block = node.integers.get("blocksize", 1)
     rank = len(seen.dims) - 2 if seen.dims is not None else len(seen.strides or ())
     if block < 1 or rank < 1:
@@ -438,7 +438,7 @@ def _fold(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
 
 
 def _slice(node: Node, seen: _Seen, trunk: _Trunk) -> _Seen:
-    """Every second line of a picture: the first step of some detectors, in place of a stride."""
+    """Take every n-th line of a picture: the first step of some detectors, in place of a stride."""
     steps, axes = trunk.constant(node, 4), trunk.constant(node, 3)
     if steps is None or axes is None or len(steps) != len(axes) or seen.dims is None:
         return seen
@@ -480,4 +480,4 @@ _RULES: Mapping[str, _Rule] = {
     "Transpose": _transpose,
     "Upsample": _resize,
 }
-"""What operators do to a picture that do anything to it; all others hand it on."""
+"""Rules of the operators that change a picture; all others keep their input's facts."""

@@ -1,4 +1,4 @@
-"""A ledger -> what a person asks first: which operators there are, how weights are quantized, what is wasted."""
+"""Ledger -> summary: operators, the quantization of weights, and wasted bytes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from analyzer.read.book import NODE_METADATA, ORPHANED, UNKNOWN
 
 
 class OperatorCount(NamedTuple):
-    """One operator: how many nodes are of it, in all graphs and functions, and what it computes with."""
+    """One operator: the number of its nodes in all graphs and functions, and the parameters that it computes with."""
 
     op_type: str
-    """As the file has it; "" stands for what no node computes with."""
+    """Operator name in the file; "" stands for parameters that no node computes with."""
     domain: str
-    """Its operator set; "ai.onnx" is the default one."""
+    """Domain of its operator set; "ai.onnx" is the default one."""
     nodes: int
     parameters: int
-    """Learned elements of the tensors that it is the first to compute with."""
+    """Learned elements of the tensors that a node of this operator is the first to compute with."""
 
 
 def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
-    """Every operator of a model, those with the most nodes first; their parameters sum to the ledger's.
+    """Count the nodes and parameters of every operator, most nodes first; parameters sum to the ledger's.
 
-    A weight is booked on the first node, in file order, that computes with it: what moves, casts or decodes it on the
-    way (Transpose, Reshape, Cast, DequantizeLinear) is passed.
+    A weight is booked on the first node, in file order, that computes with it. Nodes that move, cast or decode it on
+    the way (Transpose, Reshape, Cast, DequantizeLinear) are passed.
     """
     nodes: Counter[tuple[str, str]] = Counter()
     told = Counter(map(attrgetter("op_type", "domain"), ledger.model.nodes()))
@@ -52,23 +52,24 @@ def count_operators(ledger: Ledger) -> tuple[OperatorCount, ...]:
 
 
 Scheme = Literal["block", "qdq", "qoperator", "dynamic", "codes"]
-"""Blocks with a scale each; DequantizeLinear before what computes; operators on codes; weights in codes whose partner
-is quantized when the model runs; codes that nothing in the file says how to decode."""
+"""Quantization scheme: blocks with a scale each; DequantizeLinear before the operator; operators on codes; weights as
+codes whose other operand is quantized when the model runs; codes that the file does not say how to decode.
+"""
 
 
 class Quantized(NamedTuple):
-    """Learned tensors that are stored as codes in one way."""
+    """Learned tensors that are stored as codes in the same way."""
 
     scheme: Scheme
     bits: int
     block_size: int | None
-    """Elements that share a scale; None where a channel, or the whole tensor, has one."""
+    """Elements that share a scale; None if each channel, or the whole tensor, has one."""
     tensors: int
     parameters: int
 
 
 def count_quantized(ledger: Ledger) -> tuple[Quantized, ...]:
-    """How a model's learned tensors are quantized, the most parameters first; nothing where none is."""
+    """Count a model's quantized learned tensors by scheme, most parameters first; empty if there are none."""
     found: dict[tuple[Scheme, int, int | None], list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
         if entry.role is Role.PARAMETER and entry.tensor.dtype in CODES:
@@ -97,7 +98,7 @@ def _how(tensor: StoredTensor, wiring: Wiring) -> tuple[Scheme, int, int | None]
 
 
 _PICKS = frozenset({"Gather", "GatherElements", "GatherND"})
-"""What picks codes of a table, which are decoded after it."""
+"""Operators that pick codes from a table, which are decoded afterwards."""
 
 _IN_BLOCKS = frozenset({"GatherBlockQuantized", "MatMulBnb4", "MatMulNBits", "QMoE"})
 _ON_CODES = frozenset({"QAttention", "QEmbedLayerNormalization", "QGemm"})
@@ -107,9 +108,9 @@ _AT_RUN_TIME = frozenset(
 
 
 def count_wasted(ledger: Ledger) -> int:
-    """Bytes on disk that serve nobody, each once: copies, unused initializers, notes on nodes, what no reader sees.
+    """Return the bytes on disk that nobody needs, each once: copies, unused initializers, node metadata, unread data.
 
-    What nobody could compare may be a copy, and is not counted.
+    Tensors that could not be compared may be copies, and are not counted.
     """
     needed = None if ledger.live is None else ledger.live.needed
     spare = [

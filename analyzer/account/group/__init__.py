@@ -1,7 +1,4 @@
-"""Entries and nodes -> subgraphs: by keys. The user's own are in `analyzer.account.group.patterns`.
-
-Totals are logical parameters, stored elements and payload bytes. A tied or copied tensor counts its parameters once.
-"""
+"""Entries and nodes -> groups by keys. The user's own groups are in `analyzer.account.group.patterns`."""
 
 from __future__ import annotations
 
@@ -45,20 +42,18 @@ def group_by(
     *,
     layered: bool = True,
 ) -> Grouping:
-    """Partition the ledger by one key or several: every entry is in exactly one group.
+    """Partition the ledger by one or more keys: every entry is in exactly one group.
 
     Args:
         ledger: the account of one model.
-        by: one of `group.keys.KEYS`, or several with commas between them; or `bytes`, the accounts. None takes
-            the first that tells the parts of the model apart (`analyzer.account.group.keys.choose_key`).
+        by: one of `group.keys.KEYS`, or several separated by commas; or `bytes` for the accounts. None chooses the
+            first key that tells the parts of the model apart (`analyzer.account.group.keys.choose_key`).
         depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
             with three groups or more, for blocks 1.
-        known: what the PyTorch side says of the entries; groups then count trainable and frozen parameters.
-        layered: whether to look for the layers that repeat each other in scopes, which the tree of groups shows.
-
-    Raises:
+        known: facts from the PyTorch side about the entries; groups then count trainable and frozen parameters.
+        layered: whether to search scopes for repeated layers, which the tree of groups shows.
         UsageError: `by` names no key, or one twice, or `depth` is below 1.
-        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
+        UsageError: `by` names no key, or the same key twice, or `depth` is below 1.
     """
     usual: int | None = None
     if by is None:
@@ -105,7 +100,7 @@ def _total_labels(ledger: Ledger, labels: Labels, known: Trainability | None) ->
 def _total_macs(
     macs: Macs | None, nodes: Mapping[Place, Label] | None
 ) -> tuple[Counter[Label] | None, Counter[Label]]:
-    """Multiply-accumulates by label (None where nobody has counted, or nodes have no label), and nodes without them."""
+    """Return multiply-accumulates by label (None if not counted, or nodes have no label), and the uncounted nodes."""
     if macs is None or nodes is None:
         return None, Counter()
     found: Counter[Label] = Counter()
@@ -115,7 +110,7 @@ def _total_macs(
 
 
 def total_by(entries: Iterable[Entry], key: Callable[[Entry], str]) -> tuple[Group, ...]:
-    """Totals of entries that have a text in common, in natural order."""
+    """Total the entries by a text that they share, in natural order."""
     members: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         members[key(entry)].append(entry)
@@ -125,7 +120,7 @@ def total_by(entries: Iterable[Entry], key: Callable[[Entry], str]) -> tuple[Gro
 
 
 def _by_account(ledger: Ledger, known: Trainability | None) -> Grouping:
-    """The accounts of all bytes on disk: those of payload have a role's entries, the others bytes alone."""
+    """Return the accounts of all bytes on disk: payload accounts hold the entries of a role, the others only bytes."""
     members: dict[str, list[Entry]] = defaultdict(list)
     for entry in ledger.entries:
         members[entry.role.value].append(entry)
@@ -149,7 +144,7 @@ def total_entries(
     macs: int | None = None,
     unworked: int = 0,
 ) -> Group:
-    """A group of these entries and of so many nodes; what else it is told is as in `Group`."""
+    """Total these entries and a number of nodes into a group; the other arguments are as in `Group`."""
     trainable = frozen = None
     if known is not None:
         flags = [(entry, known[entry.tensor.key][1]) for entry in entries if entry.tensor.key in known]
