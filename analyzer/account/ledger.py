@@ -237,8 +237,8 @@ _LONG = 0x1F
 class Group(Frozen):
     """Totals of the entries and nodes that share a key.
 
-    `parameters` are learned elements, each counted once; `stored_elements` elements as stored; `nbytes` bytes of encoded
-    payload; `tensors` are stored tensors; `nodes` are nodes, 0 if nodes do not have this key.
+    `parameters` are learned elements, each counted once; `stored_elements` elements as stored; `nbytes` bytes of
+    encoded payload; `tensors` are stored tensors; `nodes` are nodes, 0 if nodes do not have this key.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""catalog.toml -> what each finding means, what it costs, and how to mend it."""
+"""catalog.toml -> explanation of each finding: its meaning, its cost, and its fix."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from analyzer.errors import UsageError
 from analyzer.records import Frozen
 
 _NEAREST = 3
-"""Ids that are offered in the place of one that is not there."""
+"""Most ids that are suggested for an unknown one."""
 
 
 class Explanation(Frozen):
-    """What there is to say of one kind of finding: plain text, in which `...` marks code.
+    """Explanation of one kind of finding: plain text, in which `...` marks code.
 
-    A blank line parts paragraphs, which are lines of any length; one that begins with four spaces is code.
+    A blank line separates paragraphs, which are lines of any length; a paragraph that begins with four spaces is code.
     """
 
     id: str
     title: str
-    """A few words, which begin with no capital."""
+    """A few words, starting in lower case."""
     severities: tuple[str, ...]
-    """Those that it comes with, the mildest first."""
+    """Severities that it can have, the mildest first."""
     meaning: str
-    """What was seen, and why it matters."""
+    """Observed fact, and why it matters."""
     cost: str
-    """Which bytes are counted as its cost, or what it costs otherwise."""
+    """Bytes that count as its cost, or another cost."""
     mend: str
-    """The steps that make it go away."""
+    """Steps that remove the finding."""
     seen_by: str
-    """The commands that find it, and the options that this depends on."""
+    """Commands that find it, and the options that it depends on."""
     docs: str
-    """Where more is said: a page of the repository, and a heading in it."""
+    """Further documentation: a page of the repository, and a heading in it."""
 
 
 def explain(id_: str, option: str = "explain") -> Explanation:
-    """The explanation of one kind of finding.
+    """Return the explanation of one kind of finding.
 
     Args:
-        id_: as reports name it.
-        option: who asks for it, for the message.
+        id_: id in reports.
+        option: command that asks for it, for the message.
 
     Raises:
-        UsageError: there is none of this id; the message has the nearest.
+        UsageError: no finding has this id; the message suggests the nearest ones.
     """
     if id_ in EXPLANATIONS:
         return EXPLANATIONS[id_]
@@ -59,7 +59,7 @@ def explain(id_: str, option: str = "explain") -> Explanation:
 
 
 def load_explanations() -> tuple[Explanation, ...]:
-    """The explanations of every kind of finding, in the order of the page of findings."""
+    """Return the explanations of every kind of finding, in the order of the page of findings."""
     return tuple(EXPLANATIONS.values())
 
 
@@ -76,7 +76,7 @@ def _read() -> dict[str, Explanation]:
 
 
 def list_paragraphs(text: str) -> tuple[tuple[bool, str], ...]:
-    r"""The paragraphs of an explanation's text: whether each is code, and what it says, code without its indent.
+    r"""Return the paragraphs of an explanation: whether each is code, and its text, code without its indent.
 
     >>> list_paragraphs("Do:\n\n    import a\n\n    a.b()\n\nThen c.")
     ((False, 'Do:'), (True, 'import a\n\na.b()'), (False, 'Then c.'))
@@ -92,7 +92,7 @@ _INDENT = "    "
 
 
 def _join_lines(text: str) -> str:
-    """Paragraphs without the line breaks that only made them fit; code keeps its own."""
+    """Join the lines of each paragraph that were broken only for width; code keeps its line breaks."""
     paragraphs = text.strip("\n").split("\n\n")
     return "\n\n".join(
         part if part.startswith(_INDENT) else " ".join(part.split("\n")) for part in paragraphs
@@ -100,4 +100,4 @@ def _join_lines(text: str) -> str:
 
 
 EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(_read())
-"""By id, in the order of catalog.toml."""
+"""Explanations by id, in the order of catalog.toml."""

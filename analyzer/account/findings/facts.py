@@ -1,4 +1,4 @@
-"""What the stages before know of a model -> what the findings' rules are given: values, and bytes to save."""
+"""Results of earlier stages -> facts for the rules of findings: values, and bytes that a fix saves."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from analyzer.model.liveness import Live
 from analyzer.model.wiring import Wiring
 from analyzer.read.payload import read_elements_together, read_together
 
-# what values give away
+# facts from values
 
 _SMALL = 1 << 16
-"""Bytes up to which a tensor is looked at whole."""
+"""Largest tensor, in bytes, that is read whole."""
 
 _TOGETHER = 1 << 10
 """Small tensors that are read with one opening of their file."""
 
 
 class Values(NamedTuple):
-    """What was seen of the learned tensors and buffers."""
+    """Facts about the values of learned tensors and buffers."""
 
     constant: frozenset[Key] = frozenset()
-    """Learned tensors whose elements, as far as they were looked at, are all the same."""
+    """Learned tensors whose elements, as far as they were read, are all equal."""
     not_finite: frozenset[Key] = frozenset()
-    """Those with a NaN, or with an infinity where that is no mask."""
+    """Tensors with a NaN, or with an infinity that is not part of a mask."""
     sampled: frozenset[Key] = frozenset()
-    """Those of `constant` of which a few elements were looked at, and not all."""
+    """Tensors in `constant` of which only some elements were read."""
 
 
 def look_at_values(
@@ -46,9 +46,9 @@ def look_at_values(
     progress: Callable[[int, int], None] | None = None,
     salt: str = "",
 ) -> Values:
-    """Look at the values of all learned tensors, buffers and scales of a floating-point type.
+    """Read the values of all learned tensors, buffers and scales of a floating-point type.
 
-    Of a large one, where contents are sampled, at those that `salt` picks.
+    If contents are sampled, `salt` selects the elements of large tensors.
     """
     if content == "none":
         return Values()
@@ -78,7 +78,7 @@ _LOOKED_AT = frozenset({Role.PARAMETER, Role.BUFFER, Role.QUANTIZATION})
 def _contents(
     entry: Entry, content: ContentMode, places: Callable[[int], npt.NDArray[np.int64]]
 ) -> Iterator[Array]:
-    """What is looked at of a large tensor: all of it, or the elements at the places that so many have."""
+    """Yield all elements of a large tensor, or those at the positions sampled for its size."""
     if content == "full":
         yield from entry.tensor.payload.parts()
     else:
@@ -88,7 +88,7 @@ def _contents(
 
 
 def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: set[Key]) -> None:
-    """Note what a tensor's elements are."""
+    """Record whether a tensor's elements are constant or not finite."""
     first: bytes | None = None
     is_constant = entry.role is Role.PARAMETER and entry.tensor.numel > 1
     for part in parts:
@@ -102,7 +102,7 @@ def _look(entry: Entry, parts: Iterable[Array], constant: set[Key], not_finite: 
 
 
 def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set[Key]) -> None:
-    """Note what the elements of small tensors are, with one test for NaN and infinities for all of a type."""
+    """Record facts about the elements of small tensors, with one test for NaN and infinities for all of a type."""
     by_type: dict[np.dtype, list[tuple[Entry, bytes]]] = defaultdict(list)
     others: list[Entry] = []
     found = read_elements_together([entry.tensor.payload for entry in entries])
@@ -128,7 +128,7 @@ def _look_together(entries: Sequence[Entry], constant: set[Key], not_finite: set
 
 
 def _is_sound(part: Array, role: Role) -> bool:
-    """Whether there is no NaN, nor an infinity in a weight or a scale; a mask may well hold minus infinity."""
+    """Whether there is no NaN, and no infinity in a weight or a scale; a mask may hold minus infinity."""
     if part.dtype.kind not in "fcV":
         return True  # codes of a few bits
     if part.dtype.kind == "V":
@@ -139,16 +139,16 @@ def _is_sound(part: Array, role: Role) -> bool:
     return not test()
 
 
-# bytes that go with entries
+# bytes of entries
 
 
 def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model) -> int:
-    """Payload bytes that the files lose without these entries, each byte once.
+    """Return the payload bytes that the files lose without these entries, each byte once.
 
     Args:
         removed: some of `entries`.
         entries: all of them.
-        model: whose they are. What lies in one of its model files and is external data besides cannot go.
+        model: the model that holds them. Bytes inside its model files that are also external data cannot be removed.
     """
     going = {entry.tensor.key: entry for entry in removed}
     outside = sum(each.tensor.extent.length for each in going.values() if each.tensor.extent is not None)
@@ -167,7 +167,7 @@ def count_freed(removed: Iterable[Entry], entries: Sequence[Entry], model: Model
 
 
 def _count(extents: Iterable[Extent]) -> int:
-    """Bytes that at least one of the ranges of one file holds."""
+    """Count bytes that at least one of the ranges of one file covers."""
     covered = position = 0
     for start, length in sorted((extent.offset, extent.length) for extent in extents):
         covered += max(0, start + length - max(start, position))
@@ -175,11 +175,11 @@ def _count(extents: Iterable[Extent]) -> int:
     return covered
 
 
-# what rules are given
+# input of rules
 
 
 class Facts(NamedTuple):
-    """What the stages before know of a model."""
+    """Results of earlier stages about a model."""
 
     model: Model
     entries: Sequence[Entry]
@@ -188,24 +188,24 @@ class Facts(NamedTuple):
     values: Values
     live: Live
     opaque: Opaque | None = None
-    """None where contents were not looked at."""
+    """Opaque data; None if contents were not read."""
     calls: Sequence[Calls] = ()
 
     def freed(self, entries: Iterable[Entry]) -> int | None:
-        """Bytes that the files lose without these entries; None where they lose nothing."""
+        """Return the bytes that the files lose without these entries; None if they lose none."""
         return count_freed(entries, self.entries, self.model) or None
 
 
 def labels(entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Names of entries as findings list them, sorted."""
+    """Return the names of entries as findings list them, sorted."""
     return tuple(sorted(label(entry.tensor.key) for entry in entries))
 
 
 def sum_elements(entries: Iterable[Entry]) -> int:
-    """Stored elements."""
+    """Return the number of stored elements."""
     return sum(entry.tensor.numel for entry in entries)
 
 
 def sum_nbytes(entries: Iterable[Entry]) -> int:
-    """Bytes of payload."""
+    """Return the bytes of payload."""
     return sum(entry.tensor.nbytes for entry in entries)

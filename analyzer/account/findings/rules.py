@@ -1,7 +1,7 @@
 """Model + ledger -> findings, by all rules.
 
-A rule takes the facts and yields findings; a new one goes beside those of its subject, and into `RULES`, and what it
-finds is explained in catalog.toml.
+A rule takes the facts and yields findings. Add a new rule next to those of its subject and to `RULES`, and explain its
+findings in catalog.toml.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ NOTED = dict.fromkeys(sorted(UNREAD), Severity.ERROR) | {
     "undefined-input": Severity.WARNING,
     "unknown-fields": Severity.WARNING,
 }
-"""What the reader notes of single tensors."""
+"""Severities of the findings that the reader reports for single tensors."""
 
 _PROTOBUF_DEPTH = 32
-"""Nested graphs that protobuf's parsers read: 100 messages in each other, three for each graph."""
+"""Nested graphs that protobuf parsers can read: they stop at 100 nested messages, and a graph takes three."""
 
 _OLD_OPSET = 7
-"""The first opset that onnxruntime runs (its docs/Versioning.md)."""
+"""First opset that onnxruntime runs (its docs/Versioning.md)."""
 
 
 def find_unread(facts: Facts) -> Iterator[Finding]:
-    """What could not be read of single tensors."""
+    """Yield findings for tensors that could not be read."""
     tensors = {entry.tensor.key: entry.tensor for entry in facts.entries}
     grouped: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for finding, key, sentence in facts.model.unread:
@@ -68,14 +68,14 @@ def find_unread(facts: Facts) -> Iterator[Finding]:
 
 
 def _say_extent(count: int, absent: Sequence[StoredTensor]) -> str:
-    """How much tensors are by their shapes, whose data cannot be looked at."""
+    """Say how large tensors are by their shapes, if their data cannot be read."""
     nbytes = sum(tensor.logical_nbytes for tensor in absent)
     said = [format_many(count, "tensor"), format_many(sum(tensor.numel for tensor in absent), "element")]
     return ", ".join([*said, format_many(nbytes, "byte")] if nbytes else said)
 
 
 def find_empty(facts: Facts) -> Iterator[Finding]:
-    """Whether there is anything to count."""
+    """Yield a finding if there is nothing to count."""
     model, entries = facts.model, facts.entries
     nodes = sum(len(graph.nodes) for graph in model.graphs)
     if not nodes and not entries:
@@ -95,7 +95,7 @@ def find_empty(facts: Facts) -> Iterator[Finding]:
 
 
 def find_names(facts: Facts) -> Iterator[Finding]:
-    """Names that repeat, hide what they are, or are a caller's too."""
+    """Yield findings for names that repeat, hold odd characters, or belong to a graph input too."""
     model = facts.model
     twice = {(tensor.graph_path, tensor.name) for tensor in model.tensors() if tensor.occurrence > 1}
     for id_, names, verb, words in (
@@ -121,12 +121,12 @@ def find_names(facts: Facts) -> Iterator[Finding]:
 
 
 def _of(part: Component, sentence: str) -> str:
-    """A sentence on one model file, which is named where there are several."""
+    """Return a sentence about one model file, which is named if there are several."""
     return f"{part.name}: {sentence}" if part.path else sentence
 
 
 def find_versions(facts: Facts) -> Iterator[Finding]:
-    """IR version and opsets, of each model file by itself."""
+    """Yield findings on the IR version and opsets, for each model file by itself."""
     for part in facts.model.parts:
         yield from _find_versions(part)
 
@@ -157,7 +157,7 @@ def _find_versions(part: Component) -> Iterator[Finding]:
         message = "opsets that contradict each other or are no version"
         yield Finding("invalid-version", Severity.WARNING, _of(part, message), tuple(odd))
     if not 0 < part.ir_version <= IR_VERSION:
-        import onnx  # which few files need
+        import onnx  # few files need it
 
         message = (
             f"IR version {part.ir_version} is none that onnx {onnx.__version__} knows (1 to {IR_VERSION})"
@@ -166,7 +166,7 @@ def _find_versions(part: Component) -> Iterator[Finding]:
 
 
 def find_functions(facts: Facts) -> Iterator[Finding]:
-    """Local functions that call themselves, or exist twice in one file."""
+    """Yield findings for local functions that call themselves, or exist twice in one file."""
     calls, root = facts.calls, facts.model.root
     circular = tuple(sorted(label((c.function.path, "")).rstrip("/") for c in calls if c.is_recursive))
     if circular:
@@ -186,7 +186,7 @@ def find_functions(facts: Facts) -> Iterator[Finding]:
 
 
 def find_depth(facts: Facts) -> Iterator[Finding]:
-    """Graphs nested deeper than others read."""
+    """Yield a finding for graphs nested deeper than other tools read."""
     model = facts.model
     nested = (graph.path for graph in model.graphs if graph.parent is not None)
     depth = max((len(path) - len(model.root(path)) for path in nested), default=0)
@@ -198,7 +198,7 @@ def find_depth(facts: Facts) -> Iterator[Finding]:
 
 
 def find_wiring(facts: Facts) -> Iterator[Finding]:
-    """Values that come from nowhere, too late, or twice."""
+    """Yield findings for values that are undefined, read too early, or provided twice."""
     wiring = facts.wiring
     for values, id_, words in (
         (wiring.undefined, "undefined-input", "read and provided by nothing"),
@@ -216,7 +216,7 @@ def find_wiring(facts: Facts) -> Iterator[Finding]:
 
 
 def find_operators(facts: Facts) -> Iterator[Finding]:
-    """Operators that ONNX does not define."""
+    """Yield findings for operators that ONNX does not define."""
     calls = facts.wiring.calls
     every = facts.model.nodes()
     own = (node for node in every if node.place not in calls) if calls else every
@@ -241,8 +241,8 @@ def find_operators(facts: Facts) -> Iterator[Finding]:
 
 
 def _is_new(op_type: str) -> bool:
-    """Whether the ONNX that is installed defines an operator that is in no table here."""
-    import onnx.defs  # which few files need
+    """Whether the installed ONNX defines an operator that the tables here lack."""
+    import onnx.defs  # few files need it
 
     return onnx.defs.has(op_type)
 
@@ -251,14 +251,14 @@ def _count_nodes(counted: Counter[str]) -> tuple[str, ...]:
     return tuple(f"{name}: {format_many(nodes, 'node')}" for name, nodes in sorted(counted.items()))
 
 
-# how it is stored
+# storage
 
 _STRIPPABLE = 1 << 10
-"""Bytes of metadata that are worth a word."""
+"""Bytes of metadata that are worth a finding."""
 
 
 def find_entries(facts: Facts) -> Iterator[Finding]:
-    """What single entries are."""
+    """Yield findings about single entries."""
     for id_, severity, find_members, sentence in _ENTRY_RULES:
         members = find_members(facts)
         if members:
@@ -277,7 +277,7 @@ def _unattributed(facts: Facts) -> list[Entry]:
 
 
 def _unused(facts: Facts) -> list[Entry]:
-    """Those on which no output depends. A training graph has outputs of its own, so there it has to be unread."""
+    """Return initializers that no output depends on; in a training graph, which has its own outputs, unread ones."""
     needed = facts.live.needed
     return [
         entry
@@ -342,14 +342,14 @@ _ENTRY_RULES: tuple[_Rule, ...] = (
         ),
     ),
 )
-"""(id, severity, which entries, the sentence)."""
+"""(id, severity, function that selects the entries, function that makes the sentence)."""
 
 _SAVED = {"unused-initializer": Fraction(1), "fp64-weights": Fraction(1, 2)}
-"""What of its entries' bytes mending a finding saves; of the others nothing."""
+"""Part of its entries' bytes that fixing a finding saves; the other findings save none."""
 
 
 def find_bytes(facts: Facts) -> Iterator[Finding]:
-    """Bytes that could be spared, and external data that is claimed twice or by nobody."""
+    """Yield findings for bytes that could be saved, and for external data that is claimed twice or by no tensor."""
     model, booked = facts.model, facts.booked
     nbytes = {account.name: account.nbytes for account in booked.accounts}
     metadata = nbytes[NODE_METADATA]
@@ -381,7 +381,7 @@ def find_bytes(facts: Facts) -> Iterator[Finding]:
 
 
 def find_copies(facts: Facts) -> Iterator[Finding]:
-    """Tensors that repeat another's content, in the same file or in that of another component."""
+    """Yield findings for tensors that repeat the content of another, in the same file or in another component's."""
     by_rule: dict[str, list[Entry]] = {rule: [] for rule, _, _ in _COPIES}
     for entry in facts.entries:
         if entry.decided_by in by_rule:
@@ -416,17 +416,17 @@ _COPIES = (
     ("content:transposed-duplicated-file", "transposed-copy", ", transposed"),
     ("name:duplicated-file", "duplicate-content", ", by their names (--content sampled compares them)"),
 )
-"""(rule, id of the finding, how they are stored again)."""
+"""(rule, id of the finding, form of the copy)."""
 
 
-# what values give away, and what is made when it runs
+# values, and data made when the model runs
 
 _PACKED = frozenset({"MatMulBnb4", "MatMulNBits"})
-"""Operators that say how many elements they unpack."""
+"""Operators whose attributes give the number of elements that they unpack."""
 
 
 def find_packed(facts: Facts) -> Iterator[Finding]:
-    """Packed weights whose codes are not as many as the operator that unpacks them says."""
+    """Yield a finding for packed weights whose codes do not match the number that their operator gives."""
     if not any(node.op_type in _PACKED for node in facts.model.nodes()):
         return
     pairs = ((entry, find_packing(entry.tensor, facts.wiring)) for entry in facts.entries)
@@ -444,11 +444,11 @@ def find_packed(facts: Facts) -> Iterator[Finding]:
 
 
 _FEW = 64
-"""Elements of a shape that is read to know what ConstantOfShape makes."""
+"""Most elements of a shape that is read to know the output of ConstantOfShape."""
 
 
 def find_values(facts: Facts) -> Iterator[Finding]:
-    """Weights of one value, and of none."""
+    """Yield findings for weights that hold one value only, and for NaN or infinity."""
     values = facts.values
     constant = _among(facts.entries, values.constant)
     if constant:
@@ -469,19 +469,19 @@ def _among(entries: Sequence[Entry], keys: Collection[Key]) -> list[Entry]:
 
 
 def _are_most(entries: Sequence[Entry], constant: Sequence[Entry]) -> bool:
-    """Whether matrices of one value are more than half of what is learned; vectors of one value a fresh model has."""
+    """Whether matrices of one value are over half of the learned elements; vectors of one value are usual when new."""
     matrices = sum_elements(entry for entry in constant if len(entry.tensor.shape) > 1)
     return 2 * matrices > sum_elements(entry for entry in entries if entry.role is Role.PARAMETER)
 
 
 def _count_repeated(facts: Facts, constant: Sequence[Entry]) -> int | None:
-    """Bytes that say one number again and again: what is left once each tensor says it once."""
+    """Return the bytes that would be saved if each tensor stored its single value only once."""
     once = sum(entry.tensor.nbytes // entry.tensor.numel for entry in constant)
     return max(0, (facts.freed(constant) or 0) - once) or None
 
 
 def find_opaque_data(facts: Facts) -> Iterator[Finding]:
-    """Data that computes, and that is no parameter, no scale of codes, and no table that is known by its values."""
+    """Yield a finding for data that flows into arithmetic and is no parameter, scale of codes, or known table."""
     opaque = facts.opaque
     if opaque is None or not (opaque.tensors or opaque.made):
         return
@@ -500,7 +500,7 @@ def _made_by(facts: Facts, place: Place) -> tuple[str, ...]:
 
 
 def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
-    """What ConstantOfShape makes of a stored shape, where it is read as weights are."""
+    """Yield a finding for outputs of ConstantOfShape with a stored shape that nodes read as weights."""
     made: dict[str, int] = {}
     structure = Structure(facts.wiring)
     for node in facts.model.nodes():
@@ -531,7 +531,7 @@ def find_runtime_weights(facts: Facts) -> Iterator[Finding]:
 
 
 def _stored_shape(wiring: Wiring, node: Node) -> tuple[int, ...] | None:
-    """The shape that a ConstantOfShape node is given, if it is a stored tensor."""
+    """Return the shape that a ConstantOfShape node reads, if it is a stored tensor."""
     for source in wiring.producers(node):
         is_short = isinstance(source, StoredTensor) and source.numel <= _FEW
         if isinstance(source, StoredTensor) and is_short and source.dtype is DType.INT64:
@@ -564,6 +564,6 @@ RULES: tuple[Callable[[Facts], Iterable[Finding]], ...] = (
 
 
 def find(facts: Facts) -> tuple[Finding, ...]:
-    """All findings of one file, sorted by id."""
+    """Return all findings of one file, sorted by id."""
     found = [finding for rule in RULES for finding in rule(facts)]
     return tuple(sorted(found, key=lambda finding: (finding.id, finding.message, finding.subjects)))

@@ -17,50 +17,50 @@ class Step(NamedTuple):
     """A part of a group's name."""
 
     key: int
-    """Position of the key whose text it is part of."""
+    """Position of the key whose text contains it."""
     part: int
-    """Its position in that text, from 1; 0 where the text has no parts."""
+    """Its position in that text, from 1; 0 if the text has no parts."""
     text: str
 
     @property
     def number(self) -> int | None:
-        """The number that it is, if it numbers modules or blocks."""
+        """Its value, if it numbers modules or blocks."""
         text = self.text
         is_number = self.part and text.isdecimal() and text.isascii() and len(text) <= _DIGITS
         return int(text) if is_number and (text[0] != "0" or text == "0") else None
 
     def after(self, above: str | None) -> str:
-        """The text with what stands before it."""
+        """Return the text with a prefix in front of it."""
         if above is None:
             return self.text
         return f"{above}{'.' if self.part > 1 else ' / '}{self.text}"
 
 
 _make_step: Callable[[Iterable[Any]], Step] = functools.partial(tuple.__new__, Step)
-"""A step of its fields: in a fifth of the time that a call of the class takes."""
+"""Make a step from its fields: takes a fifth of the time of a call of the class."""
 
 _DIGITS = 9
-"""Of a number that counts modules: a longer one is a name."""
+"""Most digits of a number that counts modules: a longer one is a name."""
 
 
 class _Shape(NamedTuple):
-    """What must be the same of two branches for them to be one row."""
+    """Data that two branches must share to be merged into one row."""
 
     is_learned: bool
-    """Whether anything below is learned; what is not is compared only where nothing is."""
+    """Whether anything below is learned; tensors that are not learned are compared only if none is."""
     own: tuple[int, ...]
-    """Totals of what is learned, or stored elements; not counting the branches below."""
+    """Totals of learned groups, or stored elements; without the branches below."""
     below: tuple[tuple[Step, _Shape], ...]
 
 
 class Branch(Frozen):
-    """The groups whose names begin with the same steps."""
+    """Groups whose names begin with the same steps."""
 
     step: Step
     count: int
-    """How many branches it was merged of."""
+    """Number of branches merged into it."""
     own: tuple[Group, ...]
-    """The groups whose names end here."""
+    """Groups whose names end here."""
     children: tuple[Branch, ...]
     shape: _Shape
 
@@ -72,14 +72,14 @@ class Branch(Frozen):
 
 
 def is_learned(group: Group) -> bool:
-    """Whether it has learned tensors, if only copies."""
+    """Whether the group has learned tensors, even if they are all copies."""
     return bool(group.parameters or group.learned_nbytes)
 
 
 def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -> list[Branch]:
-    """The outermost branches, in the order of their groups; `alike` are the totals of learned groups that fold."""
+    """Return the outermost branches in the order of their groups; `alike` names the totals compared for folding."""
     keys = grouping.by.split(",")
-    is_keyed = set(keys) <= KEYS.keys()  # not the user's own, whose names are theirs, and accounts
+    is_keyed = set(keys) <= KEYS.keys()  # the user's own groups and accounts have names that are not split
     known: dict[
         Step, Step
     ] = {}  # one object for all names that have the step: of a million groups most are the same
@@ -91,11 +91,11 @@ def grow(grouping: Grouping, alike: Totals = ("parameters", "learned_nbytes")) -
 
 
 Totals = tuple[str, str]
-"""Names of fields of `Group`."""
+"""Names of two fields of `Group`."""
 
 
 _Alike = Callable[[Group], tuple[int, ...]]
-"""What is compared of learned groups."""
+"""Function that returns the compared totals of a learned group."""
 
 
 def _steps(keys: Sequence[str], group: Group, known: dict[Step, Step]) -> tuple[Step, ...]:
@@ -111,11 +111,11 @@ def _steps(keys: Sequence[str], group: Group, known: dict[Step, Step]) -> tuple[
 
 
 _Placed = tuple[tuple[Step, ...], Group]
-"""A group and its name's steps."""
+"""Steps of a group's name, and the group."""
 
 
 def _grow(placed: Sequence[_Placed], alike: _Alike, at: int, shapes: dict[_Shape, _Shape]) -> list[Branch]:
-    """Groups by the step at position `at`, in the order in which each step comes first; `shapes` are those met."""
+    """Make branches from groups by the step at `at`, in order of first occurrence; `shapes` holds known shapes."""
     own: dict[Step, list[Group]] = {}
     deeper: dict[Step, list[_Placed]] = {}
     for pair in placed:
@@ -139,7 +139,7 @@ def _grow(placed: Sequence[_Placed], alike: _Alike, at: int, shapes: dict[_Shape
 
 
 def _shape(own: Sequence[Group], children: Sequence[Branch], alike: _Alike) -> _Shape:
-    if not children and len(own) == 1:  # nearly all where there are many
+    if not children and len(own) == 1:  # nearly every branch of a large tree
         is_one = is_learned(own[0])
         return _Shape(is_one, alike(own[0]) if is_one else (own[0].stored_elements,), ())
     below = tuple([(child.step, child.shape) for child in children if child.shape.is_learned])
@@ -151,7 +151,7 @@ def _shape(own: Sequence[Group], children: Sequence[Branch], alike: _Alike) -> _
 
 
 def fold(branches: Sequence[Branch]) -> list[Branch]:
-    """Merge neighbours whose numbers follow each other and whose shapes are the same."""
+    """Merge neighbours with consecutive numbers and equal shapes."""
     runs: list[list[Branch]] = []
     before: int | None = None
     for branch in branches:
@@ -171,7 +171,7 @@ def fold(branches: Sequence[Branch]) -> list[Branch]:
 
 
 def _merge(branches: Sequence[Branch], step: Step) -> Branch:
-    """Branches of one shape as one; below it each name once, also where only some of them have it."""
+    """Merge branches of one shape; their children are merged by name, even if only some branches have a child."""
     by_step: dict[Step, list[Branch]] = defaultdict(list)
     for branch in branches:
         for child in branch.children:
@@ -187,7 +187,7 @@ def _merge(branches: Sequence[Branch], step: Step) -> Branch:
 
 
 def fold_names(names: Sequence[str]) -> list[str]:
-    """Names with consecutive numbers at their end as one.
+    """Fold names with consecutive numbers at their end into one.
 
     >>> fold_names(["encoder.layer.0", "encoder.layer.1", "encoder.layer.2", "decoder"])
     ['encoder.layer.0-2', 'decoder']

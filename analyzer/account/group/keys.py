@@ -1,4 +1,4 @@
-"""A ledger and a key, `scope` or `scope,dtype` -> which group each entry and each node is in."""
+"""Ledger and a key such as `scope` or `scope,dtype` -> the group of each entry and each node."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from analyzer.model.operators import Kind, named
 from analyzer.model.places import ByNode, in_order
 
 ACCOUNTS = "bytes"
-"""The key that is no key of entries, and stands alone: every byte of the files by its account."""
+"""The key of accounts, every byte of the files by its account; it cannot be combined with keys of entries."""
 
 UNSCOPED = "[unscoped]"
-"""The group of what has no scope."""
+"""Group of entries and nodes without a scope."""
 
 UNREAD = "[unread]"
-"""The group, by operator, of what no node reads."""
+"""Group, by operator, of entries that no node reads."""
 
 ROOT = "[root]"
-"""The group of the outermost module's own tensors, whose scope is ""."""
+"""Group of the outermost module's own tensors, whose scope is ""."""
 
 _ENDS = {"stem": -1, "between": 1, "head": 2}
-"""What stands before the blocks and after them; what is between two runs of them is told after all."""
+"""Parts before and after the blocks; parts between two runs of blocks are listed after all blocks."""
 
 DEEPEST = 64
-"""Depths that are tried; modules are nested a dozen deep, and a name can be made of a hundred thousand parts."""
+"""Largest depth tried; modules are nested a dozen deep, but a name can have a hundred thousand parts."""
 
 _FEW_GROUPS = 3
-"""The default depth is the first that gives this many groups: a head beside one large body says little."""
+"""The default depth is the first with this many groups: a head beside one large body says little."""
 
 UNSTAGED = "[no stage]"
-"""The group, by stage, of what is in no convolutional trunk."""
+"""Group, by stage, of entries and nodes outside any convolutional trunk."""
 
 NESTED = frozenset({"scope", "block"})
-"""Keys of which a group's name has parts, with dots between them, so that groups stand under each other."""
+"""Keys whose group names have parts, separated by dots, so that groups form a tree."""
 
 Label = tuple[str, ...]
-"""What a group is called: one text for each key."""
+"""Name of a group: one text for each key."""
 
 
 class Labels(NamedTuple):
-    """Which group each entry and each node is in."""
+    """Group of each entry and each node."""
 
     by: str
-    """The keys, with commas between them."""
+    """The keys, separated by commas."""
     depth: int | None
-    """Leading parts of a scope, or of a block, that name a group; None for keys that have no depth."""
+    """Leading parts of a scope, or of a block, that name a group; None for keys without a depth."""
     entries: tuple[Label, ...]
-    """In the ledger's order."""
+    """Labels of the entries, in the ledger's order."""
     nodes: Mapping[Place, Label] | None
-    """None where a key says nothing of nodes, which have no dtype and no role."""
+    """Labels of the nodes; None if a key does not apply to nodes, which have no dtype and no role."""
 
 
 def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -> Labels:
-    """Put every entry, and every node where the keys tell, into exactly one group.
+    """Put every entry, and every node if all keys apply to nodes, into exactly one group.
 
     Args:
         ledger: the account of one model.
-        by: one of `KEYS`, or several with commas between them.
+        by: one of `KEYS`, or several separated by commas.
         depth: leading parts of the scope, or of the block, that name a group; None takes for scopes the first depth
             with three groups or more, for blocks 1.
 
     Raises:
-        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+        UsageError: `by` names no key, or the same key twice, or `depth` is below 1.
     """
     names = parse_keys(by)
     if depth is not None and depth < 1:
@@ -88,7 +88,7 @@ def label_members(ledger: Ledger, by: str = "scope", depth: int | None = None) -
 
 
 def _usual_depth(ledger: Ledger) -> int:
-    """The depth of scopes where nobody asks for one."""
+    """Return the default depth of scopes."""
     held: dict[str, int] = defaultdict(int)
     learned = Role.PARAMETER
     for entry in ledger.entries:
@@ -98,13 +98,13 @@ def _usual_depth(ledger: Ledger) -> int:
 
 
 def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
-    """The same scopes, and apart from these the layers that repeat each other in them: `encoder.layer.3` of `encoder`.
+    """Return the labels with repeated layers apart from the rest of their scopes: `encoder.layer.3` in `encoder`.
 
-    A scope is opened where numbered modules below it follow each other, have as many parameters, and hold half of what
-    it holds; None where there is no such scope.
+    A scope is opened if consecutive numbered modules below it have equal numbers of parameters, and hold half of the
+    scope's parameters. Return None if there is no such scope.
     """
     depth = labels.depth or 1
-    if all(entry.scope.count(".") < depth for entry in ledger.entries):  # as where each layer is a group
+    if all(entry.scope.count(".") < depth for entry in ledger.entries):  # if each layer is a group
         return None
     held: Counter[str] = Counter()
     below: dict[str, dict[str, Counter[int]]] = {}
@@ -153,7 +153,7 @@ def label_layers(ledger: Ledger, labels: Labels) -> Labels | None:
 
 
 class _Layers(dict[str, str]):
-    """`_layer_of` by scope, of those around others."""
+    """Cache of `_layer_of` by scope, for scopes that contain others."""
 
     def __init__(self, depth: int) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class _Layers(dict[str, str]):
 
 
 def _layer_of(scope: str, depth: int) -> str:
-    """The scope up to the first number below so many parts; "" where there is none.
+    """Return the scope up to the first number below `depth` parts; "" if there is none.
 
     >>> _layer_of("encoder.layer.3.output", 1), _layer_of("encoder.norm", 1)
     ('encoder.layer.3', '')
@@ -185,7 +185,7 @@ _NUMBER = re.compile(r"(?a:0|[1-9]\d{0,8})")
 
 
 def _count_repeated(held: Mapping[int, int]) -> int:
-    """What those have that have as much as the one before or after them."""
+    """Return the parameters of numbered modules that have as many as the one before or after them."""
     return sum(
         count for number, count in held.items() if count in (held.get(number - 1), held.get(number + 1))
     )
@@ -197,20 +197,20 @@ def _join(by_key: Sequence[Sequence[str]]) -> list[Label]:
 
 
 def choose_key(ledger: Ledger) -> str:
-    """The key where nobody named one (`choose`)."""
+    """Return the default key (`choose`)."""
     return choose(ledger)[0]
 
 
 def choose(ledger: Ledger) -> tuple[str, int | None]:
-    """The key where nobody named one: the first that tells the parts of the model apart.
+    """Return the default key: the first that tells the parts of the model apart.
 
-    That is the first of scope, block, stage and op by which the parameters are in 3 to 20 groups, none of which has
-    over 90 %; groups that repeat each other count as one of the 20. Blocks are passed where over half of the model lies
-    in one piece before, between or after them. Where no key does, two groups are enough; then scopes, if more than a
-    tenth has one; then blocks; else the operators.
+    That is the first of scope, block, stage and op that divides the parameters into 3 to 20 groups, none of which has
+    over 90 %; groups that repeat each other count as one of the 20. Blocks are skipped if over half of the model lies
+    in one part before, between or after them. If no key fits, two groups are enough; then scopes, if more than a tenth
+    of the parameters has one; then blocks; else the operators.
 
     Returns:
-        The key, and the usual depth of scopes where that is known.
+        The key, and the default depth of scopes if it is known.
     """
     depth = None
     shares: dict[str, _Shares] = {}
@@ -235,20 +235,20 @@ _MANY_GROUPS, _NEARLY_ALL = 20, 0.9
 
 
 class _Shares(NamedTuple):
-    """What the groups by a key have of the parameters."""
+    """Distribution of the parameters over the groups of a key."""
 
     groups: int
-    """How many have any."""
+    """Number of groups that have parameters."""
     rows: int
-    """How many they are where those that repeat each other are one; counted up to one more than many."""
+    """Number of groups if those that repeat each other count as one; counting stops at one more than `_MANY_GROUPS`."""
     most: float
-    """The share of the largest."""
+    """Share of the largest group."""
     rest: float
-    """The share of what no group has by name."""
+    """Share of the groups for entries without a name under the key."""
 
     @classmethod
     def of(cls, ledger: Ledger, key: str, depth: int | None) -> _Shares:
-        """The shares by a key; `depth` is that of scopes, None where these are no modules."""
+        """Compute the shares for a key; `depth` is the depth of scopes, None if the scopes are not modules."""
         is_unknown = (
             (key == "block" and not _is_repeated(ledger))
             or (key == "stage" and ledger.stages is None)
@@ -274,7 +274,7 @@ _NUMBERS = re.compile(r"\d+")
 
 
 def are_modules(ledger: Ledger) -> bool:
-    """Whether any scope of what is learned is more than a tensor's own name with a dot or a counter in it."""
+    """Whether any scope of a learned tensor is more than the tensor's own name with a dot or a counter in it."""
     held = Counter(entry.scope for entry in ledger.entries if entry.has_scope)
     return any(
         entry.parameters
@@ -286,9 +286,9 @@ def are_modules(ledger: Ledger) -> bool:
 
 
 def _is_repeated(ledger: Ledger) -> bool:
-    """Whether blocks say where the parameters are: no part before, between or after them has more than half of all.
+    """Whether blocks locate the parameters: no part before, between or after them has more than half of all.
 
-    Tables of embeddings are no part of that, which stand before the blocks of whatever repeats.
+    Tables of embeddings are left out, because they come before the blocks of any repetitive model.
     """
     blocks = ledger.blocks
     if blocks is None or not blocks.count:
@@ -305,9 +305,9 @@ _TABLES = named(Kind.LOOKS_UP)
 
 
 def first_telling_depth(held: Mapping[str, int]) -> int:
-    """The first depth at which scopes are in three groups or more, none with nearly all that they hold together.
+    """Return the first depth at which scopes form three groups or more, none with nearly all of the parameters.
 
-    Where there is none it is the first with three groups, else the deepest.
+    If there is none, return the first depth with three groups, else the deepest.
 
     >>> first_telling_depth(
     ...     {"bert.embeddings": 4, "bert.encoder.layer.0": 9, "bert.encoder.layer.1": 9, "cls": 1}
@@ -322,9 +322,9 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
     deepest = max((scope.count(".") + 1 for scope in held), default=1)
     whole = sum(held.values())
     sizes: dict[int, tuple[int, int]] = {}
-    """At each depth how many groups there are, and what the largest holds."""
+    """At each depth the number of groups, and the parameters of the largest."""
     groups: Mapping[str, int] = held
-    # Groups are made of those below, which are fewer than scopes.
+    # Groups are formed from those one level deeper, which are fewer than the scopes.
     for depth in range(min(deepest, DEEPEST), 0, -1):
         if depth < deepest or ROOT in held:
             folded: dict[str, int] = defaultdict(int)
@@ -342,13 +342,14 @@ def first_telling_depth(held: Mapping[str, int]) -> int:
 
 
 def drawn_depth(ledger: Ledger, by: str) -> int | None:
-    """The depth for a picture: the first at which no group has over half of the parameters; None where no depth tells.
+    """Return the depth for a picture: the first at which no group has over half of the parameters.
 
-    Where no depth does, as of one large table, it is the first at which the largest is smallest. Beyond a few dozen
-    boxes nobody looks: there the last depth before is taken.
+    If there is none, as for one large table, it is the first depth at which the largest group is smallest. Nobody reads
+    more than a few dozen boxes: a depth with more is not taken. Return None for keys without a depth, or without
+    parameters.
 
     Raises:
-        UsageError: `by` is blocks, of a saved report that does not tell them.
+        UsageError: `by` is `block`, and a saved report does not contain the blocks.
     """
     if by not in NESTED or not ledger.parameters:
         return None
@@ -373,26 +374,26 @@ def drawn_depth(ledger: Ledger, by: str) -> int | None:
 _DEEPER, _MANY_BOXES, _HALF, _CLEARLY = 6, 40, 0.5, 1e-9
 
 WORDS: Mapping[str, str] = {"operator": "op", "layer": "block"}
-"""Other words for keys, as people call them."""
+"""Alternative words that people use for keys."""
 
 _LONGEST = 40
-"""Characters of a word that is taken for a misspelt one."""
+"""Characters of the longest word that is compared with keys as a misspelling."""
 
 
 def parse_keys(by: str) -> tuple[str, ...]:
-    """The keys that `--by` names.
+    """Return the keys that `--by` names.
 
     >>> parse_keys("scope,dtype")
     ('scope', 'dtype')
 
     Raises:
-        UsageError: one is no key, or stands twice.
+        UsageError: a name is not a key, or a key is named twice.
     """
     names = tuple(WORDS.get(name, name) for name in by.split(","))
     for name in names:
         if name not in KEYS:
             alone = f"; {ACCOUNTS} stands alone" if name == ACCOUNTS else ""
-            import difflib  # what only a mistake needs
+            import difflib  # only a mistake needs it
 
             like = difflib.get_close_matches(name[:_LONGEST], [*KEYS, *WORDS, ACCOUNTS], 1)
             near = f"; did you mean {like[0]}?" if like and not alone else ""
@@ -403,7 +404,7 @@ def parse_keys(by: str) -> tuple[str, ...]:
 
 
 def label_order(label: Label, order: NaturalOrder | None = None) -> tuple[tuple[bool, int, str], ...]:
-    """Sort key: numbers by their size, `stem` before blocks, `between.1` and `head` after, bracketed groups last."""
+    """Return a sort key: numbers by value, `stem` before blocks, `between.1` and `head` after, brackets last."""
     natural = (order or NaturalOrder()).of
     return tuple([(text.startswith("["), _end_of(text), natural(text)) for text in label])
 
@@ -417,7 +418,7 @@ def _end_of(text: str) -> int:
 
 
 def sort_labels(labels: Iterable[Label]) -> list[Label]:
-    """Labels in their order; many in half of the time that a sort by `label_order` alone takes.
+    """Sort labels; for many labels this takes half of the time of a plain sort by `label_order`.
 
     >>> sort_labels([("head",), ("block.10",), ("block.9",), ("[unscoped]",), ("stem",)])
     [('stem',), ('block.9',), ('block.10',), ('head',), ('[unscoped]',)]
@@ -427,14 +428,14 @@ def sort_labels(labels: Iterable[Label]) -> list[Label]:
 
 
 _Found = tuple[Sequence[str], Callable[[], Sequence[str]] | None]
-"""The labels of the entries, and what makes those of the nodes, in the order of `Model.nodes`."""
+"""Labels of the entries, and a function that makes those of the nodes, in the order of `Model.nodes`."""
 
 
 def _by_scope(ledger: Ledger, depth: int) -> _Found:
     def nodes() -> list[str]:
         found: list[str] = []
         groups: dict[str, str] = {}
-        """By the module around a scope: scopes may be as many as nodes, and the modules around them are few."""
+        """Groups by parent module: scopes may be as many as nodes, but their parent modules are few."""
         for scope in in_order(ledger.model, ledger.node_scopes):
             if scope is None:
                 found.append(UNSCOPED)
@@ -457,7 +458,7 @@ def _by_scope(ledger: Ledger, depth: int) -> _Found:
 
 def _scope_group(scope: str, depth: int) -> str:
     dots = scope.count(".")
-    if dots < depth:  # as it is, nearly always where groups are many
+    if dots < depth:  # the scope itself is the group, nearly always if there are many groups
         return scope or ROOT
     return scope.rsplit(".", dots - depth + 1)[0]
 
@@ -475,10 +476,10 @@ def _by_block(ledger: Ledger, depth: int) -> _Found:
 
 
 def _blocks_of(ledger: Ledger) -> Blocks:
-    """The blocks that are known, or are found now.
+    """Return the known blocks, or find them now.
 
     Raises:
-        UsageError: they are not known, and there is no graph in which to find them.
+        UsageError: the blocks are not known, and there is no graph in which to find them.
     """
     if ledger.blocks is not None:
         return ledger.blocks
@@ -514,7 +515,7 @@ def _by_dtype(ledger: Ledger, depth: int) -> _Found:
 
 
 def _by_role(ledger: Ledger, depth: int) -> _Found:
-    """What learned tensors do; the role of the others."""
+    """Group learned tensors by their function, and the others by their role."""
     blocks = _blocks_of(ledger)
     told = zip(ledger.entries, in_entry_order(ledger.entries, blocks.roles), strict=True)
     return [
@@ -531,4 +532,4 @@ KEYS: dict[str, Callable[[Ledger, int], _Found]] = {
     "dtype": _by_dtype,
     "role": _by_role,
 }
-"""What a ledger can be partitioned by: a function of the ledger and a depth."""
+"""Keys by which a ledger can be partitioned, each with a function of the ledger and a depth."""

@@ -1,4 +1,4 @@
-"""Ledger + Grouping -> the groups that each entry is in."""
+"""Ledger + Grouping -> the groups of each entry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analyzer.account.ledger import Grouping, Ledger
 
 
 def list_groups(ledger: Ledger, grouping: Grouping) -> list[tuple[str, ...]]:
-    """The names of each entry's groups, in the ledger's order: one of keys, of the user's own those that have it."""
+    """Return the names of each entry's groups, in the ledger's order: one for keys, any number for user groups."""
     if grouping.by == "group":
         return [names or (UNGROUPED,) for names in grouping.members]
     if grouping.by == ACCOUNTS:

@@ -1,4 +1,4 @@
-"""Groups -> their places in the order of the computation."""
+"""Groups -> their positions in the order of computation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from analyzer.model.places import ByNode, in_order
 
 
 def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
-    """Where each group comes first: at a node that computes with what it has learned, else at a node of its own."""
+    """Return each group's position: its first node that computes with a learned tensor of it, else its first node."""
     ranks = rank_nodes(ledger)
     learned: dict[Label, int] = {}
     told = in_order(ledger.model, labels.nodes or {})
     is_one = len(ledger.model.graphs) == 1
-    if is_one:  # whose nodes are in their order: the first of a label holds
+    if is_one:  # nodes are in order: the first one with a label counts
         backwards = zip(reversed(told), reversed(range(len(told))), strict=True)
         other = {label: rank for label, rank in backwards if label is not None}
     else:
@@ -38,7 +38,7 @@ def find_firsts(ledger: Ledger, labels: Labels) -> dict[Label, int]:
 
 
 def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:
-    """The nodes in the order in which they are computed: what a node holds or calls comes where it stands, once."""
+    """Return each node's position in the order of computation; a subgraph or called function counts once."""
     if len(ledger.model.graphs) == 1:
         return ByNode(ledger.model, range(len(ledger.model.graphs[0].nodes)))
     wiring = ledger.wiring
@@ -47,7 +47,7 @@ def rank_nodes(ledger: Ledger) -> Mapping[Place, int]:
     functions = {function.path for function in ledger.model.functions}
     for graph in ledger.model.graphs:
         if graph.parent is not None or graph.path in functions or graph.path in entered:
-            continue  # it comes where it is held or called
+            continue  # it comes at the node that holds or calls it
         entered.add(graph.path)
         waiting: list[Iterator[Node]] = [iter(graph.nodes)]
         while waiting:

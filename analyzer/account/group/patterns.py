@@ -1,4 +1,4 @@
-"""Entries and nodes + the user's own patterns -> groups, which may overlap and leave things out."""
+"""Entries and nodes + the user's own patterns -> groups, which may overlap and leave entries out."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from analyzer.records import Frozen, replace
 from analyzer.text import format_doing, format_many
 
 UNGROUPED = "[ungrouped]"
-"""What no pattern of the user's matches."""
+"""Row of entries and nodes that match no pattern of the user."""
 
 OVERLAP = "[overlap]"
-"""What several groups count, beyond the first."""
+"""Row of amounts that several groups count, beyond the first time."""
 
 MATCHES: tuple[Match, ...] = ("all", "first")
 
 MAX_LENGTH = 1_000
-"""Characters that one pattern may have."""
+"""Longest pattern allowed, in characters."""
 
 
 class Searcher(Protocol):
-    """What is searched in a text: a compiled regex, or `AnyOf` several."""
+    """Pattern that can be searched in a text: a compiled regex, or `AnyOf` several."""
 
     def search(self, text: str, /) -> object:
-        """Something true where the text has it."""
+        """Return a true value if the text matches."""
 
 
 class AnyOf(Frozen):
-    """Several regexes, of which one is enough. They are not joined, as each may number groups of its own."""
+    """Several regexes, one of which must match. They are not joined, because each may number groups of its own."""
 
     patterns: tuple[re.Pattern[str], ...]
 
     def search(self, text: str, /) -> bool:
-        """Whether the text has one of them."""
+        """Whether one of the regexes matches the text."""
         for pattern in self.patterns:  # noqa: SIM110 - asked of every name of a model for every group of a budget
             if pattern.search(text):
                 return True
@@ -49,20 +49,20 @@ class AnyOf(Frozen):
 
 
 class OwnGroups(Frozen):
-    """Groups that are no key's: given one by one, in a config, or by a preset."""
+    """Groups that do not come from a key: given one by one, in a config, or by a preset."""
 
     patterns: Mapping[str, Searcher]
-    """By name, in the order in which they are asked and shown."""
+    """Patterns by the name of their group, in the order in which they are tried and shown."""
     match: Match
     origin: str
-    """What the report calls the place that they come from."""
+    """Name of their origin in the report."""
 
 
 def parse_patterns(texts: Iterable[str]) -> dict[str, re.Pattern[str]]:
-    """`NAME=REGEX` options as compiled patterns, in their order.
+    """Compile `NAME=REGEX` options, in their order.
 
     Raises:
-        UsageError: one is malformed, or a name stands twice.
+        UsageError: an option is malformed, or a name is given twice.
     """
     patterns: dict[str, re.Pattern[str]] = {}
     for text in texts:
@@ -80,10 +80,10 @@ def parse_patterns(texts: Iterable[str]) -> dict[str, re.Pattern[str]]:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be a group's name.
+    """Reject a text that cannot be a group's name.
 
     Raises:
-        ValueError: it is empty, or in brackets like the rows that the report adds.
+        ValueError: the name is empty, or in brackets like the rows that the report adds.
     """
     if not name.strip():
         raise ValueError("a group needs a name")
@@ -92,17 +92,17 @@ def check_name(name: str) -> None:
 
 
 def compile_pattern(expression: str) -> re.Pattern[str]:
-    """One regex.
+    """Compile one regex.
 
     Raises:
-        ValueError: it is empty, too long, or malformed; the message says how.
+        ValueError: the regex is empty, too long, or malformed; the message says why.
     """
     if not expression:
         raise ValueError("an empty pattern matches everything; write . if that is meant")
     if len(expression) > MAX_LENGTH:
         raise ValueError(f"a pattern of {len(expression):,} characters; {MAX_LENGTH:,} are allowed")
     try:
-        with warnings.catch_warnings(action="error"):  # of [[:alpha:]], which is no such thing
+        with warnings.catch_warnings(action="error"):  # of [[:alpha:]], which Python lacks
             return re.compile(expression)
     except (re.error, OverflowError, RecursionError, Warning) as error:
         raise ValueError(f"{error} in {expression!r}") from error
@@ -116,14 +116,14 @@ def group_by_patterns(
     match: Match = "all",
     origin: str | None = None,
 ) -> Grouping:
-    """The user's groups. A pattern is searched in an entry's scope, in its name and in its PyTorch names.
+    """Compute the user's groups. A pattern is searched in an entry's scope, in its name and in its PyTorch names.
 
     Args:
         ledger: the account of one model.
-        patterns: by name of the group, in their order.
-        known: what the PyTorch side says of the entries: a name that is searched too, and whether it is trained.
+        patterns: patterns by the name of their group, in order.
+        known: facts from the PyTorch side about the entries: a name that is searched too, and whether it is trainable.
         match: `all`: an entry is in every group that matches; `first`: only in the first of them.
-        origin: where the patterns come from, for the report.
+        origin: origin of the patterns, for the report.
 
     Raises:
         LedgerError: the groups do not sum to the totals, a defect of onnxledger.
@@ -161,7 +161,7 @@ def group_by_patterns(
 
 
 def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
-    """Whether the user's own groups have entries in common, as a finding."""
+    """Return a finding if the user's own groups have entries in common."""
     overlap = grouping.overlap
     if not overlap.tensors:
         return ()
@@ -173,7 +173,7 @@ def find_overlap(grouping: Grouping) -> tuple[Finding, ...]:
 
 
 def list_names(entry: Entry, known: Trainability | None = None) -> list[str]:
-    """Everything that an entry is called: its name, its PyTorch names, its scope."""
+    """Return all names of an entry: its name, its PyTorch names, its scope."""
     texts = [entry.tensor.name, *entry.sources]
     if entry.has_scope:
         texts.append(entry.scope)
@@ -183,7 +183,7 @@ def list_names(entry: Entry, known: Trainability | None = None) -> list[str]:
 
 
 def find_groups(texts: Sequence[str], patterns: Mapping[str, Searcher], match: Match) -> list[str]:
-    """Names of the groups that have what is called so, in their order; at most one where `match` is `first`."""
+    """Return the groups whose pattern matches one of the texts, in order; at most one if `match` is `first`."""
     found = (name for name, pattern in patterns.items() if any(map(pattern.search, texts)))
     return list(itertools.islice(found, 1) if match == "first" else found)
 
@@ -195,7 +195,7 @@ def _places(ledger: Ledger) -> Iterator[Place]:
 def _count_nodes(
     ledger: Ledger, patterns: Mapping[str, Searcher], match: Match, weights: Mapping[Place, int]
 ) -> tuple[Counter[str], int, int]:
-    """The weights of nodes per pattern (searched in their scope), those that count again, and of what match none."""
+    """Return the weights of nodes by matching pattern (tested on their scope), of repeated matches, and of no match."""
     scopes: Counter[str | None] = Counter()
     for place, weight in weights.items():
         scopes[ledger.node_scopes.get(place)] += weight

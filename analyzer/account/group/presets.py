@@ -1,4 +1,4 @@
-"""The name of a model family, or `auto` and a ledger -> the groups that ship for it."""
+"""Name of a model family, or `auto` and a ledger -> the groups that ship for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from analyzer.errors import UsageError
 from analyzer.records import Frozen
 
 AUTO = "auto"
-"""The name that stands for the preset that fits."""
+"""Name that selects the preset that fits."""
 
 MATCH: Match = "first"
-"""The rule of presets: a tied matrix may be called `lm_head` and `embed_tokens`, and belongs to the first."""
+"""Matching rule of presets: a tied matrix may be called `lm_head` and `embed_tokens`, and belongs to the first."""
 
 _LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
@@ -28,27 +28,27 @@ class Preset(Frozen):
 
     name: str
     models: str
-    """What the family is called, for people."""
+    """Names of the models in the family, for people."""
     groups: Mapping[str, str]
-    """Regexes by name of the group."""
+    """Regexes by the name of their group."""
 
     def compile(self, match: Match | None = None, note: str = "") -> OwnGroups:
-        """The groups, ready to be searched; `match` overrides the rule of presets."""
+        """Compile the groups; `match` overrides the rule of presets."""
         patterns = {name: compile_pattern(expression) for name, expression in self.groups.items()}
         return OwnGroups(patterns, match or MATCH, f"preset {self.name}{note}")
 
 
 def load_presets() -> dict[str, Preset]:
-    """Every preset by its name, in the order in which `auto` prefers them."""
+    """Return every preset by its name, in the order in which `auto` prefers them."""
     text = resources.files(__package__).joinpath("presets.toml").read_text(encoding="utf-8")
     return {name: Preset(name, **table) for name, table in tomllib.loads(text).items()}
 
 
 def check_preset(name: str) -> None:
-    """Find out before any work that there is no such preset.
+    """Check before any work that a preset exists.
 
     Raises:
-        UsageError: as said.
+        UsageError: there is no such preset.
     """
     names = (*load_presets(), AUTO)
     if name not in names:
@@ -60,11 +60,11 @@ def check_preset(name: str) -> None:
 def find_preset(
     name: str, ledger: Ledger, known: Trainability | None = None, match: Match | None = None
 ) -> OwnGroups:
-    """The groups of a preset; of `auto`, those that leave the fewest parameters without a group.
+    """Return the groups of a preset; for `auto`, of the preset that leaves the fewest parameters without a group.
 
     Raises:
-        UsageError: there is no such preset; or none has groups for most of what PyTorch has a name for; or too little
-            has such a name to tell.
+        UsageError: there is no such preset; or none has groups for most of the parameters with a PyTorch name; or too
+            few parameters have such a name to tell.
     """
     check_preset(name)
     presets = load_presets()
@@ -79,7 +79,7 @@ def find_preset(
             f"{ledger.model.path}: no preset fits; the nearest, {best}, has groups for {covered:,} of the "
             f"{named:,} parameters that PyTorch has a name for; write --group NAME=REGEX"
         )
-    if len(grouped[best]) < 2:  # a head alone, or an embedding, is that of any family
+    if len(grouped[best]) < 2:  # a head or an embedding alone occurs in any family
         raise UsageError(
             f"{ledger.model.path}: no preset can be told to fit, as PyTorch has a name for {named:,} of "
             f"{ledger.parameters:,} parameters only; name a preset, or try --by block"
@@ -88,7 +88,7 @@ def find_preset(
 
 
 def _sum_up(preset: Preset, weights: Counter[tuple[str, ...]]) -> Counter[str]:
-    """Parameters by group, of the groups that have any."""
+    """Count parameters by group, for groups that have any."""
     patterns = preset.compile().patterns
     counts: Counter[str] = Counter()
     for names, count in weights.items():
@@ -97,9 +97,9 @@ def _sum_up(preset: Preset, weights: Counter[tuple[str, ...]]) -> Counter[str]:
 
 
 def _weigh(ledger: Ledger, known: Trainability | None) -> Counter[tuple[str, ...]]:
-    """Parameters by what they are called, the layers of a stack under one name: no preset tells them apart.
+    """Count parameters by their names, with all layers of a stack under one name: no preset tells them apart.
 
-    What PyTorch has no name for is left out: it says nothing of the family.
+    Parameters without a PyTorch name are left out: they say nothing about the family.
     """
     weights: Counter[tuple[str, ...]] = Counter()
     for entry in ledger.entries:

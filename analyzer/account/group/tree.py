@@ -14,54 +14,54 @@ from analyzer.records import Frozen, replace
 from analyzer.text import format_others
 
 OWN = "(own)"
-"""What stands in a group itself, beside the groups that stand under it."""
+"""Row for a group's own members, beside the groups below it."""
 
 
 class TreeRow(Frozen):
-    """A group, or several that repeat each other. The rows below it that are one level deeper sum to it."""
+    """A group, or several that repeat each other. The rows one level below it sum to it."""
 
     level: int
     title: str
-    """Its name, as seen from the row that it stands under."""
+    """Name relative to the row above it."""
     count: int
-    """How many groups it stands for: 12 for `encoder.layer.0-11`, and for what each of these has."""
+    """Number of groups that it represents: 12 for `encoder.layer.0-11`, and for each row below it."""
     parameters: int
-    """Of each of them."""
+    """Parameters of each of these groups."""
     total: Group
-    """Of all of them together, under the full name."""
+    """Total of all these groups, under the full name."""
     members: tuple[Label, ...] = ()
-    """The labels of the groups that it is the total of."""
+    """Labels of the groups in the total."""
 
 
 def build_tree(grouping: Grouping, *, is_opened: bool = False) -> tuple[TreeRow, ...]:
-    """Put groups under each other by the parts of their names, then by the next key, each row with its subtotal.
+    """Nest groups by the parts of their names, then by the next key, each row with its subtotal.
 
-    - A parent that has one child and learned nothing of its own has no row: its constants stand beside the child.
-      What any other parent has of its own is a child `(own)`.
-    - Neighbours with consecutive numbers, `layer.0` to `layer.11`, are one row `layer.0-11` where the same names under
-      them have as many parameters in as many bytes. What stands under that row are sums over all of them.
-    - At the depth that is taken by default the parents of scopes have no rows. Those of blocks never have.
-    - Where it `is_opened`, layers that are most of a group of that depth stand for it, or under it.
+    - A parent with one child and without learned tensors of its own has no row: its constants are beside the child.
+      The own members of any other parent are a child `(own)`.
+    - Neighbours with consecutive numbers, `layer.0` to `layer.11`, are one row `layer.0-11` if equal names below them
+      have equal numbers of parameters and bytes. The rows below it are sums over all of them.
+    - At the default depth the parents of scopes have no rows. Parents of blocks never have rows.
+    - If `is_opened`, layers that make up most of a group of that depth replace it, or are below it.
     """
     hidden = _hidden_parts(grouping)
     rows = tuple(row for branch in fold(grow(grouping)) for row in _rows(branch, 0, None, None, hidden))
     if not (is_opened and grouping.layers):
         return rows
     layers: dict[str, list[Group]] = defaultdict(list)
-    """By what their names begin with, as far as the names of groups go."""
+    """Layers by the leading parts of their names, as many as a group's name has."""
     for each in grouping.layers:
         layers[".".join(each.name.split(".", grouping.depth or 0)[: grouping.depth])].append(each)
     return tuple(each for row in rows for each in _open(row, grouping, layers))
 
 
 _MANY_LAYERS = 6
-"""Rows of layers above which a group stays closed: it repeats too little."""
+"""Most rows of layers for which a group is opened: with more it repeats too little."""
 
 
 def _open(row: TreeRow, grouping: Grouping, known: Mapping[str, Sequence[Group]]) -> Iterator[TreeRow]:
-    """A row, or the layers that stand for it: under it where it learned something beside them, else in its place."""
+    """Yield a row, or its layers: below the row if it has learned tensors beside them, else in its place."""
     name = row.total.name
-    is_deepest = name.count(".") + 1 == grouping.depth  # else what begins with it are groups of their own
+    is_deepest = name.count(".") + 1 == grouping.depth  # else longer names are groups of their own
     inside = known.get(name, ()) if is_deepest else ()
     layers = [each for each in inside if each.name != name]
     if not layers:
@@ -89,17 +89,17 @@ def _open(row: TreeRow, grouping: Grouping, known: Mapping[str, Sequence[Group]]
 def cut_rows(
     rows: Sequence[TreeRow], limit: int, size: Callable[[TreeRow], tuple[float, ...]] | None = None
 ) -> tuple[tuple[TreeRow, ...], int]:
-    """At most `limit` rows, and how many of the others stand under one of these; a limit of 0 leaves none out.
+    """Return at most `limit` rows, and the number of omitted rows below one of these; a limit of 0 omits none.
 
-    The outermost rows come first, of these the largest; then what stands under the largest of them, and so on. Rows
-    that have no room beside their neighbours are summed in one row more, `[3 others]`. `size` is the sort key that puts
-    the largest first: parameters, where it is None.
+    The outermost rows are kept first, the largest of them before others; then the rows below the largest, and so on.
+    Omitted neighbours of kept rows are summed in one more row, `[3 others]`. `size` is a sort key that puts the largest
+    rows first; None sorts by parameters.
     """
     size = size or _size
     if not limit:
         return tuple(rows), 0
     below = _children(rows)
-    after: dict[int, list[int]] = {}  # of each row that is shown, the ones shown under it
+    after: dict[int, list[int]] = {}  # shown rows below each shown row
     others: dict[int, TreeRow] = {}
     level, room = [_ROOT], limit
     while level and room:
@@ -121,12 +121,12 @@ def cut_rows(
 
 
 def sum_groups(name: str, groups: Sequence[Group], twice: Group | None = None) -> Group:
-    """What groups hold together, less what they count twice."""
+    """Sum groups, minus the amounts that they count twice."""
     whole = (*groups, _NOTHING if twice is None else _negative(twice))
     uses = {group.applications for group in groups if group.parameters}
     known = all(group.trainable is not None for group in groups)
     macs = [group.macs for group in whole if group.macs is not None]
-    if len(groups) == 1 and twice is None:  # as of most rows, where there are many
+    if len(groups) == 1 and twice is None:  # true of most rows in a large tree
         totals: Iterable[int] = _ADDED(groups[0])
     else:
         totals = map(sum, zip(*map(_ADDED, whole), strict=True))
@@ -159,7 +159,7 @@ _ADDED = attrgetter(
     "nodes",
     "unworked",
 )
-"""What every group has of each total."""
+"""Totals that every group has."""
 
 _NOTHING = Group("")
 
@@ -185,7 +185,7 @@ def _negative(group: Group) -> Group:
 
 
 def _hidden_parts(grouping: Grouping) -> dict[int, int]:
-    """By position of a key, how many leading parts of its texts have no rows where there are parts below."""
+    """Return, by position of a key, how many leading parts of its texts have no row if there are parts below them."""
     return {
         position: 1 if key == "block" else _hidden_scopes(grouping, position)
         for position, key in enumerate(grouping.by.split(","))
@@ -194,7 +194,7 @@ def _hidden_parts(grouping: Grouping) -> dict[int, int]:
 
 
 def _hidden_scopes(grouping: Grouping, position: int) -> int:
-    """All where no shallower depth tells more: that is the depth taken by default, which is a plain list."""
+    """Return all parts if no shallower depth tells more: that is the default depth, which is shown as a plain list."""
     held: dict[str, int] = defaultdict(int)
     for group in grouping.groups:
         if group.label[position] != UNSCOPED and is_learned(group):
@@ -206,7 +206,7 @@ def _hidden_scopes(grouping: Grouping, position: int) -> int:
 def _rows(
     branch: Branch, level: int, title: str | None, name: str | None, hidden: Mapping[int, int]
 ) -> Iterator[TreeRow]:
-    """The rows of a branch; `title` and `name` are what parents without a row put before its own."""
+    """Yield the rows of a branch; `title` and `name` are prefixes from parents without a row."""
     title, name = branch.step.after(title), branch.step.after(name)
     if branch.children:
         yield from _titled(branch, level, title, name, hidden)
@@ -249,14 +249,14 @@ def _row(branch: Branch, level: int, title: str, name: str) -> TreeRow:
     return TreeRow(level, title, branch.count, total.parameters // branch.count, total, members)
 
 
-# what there is room for
+# cutting rows to a limit
 
 _ROOT = -1
-"""What the outermost rows stand under, in place of a row's position."""
+"""Position of the parent of the outermost rows."""
 
 
 def _children(rows: Sequence[TreeRow]) -> dict[int, list[int]]:
-    """For each row the positions of those that stand directly under it."""
+    """Return, for each row, the positions of the rows directly below it."""
     below: dict[int, list[int]] = {at: [] for at in range(_ROOT, len(rows))}
     above = [_ROOT]
     for at, row in enumerate(rows):
@@ -267,7 +267,7 @@ def _children(rows: Sequence[TreeRow]) -> dict[int, list[int]]:
 
 
 def _size(row: TreeRow) -> tuple[int, int, int]:
-    """Sort key: the largest first, equal ones in their order."""
+    """Return a sort key: largest rows first, equal ones in their order."""
     return -row.total.parameters, -row.total.nbytes, -row.total.tensors
 
 
@@ -279,7 +279,7 @@ def _sum_others(rows: Sequence[TreeRow]) -> TreeRow:
 
 
 def _count_below(rows: Sequence[TreeRow], at: int) -> int:
-    """How many rows stand under one, at any level."""
+    """Count the rows below one, at any level."""
     level = rows[at].level
     return sum(1 for _ in itertools.takewhile(lambda row: row.level > level, rows[at + 1 :]))
 
