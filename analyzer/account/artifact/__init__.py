@@ -1,6 +1,6 @@
-"""A folder whose model files are one artifact -> the names of its components, and their files.
+"""Folder of model files that form one artifact -> names of its components, and their files.
 
-An exporter that takes a model apart (encoder, decoder, decoder with past) leaves `export.json`, which names the files.
+An exporter that splits a model (encoder, decoder, decoder with past) writes `export.json`, which names the files.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ if TYPE_CHECKING:
 __all__ = ["EXPORT_NOTE", "MODEL_SUFFIX", "find_components", "is_artifact", "is_model_file"]
 
 EXPORT_NOTE = "export.json"
-"""What an exporter leaves beside the files of one artifact: `{"components": {name: {"file": ...}}}`."""
+"""File that an exporter writes beside the files of one artifact: `{"components": {name: {"file": ...}}}`."""
 
 MODEL_SUFFIX = ".onnx"
 _INNER = "onnx"
-"""The folder in which optimum's checkpoints have their model files."""
+"""Folder in which optimum's checkpoints keep their model files."""
 _LONGEST_NOTE = 1 << 26
 
 
 def is_artifact(path: Path | str) -> bool:
-    """Whether a path is a folder that says of its files that they are one artifact."""
+    """Whether a path is a folder whose `export.json` says that its files are one artifact."""
     return os.path.isfile(os.path.join(path, EXPORT_NOTE))  # noqa: PTH113, PTH118 - unlike Path's, it never raises
 
 
 def is_model_file(entry: os.DirEntry[str]) -> bool:
-    """Whether what is in a folder is a model file, by its name."""
+    """Whether a directory entry is a model file, according to its name."""
     is_named_so = entry.name.lower().endswith(MODEL_SUFFIX) and not entry.name.startswith(".")
     return is_named_so and not os.path.isdir(entry.path)  # noqa: PTH112 - unlike Path.is_dir, it never raises
 
 
 def find_components(folder: Path | str) -> dict[str, str]:
-    """The model files of an artifact, by the names of its components, as paths below its folder.
+    """Return the model files of an artifact by the names of its components, as paths below its folder.
 
-    Those that its `export.json` names; where it names none, or there is none, every .onnx file directly in the folder
-    and in its `onnx` folder, in natural order, under the stems of their names; where there is none, those in its
-    other folders, as of a diffusers pipeline, under the folders' names. A file that is there twice is one component,
-    under the first name.
+    These are the files that its `export.json` names. If it names none, or does not exist, they are every .onnx file
+    directly in the folder and in its `onnx` folder, in natural order, under the stems of their names; if there are
+    none, those in its other folders, as in a diffusers pipeline, under the folders' names. A file that occurs twice is
+    one component, under the first name.
 
     Raises:
         UsageError: there is no model file.
-        ModelReadError: `export.json` cannot be read, or a file is not in the folder.
+        ModelReadError: `export.json` cannot be read, or a file is outside the folder.
     """
-    from analyzer.read.book import shown, untaken  # onnx, which who only asks `is_artifact` need not load
+    from analyzer.read.book import shown, untaken  # imports onnx, which `is_artifact` does not need
     from analyzer.read.source import LocalFile
 
     folder = Path(folder)
@@ -77,7 +77,7 @@ def find_components(folder: Path | str) -> dict[str, str]:
 
 
 def _noted(note: LocalFile) -> list[tuple[str, str]]:
-    """(name, file) of the components that `export.json` names."""
+    """Return (name, file) of the components that `export.json` names."""
     if note.nbytes > _LONGEST_NOTE:
         raise ModelReadError(f"{note.name}: is too large to be what an exporter writes; export it again")
     try:
@@ -98,7 +98,7 @@ def _file_of(note: LocalFile, item: Any) -> str:
 
 
 def _listed(folder: Path) -> list[tuple[str, str]]:
-    """(name, file) of the model files in a folder, and in its folder `onnx`."""
+    """Return (name, file) of the model files in a folder, and in its folder `onnx`."""
     names = _model_names(folder)
     inner = _model_names(folder / _INNER) if (folder / _INNER).is_dir() else []
     stems = {Path(name).stem for name in names}
@@ -110,7 +110,7 @@ def _listed(folder: Path) -> list[tuple[str, str]]:
 
 
 def _of_folders(folder: Path) -> list[tuple[str, str]]:
-    """(name, file) of the model files in the folders of a folder: `unet/model.onnx` is `unet`."""
+    """Return (name, file) of the model files in the folders of a folder: `unet/model.onnx` is `unet`."""
     try:
         names = [
             entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")
@@ -133,5 +133,5 @@ def _model_names(folder: Path) -> list[str]:
 
 
 def _utf8(name: str) -> str:
-    """A name that every reader of JSON takes: half a surrogate pair is escaped."""
+    """Return a name that every JSON reader accepts: half a surrogate pair is escaped."""
     return name.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""Ledger of an artifact -> what each of its files holds."""
+"""Ledger of an artifact -> totals of each of its files."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from analyzer.records import Frozen
 
 
 class ComponentTotals(Frozen):
-    """What one component of an artifact holds.
+    """Totals of one component of an artifact.
 
-    `stored_tensors` and `nodes` are of all its graphs, `stored_elements` the elements of these tensors as stored, and
-    `stored_nbytes` the bytes of their payloads; a byte that two tensors share counts for both.
+    `stored_tensors` and `nodes` are those of all its graphs, `stored_elements` the elements of these tensors as stored,
+    and `stored_nbytes` the bytes of their payloads; a byte that two tensors share counts for both.
     """
 
     component: Component
     file: str
-    """Its model file, as seen from the artifact's folder."""
+    """Path of its model file, relative to the artifact's folder."""
     parameters: int
-    """Learned elements as if it stood alone: what another component has too counts here as well."""
+    """Learned elements as if the component were alone: tensors that another component has too also count here."""
     stored_tensors: int
     stored_elements: int
     stored_nbytes: int
     duplicated_nbytes: int
-    """Bytes of learned tensors that another component has too, and that count there."""
+    """Bytes of learned tensors that another component also has, and that count there."""
     file_nbytes: int
-    """Its model file and all that it refers to; what several refer to counts for each."""
+    """Bytes of its model file and all files that it refers to; a shared file counts for each component."""
     nodes: int
 
 
 def count_components(ledger: Ledger) -> tuple[ComponentTotals, ...]:
-    """A row for each component of an artifact, in their order; none where the model is one file."""
+    """Return a row for each component of an artifact, in order; empty if the model is one file."""
     model = ledger.model
     if not model.components:
         return ()
@@ -58,7 +58,7 @@ def count_components(ledger: Ledger) -> tuple[ComponentTotals, ...]:
 
 
 def _count_alone(entries: Iterable[Entry]) -> int:
-    """Learned elements, of those that repeat one content only the first."""
+    """Count learned elements; of entries with the same content only the first counts."""
     found: dict[Key, int] = {}
     for entry in entries:
         if entry.role is Role.PARAMETER:

@@ -1,4 +1,4 @@
-"""Models of several files -> one Model of the artifact that they are."""
+"""Models of several files -> one Model of the artifact that they form."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from analyzer.records import replace
 
 
 def merge_models(folder: Path | str, models: Mapping[str, Model]) -> Model:
-    """Several models as one, by the names of the components that they are: the paths of their graphs begin with these.
+    """Merge several models by the names of their components; the paths of their graphs begin with these names.
 
-    A file that several of them refer to is there once, and so are its bytes.
+    A file that several of them refer to is listed once, and so are its bytes.
 
     Raises:
         ModelReadError: a file has changed while others were read.
@@ -53,7 +53,7 @@ def merge_models(folder: Path | str, models: Mapping[str, Model]) -> Model:
 
 
 def _files(folder: Path, models: Sequence[Model]) -> tuple[File, ...]:
-    """The model files, then all that they refer to, named as seen from the artifact's folder."""
+    """Return the model files, then all files that they refer to, named relative to the artifact's folder."""
     root = folder.resolve()
     own = {model.files[0].key: model for model in models}
     main = (
@@ -65,7 +65,7 @@ def _files(folder: Path, models: Sequence[Model]) -> tuple[File, ...]:
 
 
 def _opsets(models: Iterable[Model]) -> tuple[tuple[str, int], ...]:
-    """The highest version of each domain, which is what a runtime must know."""
+    """Return the highest version of each domain, which a runtime must support."""
     highest: dict[str, int] = {}
     for domain, version in itertools.chain.from_iterable(model.opsets for model in models):
         highest[domain] = max(version, highest.get(domain, version))
@@ -80,7 +80,7 @@ def _structure(models: Iterable[Model]) -> tuple[tuple[str, int], ...]:
 
 
 def _below(root: GraphPath, model: Model) -> Iterator[Graph]:
-    """A model's graphs, all paths below `root`."""
+    """Yield a model's graphs, with all paths below `root`."""
     paths = {graph.path: root + graph.path for graph in model.graphs}
     for graph in model.graphs:
         path, parent = paths[graph.path], graph.parent

@@ -1,10 +1,10 @@
-"""Entries -> entries that know which of them repeat another's content, as it stands, transposed or in another type.
+"""Entries -> entries marked as copies of others: identical, transposed or in another type.
 
-The file alone tells a tensor stored twice from two tensors: a few fixed positions of same-shaped or transposed
-candidates are compared first, then, for those that agree, the whole content. Constant-filled tensors are copies only by
-their name (equal zero biases are different parameters), and two PyTorch names that one file holds are two tensors.
-Tensors of one type must be equal; `likeness` compares others. Of several files, `duplicates` knows what is one without
-a look at its content.
+The file alone distinguishes a tensor stored twice from two tensors. Same-shaped or transposed candidates are compared
+at a few fixed positions first; the whole content is compared if these agree. Constant-filled tensors are copies only if
+their names say so (equal zero biases are different parameters), and two PyTorch names in one file are two tensors. This
+module compares tensors of one type, which must be equal; `likeness` compares different types. With several files,
+`duplicates` finds tensors that are one without reading their content.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def find_copies(
 ) -> tuple[Entry, ...]:
     """Mark each learned entry that repeats another; it then counts no parameters.
 
-    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
-    how many of the candidates are done; `salt` picks the elements that are looked at first. Where contents are not
-    looked at, only what several components of an artifact both have is marked, by its place or its name.
+    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is called
+    with the number of candidates done; `salt` selects the elements that are compared first. If contents are not read,
+    only entries that several components of an artifact share, by their location or their name, are marked.
     """
     called = entries if content == "none" or len(model.parts) > 1 else tuple(_without_tools(entries))
     names = Names(model, called)
@@ -79,22 +79,22 @@ def find_copies(
 
 
 _NODE = re.compile(r".+\.MatMul(?:NBits)?\.\w+")
-"""How onnxruntime-genai calls what a node of its own reads: `lm_head.MatMul.weight`, also of a tied head."""
+"""Names that onnxruntime-genai gives to inputs of its own nodes: `lm_head.MatMul.weight`, also for a tied head."""
 
 _NUMBERED_BIAS = re.compile(r"(.+\.bias\w*?)\d+")
-"""How onnxruntime's quantizers call the codes of a bias that they write once more, for its second reader."""
+"""Names that onnxruntime's quantizers give to the codes of a bias when they store it again for a second reader."""
 
 _FUSED = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_(?:BN_B|W|B|Mul_B|Add_B)_(.+?)(?:_token_\d+)?")
-"""How onnxruntime calls a weight or a bias that it has put a norm, a factor or a bias into, once for each reader."""
+"""Names that onnxruntime gives a weight or bias after folding a norm, factor or bias into it, once for each reader."""
 
 
 def _may_be_of_tool(sources: Iterable[str]) -> bool:
-    """Whether any of these names has something that tools leave in one."""
+    """Whether any of these names has a mark that tools leave."""
     return any("/" in name or ".MatMul" in name or name.startswith("Conv") for name in sources)
 
 
 def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The same, under the names that PyTorch's module has: without a tool's prefix or number; a node's is none."""
+    """Yield the entries under names of PyTorch's modules: without a tool's prefix or number, and without node names."""
     known = {source for entry in entries for source in entry.sources}
     for entry in entries:
         is_code = entry.tensor.dtype is DType.INT32
@@ -120,7 +120,7 @@ def _without_tools(entries: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Where an exporter gathered or repeated rows of a table, each row counts once, however often it is stored."""
+    """Count each row once if an exporter gathered or repeated rows of a table, however often it is stored."""
     found = list(entries)
     for index, entry in enumerate(entries):
         shape = entry.tensor.shape
@@ -129,7 +129,7 @@ def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
             if array is not None and array.size:
                 axes = {len(shape) - 1}
                 if sum(dim > 1 for dim in shape) > 2 and entry.tensor.dtype.is_floating:
-                    # Of a matrix of rows, the row may have been put first.
+                    # A matrix of rows may have been transposed so that the row comes first.
                     axes.update(axis for axis, dim in enumerate(shape) if dim > 1)
                 count = min(_count_different(np.moveaxis(array, axis, -1)) for axis in axes)
                 found[index] = replace(entry, parameters=min(count, entry.parameters))
@@ -137,9 +137,9 @@ def _count_rows_once(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
 
 def _count_different(array: Array) -> int:
-    """Elements of the rows of a table that differ; the rows are along the last axis."""
+    """Count the elements of a table's distinct rows; the rows are along the last axis."""
     rows = np.ascontiguousarray(array).reshape(-1, array.shape[-1])
-    # Rows of one number say nothing: two of zeros may be two.
+    # Constant rows say nothing: two rows of zeros may be different rows.
     is_constant = (rows == rows[:, :1]).all(axis=1)
     different = np.unique(row_digests(rows[~is_constant])).size if not is_constant.all() else 0
     return int((different + int(is_constant.sum())) * rows.shape[1])
@@ -153,7 +153,7 @@ def _find_contents(
     salt: str,
 ) -> tuple[Entry, ...]:
     groups: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
-    ways = functools.cache(either_way)  # most tensors are of few shapes
+    ways = functools.cache(either_way)  # most tensors have one of few shapes
     for entry in entries:
         tensor = entry.tensor
         if tensor.numel > 1 and entry.role is Role.PARAMETER and entry.copy_of is None:
@@ -164,7 +164,7 @@ def _find_contents(
     done = 0
     for group in candidates:
         originals = _Originals(names, wiring)
-        # Named entries first: they are what the others are copies of.
+        # Named entries come first: they are the originals of the others.
         ordered = sorted(group, key=lambda entry: not entry.sources)
         for start in range(0, len(ordered), _TOGETHER):
             batch = ordered[start : start + _TOGETHER]
@@ -181,13 +181,13 @@ def _find_contents(
 
 
 _TOGETHER = 1 << 10
-"""Tensors of which a few elements are held at once."""
+"""Tensors whose samples are held in memory at once."""
 
 
 def _look_both_ways(
     entries: Sequence[Entry], salt: str
 ) -> Iterator[tuple[Entry, Array | None, Array | None]]:
-    """A few elements of each tensor, and of a matrix those that stand in the same places of its transpose."""
+    """Yield samples of each tensor, and for a matrix also the elements at the same positions of its transpose."""
     straight = functools.cache(functools.partial(sample_positions, salt=salt))
     turned = functools.cache(functools.partial(transposed_positions, salt=salt))
     first = look_together([(entry.tensor.payload, straight(entry.tensor.numel)) for entry in entries])
@@ -198,13 +198,13 @@ def _look_both_ways(
 
 
 def _may_hold_copies(group: Sequence[Entry], names: Names) -> bool:
-    """Whether any two of a group may be copies at all; most files name every tensor, and nothing need be read."""
+    """Whether any two entries of a group may be copies; in most files all tensors have names, and nothing is read."""
     sources = {entry.sources for entry in group if entry.sources}
     return len(group) > 1 and (len(sources) < len(group) or len(set(map(names.root, group))) > 1)
 
 
 class _Originals:
-    """The entries of one dtype and shape met so far, by a few of their elements."""
+    """Entries of one dtype and shape seen so far, by their samples."""
 
     def __init__(self, names: Names, wiring: Wiring) -> None:
         self._names = names
@@ -212,12 +212,12 @@ class _Originals:
         self._by_samples: dict[tuple[tuple[int, ...], bytes], _Alike] = {}
 
     def match(self, entry: Entry, straight: Array | None, turned: Array | None) -> Entry | None:
-        """The entry as a copy of an original; None where it is an original itself, which is then remembered.
+        """Return the entry as a copy of an original; None if it is an original itself, which is then remembered.
 
         Args:
             entry: the entry.
-            straight: a few of its elements; None where they cannot be read.
-            turned: of a matrix, those in the same places of its transpose.
+            straight: its samples; None if they cannot be read.
+            turned: for a matrix, the elements at the same positions of its transpose.
         """
         tensor = entry.tensor
         if straight is None:
@@ -241,7 +241,7 @@ class _Originals:
 
 
 class _Alike:
-    """Originals that agree in shape and samples; the whole content of each is read once, and only for company."""
+    """Originals that agree in shape and samples; each is read whole once, and only if a second one agrees."""
 
     def __init__(self, names: Names, wiring: Wiring) -> None:
         self._names = names
@@ -253,7 +253,7 @@ class _Alike:
         self._unread.append(entry)
 
     def find(self, entry: Entry, *, transposed: bool) -> Entry | None:
-        """The original that an entry repeats; what is constant-filled repeats none."""
+        """Return the original that an entry repeats; None for a constant-filled tensor."""
         array = entry.tensor.payload.array()
         if array is None or is_constant_filled(array):
             return None
@@ -268,7 +268,7 @@ class _Alike:
         return None if same is None else same.find(entry)
 
     def _scales(self, entry: Entry) -> str:
-        """What decodes codes, without which equal ones are no equal numbers; "" of all others."""
+        """Return digests of the tensors that decode codes, since equal codes may be unequal numbers; "" for others."""
         encoded = find_encoding(entry.tensor, self._wiring)
         if encoded is None:
             return ""

@@ -1,9 +1,8 @@
-"""Entries of several files, or of several branches -> those that are one parameter by their place or their name.
+"""Entries of several files or branches -> entries that are one parameter according to their location or their name.
 
-Content alone does not say it of every tensor: external data that two graphs refer to need not be read, a bias of zeros
-is the same parameter in two files only if it has the same name there, and a name is all there is where contents are
-not looked at. Within one file two names are two parameters; what `copies` finds in several files is held
-against that too.
+Content alone does not decide this for every tensor: external data that two graphs refer to need not be read; a bias of
+zeros is the same parameter in two files only if it has the same name there; and if contents are not read, only names
+remain. Two names within one file are two parameters; `copies` applies that rule to several files too.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _Sources = tuple[str, ...]
 
 
 class Names:
-    """What each model file calls its learned tensors."""
+    """Names of the learned tensors in each model file."""
 
     def __init__(self, model: Model, entries: Sequence[Entry]) -> None:
         self._model = model
@@ -42,7 +41,7 @@ class Names:
         return len(self._model.parts) > 1
 
     def root(self, entry: Entry) -> GraphPath:
-        """The component that an entry is in."""
+        """Return the component that holds an entry."""
         return self._model.root(entry.tensor.graph_path)
 
     def are_apart(self, a: Entry, b: Entry) -> bool:
@@ -50,18 +49,18 @@ class Names:
         return self.root(a) != self.root(b)
 
     def is_in_main(self, entry: Entry) -> bool:
-        """Whether it is in a main graph or nested in one: a function's names are relative to what it was made of."""
+        """Whether it is in a main graph or a subgraph of one: names in a function are relative to its module."""
         return entry.tensor.graph_path in self._main
 
     def may_be_one(self, a: _Sources, b: _Sources) -> bool:
-        """Whether two names may be those of one tensor: no file holds both."""
+        """Whether two names may belong to one tensor: no file holds both."""
         return a == b or not any(a in held and b in held for held in self._held)
 
 
 class Same:
-    """Originals of one content, under the PyTorch names that they have in any file.
+    """Originals of one content, with the PyTorch names that each has in any file.
 
-    They are several only where their names say that they are. What is added first decides whether there are names.
+    There are several only if their names say so. The first one added decides whether names count.
     """
 
     def __init__(self, names: Names) -> None:
@@ -70,8 +69,9 @@ class Same:
         self._by_sources: dict[_Sources, Entry] = {}
         self._by_root: dict[GraphPath, Entry] = {}
         self._tried: Counter[GraphPath] = Counter()
-        """How many originals were offered to other names of a component: each but once, as its names are all different
-        tensors; and a file may have a hundred thousand of them."""
+        """Number of originals already offered to new names of a component: each is offered only once, because the names
+        of a component are all different tensors; a file may have a hundred thousand of them.
+        """
 
     def add(self, entry: Entry) -> None:
         if entry.sources not in self._by_sources:
@@ -80,7 +80,7 @@ class Same:
             self._by_root.setdefault(self._names.root(entry), entry)
 
     def find(self, entry: Entry) -> Entry | None:
-        """The original that an entry repeats; None where it has a name that makes it another tensor."""
+        """Return the original that an entry repeats; None if its name makes it another tensor."""
         if not self._originals:
             return None
         first, root = self._originals[0][0], self._names.root(entry)
@@ -99,12 +99,12 @@ class Same:
 
 
 def either_way(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """One shape for a matrix and its transpose."""
+    """Return the same shape for a matrix and its transpose."""
     return min(shape, shape[::-1]) if len(shape) == 2 else shape
 
 
 def find_shared(entries: Sequence[Entry], names: Names) -> tuple[Entry, ...]:
-    """Mark learned entries that several components have in one place: external data that is stored once."""
+    """Mark learned entries that several components share in one location: external data that is stored once."""
     groups: dict[tuple[Extent, DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
     for entry in entries:
         tensor = entry.tensor
@@ -124,10 +124,10 @@ def find_shared(entries: Sequence[Entry], names: Names) -> tuple[Entry, ...]:
 
 
 def find_named(entries: Sequence[Entry], names: Names, content: ContentMode) -> tuple[Entry, ...]:
-    """Mark learned entries of the same PyTorch name that are one parameter, which no content of theirs could say.
+    """Mark learned entries of equal PyTorch name that are one parameter, if their content alone cannot prove it.
 
-    They are of one value throughout, the same in both; or, where contents are not looked at, of one dtype and shape in
-    two components. The names of two components in which one of them means two different tensors say nothing.
+    Their elements all have the same value in both; or, if contents are not read, they have equal dtype and shape in two
+    components. Names say nothing between two components in which one name means two different tensors.
     """
     told = Counter(entry.sources for entry in entries)
     named: dict[_Sources, list[Entry]] = defaultdict(list)
@@ -154,14 +154,14 @@ def find_named(entries: Sequence[Entry], names: Names, content: ContentMode) -> 
 
 
 class _Values:
-    """The one value of tensors that have but one; read once."""
+    """Values of constant-filled tensors; each is read once."""
 
     def __init__(self, content: ContentMode) -> None:
         self.evidence = "name" if content == "none" else "content"
         self._known: dict[Key, bytes | None] = {}
 
     def of(self, entry: Entry) -> bytes | None:
-        """Its bytes; none of a tensor of several values, and None where they cannot be had or are not asked for."""
+        """Return the bytes of the value; b"" for a tensor of several values; None if it cannot or must not be read."""
         if self.evidence == "name":
             return None
         if entry.tensor.key not in self._known:
@@ -178,7 +178,7 @@ class _Values:
 
 
 def _match_values(group: Sequence[Entry], names: Names, values: _Values) -> Iterator[tuple[Entry, Entry]]:
-    """Entries of one name and one value, each with the first such of another graph."""
+    """Yield entries of equal name and value in different graphs, each with the first such entry."""
     originals: dict[tuple[DType, tuple[int, ...], bytes], Entry] = {}
     for entry in group:
         value = values.of(entry)
@@ -189,7 +189,7 @@ def _match_values(group: Sequence[Entry], names: Names, values: _Values) -> Iter
 
 
 def _match_names(group: Sequence[Entry], names: Names, values: _Values) -> Iterator[tuple[Entry, Entry]]:
-    """Entries of one dotted name, dtype and shape, where no component has two of them."""
+    """Yield entries of equal dotted name, dtype and shape, if no component has two of them."""
     alike: dict[tuple[DType, tuple[int, ...]], list[Entry]] = defaultdict(list)
     for entry in group:
         if all(map(is_dotted, entry.sources)):
@@ -200,13 +200,14 @@ def _match_names(group: Sequence[Entry], names: Names, values: _Values) -> Itera
 
 
 class _Odds:
-    """Whether two components call different tensors by one name: then each names its modules by itself."""
+    """Pairs of components that use one name for different tensors: then names do not prove that tensors are equal."""
 
     def __init__(self, groups: Sequence[Sequence[Entry]], names: Names, values: _Values) -> None:
         self._values = values
         self._alone: dict[GraphPath, dict[_Sources, Entry]] = defaultdict(dict)
-        """Entries that are stored under their PyTorch name, and no other of their component is: what was cut or folded
-        differs in two files without being two."""
+        """Entries stored under their PyTorch name, as the only one in their component: tensors that were cut or folded
+        differ between two files without being two.
+        """
         self._known: dict[frozenset[GraphPath], bool] = {}
         for group in groups:
             whole = [entry for entry in group if entry.sources == (entry.tensor.name,)]
@@ -225,7 +226,7 @@ class _Odds:
 
 
 def _are_different(a: Entry, b: Entry, values: _Values) -> bool:
-    """Whether two entries are certainly no two copies of one tensor; one of another dtype may be a cast."""
+    """Whether two entries are certainly not copies of one tensor; one of another dtype may be a cast."""
     if (a.copy_of or a.tensor.key) == (b.copy_of or b.tensor.key) or a.tensor.dtype is not b.tensor.dtype:
         return False
     if either_way(a.tensor.shape) != either_way(b.tensor.shape):
@@ -235,12 +236,12 @@ def _are_different(a: Entry, b: Entry, values: _Values) -> bool:
 
 
 def copy_of(entry: Entry, original: Entry, rule: str) -> Entry:
-    """The entry as a copy, which counts no parameters."""
+    """Return the entry as a copy, which counts no parameters."""
     return replace(entry, decided_by=rule, parameters=0, copy_of=original.tensor.key)
 
 
 def follow(entries: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Copies of what is a copy itself, led to its original."""
+    """Point copies of copies to the first original."""
     known = {entry.tensor.key: entry.copy_of for entry in entries if entry.copy_of is not None}
     if not known:
         return tuple(entries)

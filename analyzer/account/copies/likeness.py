@@ -1,9 +1,9 @@
-"""Entries of different types -> which of them hold the same numbers: cast, or as codes within a quantization step.
+"""Entries of different types -> entries with the same numbers: cast, or as codes within a quantization step.
 
-A weight that is tied may be stored as floats for the embedding, and again, transposed and quantized, for the head. The
-file alone tells it by its numbers: those at some positions first, then, where these agree, all of them, tile by tile. A
-cast must be exact; codes must be within a step of what they repeat, and vary with it: a scale so large that everything
-is within a step is no evidence, nor are a few elements.
+A tied weight may be stored as floats for the embedding, and again, transposed and quantized, for the head. In the file
+alone only the numbers show it: samples are compared first, then, if these agree, all elements, tile by tile. A cast
+must be exact. Codes must be within a step of the original, and correlate with it: if the scale is so large that
+everything is within a step, or if there are only a few elements, they are no evidence.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _TILE = 1 << 10
 """Rows and columns that are compared at a time."""
 
 _MOST = 1 << 14
-"""Tensors of one shape that are compared with each other; time grows with their square."""
+"""Most tensors of one shape that are compared with each other; time grows with their square."""
 
 _MOST_ELEMENTS = 1 << 48
-"""More are in no file, whatever it claims."""
+"""Most elements of a tensor; no file has more, whatever it claims."""
 
 _MOST_NEAR = 8
-"""Of those that agree at all samples, how many are compared whole; one is enough where nobody means harm."""
+"""Most originals that agree at all samples and are compared whole; one is enough unless a file is made to attack."""
 
 _EPSILON = 2.0**-50
 
 _LEAST_BITS = 40.0
-"""Of evidence: with chance 2^-40 or more, numbers that have nothing to do with each other correlate as well."""
+"""Bits of evidence needed: unrelated numbers reach the same correlation with a probability of at most 2^-40."""
 
 _REALS = {
     DType.DOUBLE: (2.0**-52, 0.0),
@@ -53,15 +53,15 @@ _REALS = {
     DType.FLOAT16: (2.0**-10, 2.0**-24),
     DType.BFLOAT16: (2.0**-7, 0.0),
 }
-"""Types that stand for themselves: the distance of neighbours, relative to the number, and the least that matters."""
+"""Float types: the distance between neighbours relative to the number, and the least distance that matters."""
 
 
 _MOST_HALF = 65504.0
-"""The largest float16."""
+"""Largest float16."""
 
 
 class _Form(NamedTuple):
-    """A learned tensor that no other repeats byte by byte, and how its numbers are had."""
+    """A learned tensor that is not a byte-for-byte copy of another, with its encoding."""
 
     entry: Entry
     encoded: Encoded | None
@@ -69,14 +69,14 @@ class _Form(NamedTuple):
 
     @property
     def exactness(self) -> int:
-        """More for floats than for codes, more for wide types than for narrow ones."""
+        """Rank of precision: higher for floats than for codes, and for wide types than for narrow ones."""
         dtype = self.entry.tensor.dtype
         if self.encoded is None:
             return dtype.bits << 8
         return self.encoded.bits or dtype.bits
 
     def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
-        """The numbers at positions of `shape`, and how far those of a copy may be from them."""
+        """Return the numbers at positions of `shape`, and how far those of a copy may differ from them."""
         if self.encoded is not None:
             found = self.encoded.at(positions)
             return None if found is None else (found[0], found[1] * STEP_ROOM)
@@ -84,7 +84,7 @@ class _Form(NamedTuple):
         return None if array is None else _as_reals(array, self.entry.tensor.dtype)
 
     def open(self) -> Decoder | Array | None:
-        """What `_tile` takes parts of; None where it cannot be read."""
+        """Return the input of `_tile`; None if it cannot be read."""
         if self.encoded is not None:
             return self.encoded.open()
         array = self.entry.tensor.payload.array()
@@ -100,8 +100,8 @@ def find_alike(
 ) -> tuple[Entry, ...]:
     """Mark each learned entry that repeats another's numbers in another type.
 
-    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is told
-    how many of the candidates are done. Nothing is read where all of one shape are of one type and no codes.
+    The original is the one with a PyTorch name, else the most exact, else the first in file order. `progress` is called
+    with the number of candidates done. Nothing is read if all tensors of a shape have one type and are not codes.
     """
     groups = [group for group in _by_shape(entries, wiring) if _may_hold_copies(group, names)]
     if not groups:
@@ -125,7 +125,7 @@ def find_alike(
 
 
 def _by_shape(entries: Sequence[Entry], wiring: Wiring) -> Iterator[list[_Form]]:
-    """The learned tensors of each shape, but for those that are all of one type and no codes."""
+    """Yield the learned tensors of each shape, without shapes whose tensors have one type and are not codes."""
     learned = [e for e in entries if e.role is Role.PARAMETER and e.tensor.numel > 1 and e.copy_of is None]
     coded = {e.tensor.key: _form(e, wiring) for e in learned if e.tensor.dtype in CODES}
     shapes = {either_way(form.shape) for form in coded.values() if form is not None}
@@ -145,7 +145,7 @@ def _by_shape(entries: Sequence[Entry], wiring: Wiring) -> Iterator[list[_Form]]
 
 
 def _form(entry: Entry, wiring: Wiring) -> _Form | None:
-    """None for integers that nothing decodes, and for what is no whole tensor of numbers."""
+    """Return the form of an entry; None for integers that no node decodes, and for incomplete tensors."""
     tensor = entry.tensor
     encoded = find_encoding(tensor, wiring)
     shape = tensor.shape if encoded is None else encoded.shape
@@ -155,7 +155,7 @@ def _form(entry: Entry, wiring: Wiring) -> _Form | None:
 
 
 def _may_hold_copies(group: Sequence[_Form], names: Names) -> bool:
-    """Whether two of a group may be copies by what is known without reading them."""
+    """Whether two of a group may be copies, judged without reading them."""
     is_of_one_type = len({form.entry.tensor.dtype for form in group}) == 1 and group[0].encoded is None
     sources = {form.entry.sources for form in group if form.entry.sources}
     may_be_one = len(sources) < len(group) or len({names.root(form.entry) for form in group}) > 1
@@ -163,7 +163,7 @@ def _may_hold_copies(group: Sequence[_Form], names: Names) -> bool:
 
 
 class _Originals:
-    """The tensors of one shape met so far, by a few of their elements."""
+    """Tensors of one shape seen so far, by their samples."""
 
     def __init__(
         self, shape: tuple[int, ...], names: Names, known: dict[Key, set[Sources]], salt: str
@@ -172,15 +172,15 @@ class _Originals:
         self._shape = either_way(shape)
         self._names = names
         self._known = known
-        """The PyTorch names under which each original is known, in any file."""
+        """PyTorch names of each original, in any file."""
         self._forms: list[_Form] = []
         samples = sample_positions(math.prod(shape)).size
-        self._values = np.empty((samples, 16))  # (samples, originals that there is room for: it doubles)
+        self._values = np.empty((samples, 16))  # (samples, capacity for originals, which doubles)
         self._rooms = np.empty((samples, 16))
         self._by_sources: dict[Sources, list[int]] = defaultdict(list)
 
     def match(self, form: _Form) -> Entry | None:
-        """The entry as a copy of an original; None where it is an original itself, which is then remembered."""
+        """Return the entry as a copy of an original; None if it is an original itself, which is then remembered."""
         looks = self._look(form)
         for turned, values, rooms in looks:
             for index in itertools.islice(self._near(form, values, rooms), _MOST_NEAR):
@@ -195,14 +195,14 @@ class _Originals:
         return None
 
     def _ways(self, form: _Form) -> tuple[bool, ...]:
-        """Whether its elements are looked at as they stand, turned, or first the one and then the other."""
+        """Return whether to sample its elements transposed; a square matrix is tried both ways."""
         if len(form.shape) != 2:
             return (False,)
         rows, columns = form.shape
         return (False, True) if rows == columns else (form.shape != self._shape,)
 
     def _look(self, form: _Form) -> list[tuple[bool, Reals, Reals]]:
-        """Its elements where the group's shape is sampled, in each way; nothing where they cannot be read."""
+        """Return its samples in each orientation; empty if they cannot be read."""
         ways, numel = self._ways(form), math.prod(form.shape)
         found = form.at(
             np.concatenate(
@@ -220,7 +220,7 @@ class _Originals:
         return list(zip(ways, values, rooms, strict=True))
 
     def _near(self, form: _Form, values: Reals, rooms: Reals) -> Iterator[int]:
-        """Originals that agree at all samples, and may be the same by their names."""
+        """Yield originals that agree at all samples, and may be the same according to their names."""
         sources, count = form.entry.sources, len(self._forms)
         with np.errstate(invalid="ignore", over="ignore"):
             if sources and not self._names.has_several_files:
@@ -228,7 +228,7 @@ class _Originals:
             else:
                 distance = np.abs(self._values[0, :count] - values[0])
                 alive = np.flatnonzero(distance <= self._rooms[0, :count] + rooms[0])
-            for part in (slice(0, 8), slice(8, None)):  # few are near at the first
+            for part in (slice(0, 8), slice(8, None)):  # the first few samples already exclude most
                 distance = np.abs(self._values[part, alive] - values[part, None])
                 alive = alive[(distance <= self._rooms[part, alive] + rooms[part, None]).all(axis=0)]
         yield from (int(index) for index in alive if self._may_be_one(form, self._forms[index]))
@@ -238,8 +238,8 @@ class _Originals:
         return all(self._names.may_be_one(a, b) for a in ours for b in theirs)
 
     def _compare(self, original: _Form, form: _Form, turned: bool) -> str | None:
-        """`cast` or `quantized`; None where they are not the same."""
-        is_across = turned != self._ways(original)[0]  # both were looked at in one orientation
+        """Return `cast` or `quantized`; None if they are not the same."""
+        is_across = turned != self._ways(original)[0]  # both were sampled in one orientation
         if original.encoded is None and form.encoded is None:
             return "cast" if _is_cast(original, form, is_across) else None
         is_named = bool(form.entry.sources) and form.entry.sources == original.entry.sources
@@ -262,7 +262,7 @@ def _is_cast(a: _Form, b: _Form, is_across: bool) -> bool:
     wide, narrow = (b, a) if b.exactness > a.exactness else (a, b)
     dtype = narrow.entry.tensor.dtype
     if dtype is wide.entry.tensor.dtype:
-        return False  # equal bytes are not looked for here
+        return False  # equal types are compared elsewhere
     sources, targets = wide.open(), narrow.open()
     if (
         not isinstance(sources, np.ndarray)
@@ -282,7 +282,7 @@ def _is_cast(a: _Form, b: _Form, is_across: bool) -> bool:
 
 
 def _is_like(a: _Form, b: _Form, is_across: bool, is_named: bool) -> bool:
-    """Whether two tensors, of which one or both are codes, are within a step of each other and vary together."""
+    """Whether two tensors, one or both of them codes, are within a step of each other and correlate."""
     ours, theirs = a.open(), b.open()
     if ours is None or theirs is None:
         return False
@@ -299,7 +299,7 @@ def _is_like(a: _Form, b: _Form, is_across: bool, is_named: bool) -> bool:
 
 
 def _tiles(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
-    """Parts of a matrix that are as many elements, also where it is but a row."""
+    """Yield parts of a matrix with a limited number of elements, even if the matrix is a single row."""
     height = min(rows, _TILE)
     width = max(1, _TILE * _TILE // max(height, 1))
     for top in range(0, rows, max(height, 1)):
@@ -315,7 +315,7 @@ def _tile(form: _Form, opened: Decoder | Array, rows: slice, columns: slice) -> 
 
 
 class _Evidence:
-    """What two tensors have in common, summed over their parts."""
+    """Statistics over the parts of two tensors."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -325,7 +325,7 @@ class _Evidence:
         self._sums = np.zeros(5)
 
     def take(self, a: Reals, room_a: Reals, b: Reals, room_b: Reals) -> bool:
-        """Look at a part of both; False as soon as an element is further away than it may be."""
+        """Add a part of both; return False as soon as an element differs by more than the allowed distance."""
         with np.errstate(invalid="ignore", over="ignore"):
             room = room_a + room_b
             if not bool((np.abs(a - b) <= room).all()):
@@ -340,22 +340,23 @@ class _Evidence:
         return True
 
     def is_enough(self, is_named: bool) -> bool:
-        """Whether all that was looked at is one tensor and no accident."""
+        """Whether the statistics show that both are one tensor, and not an accident."""
         x, y, xy, xx, yy = (self._sums / max(self._count, 1)).tolist()
         spread = math.sqrt(max(xx - x * x, 0.0) * max(yy - y * y, 0.0))
         if not self._varies or spread == 0.0:
             return False
         correlation = min((xy - x * y) / spread, 1.0)
-        # Of n unrelated numbers, the square of the correlation exceeds r2 with a chance of (1 - r2) ^ ((n - 2) / 2).
+        # Of n unrelated numbers, the square of the correlation exceeds r2 with a probability of (1 - r2) ^ ((n - 2) /
+        # 2).
         bits = -(self._count - 2) / 2 * math.log2(max(1 - correlation**2, _EPSILON))
         return correlation >= LEAST_LIKENESS and (is_named or bits >= _LEAST_BITS)
 
 
 def _as_reals(array: Array, dtype: DType) -> tuple[Reals, Reals]:
-    with np.errstate(invalid="ignore"):  # a NaN that signals
+    with np.errstate(invalid="ignore"):  # a signaling NaN
         values = array.astype(np.float64)
     relative, least = _REALS[dtype]
     rooms = np.maximum(np.abs(values) * relative, least)
-    if dtype is DType.FLOAT16:  # a converter clamps to its largest number whatever is larger
+    if dtype is DType.FLOAT16:  # a converter clamps larger numbers to the largest float16
         rooms[np.abs(values) >= _MOST_HALF] = np.inf
     return values, rooms

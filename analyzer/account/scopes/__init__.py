@@ -1,7 +1,7 @@
-"""Names and metadata that exporters leave on values -> PyTorch names, and the modules that they belong to.
+"""Names and metadata that exporters leave on values -> PyTorch names and their modules.
 
-Read here: `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), and the
-`folded_from` note of onnxscript's constant folding. What nodes tell is read by `analyzer.account.scopes.paths`.
+This module reads `metadata_props` of `torch.onnx.export(dynamo=True)` (torch/onnx/_internal/exporter/_core.py), and the
+`folded_from` metadata of onnxscript's constant folding. `analyzer.account.scopes.paths` reads metadata of nodes.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ _FOLDED_FROM = "pkg.onnxscript.optimizer.folded_from"
 
 _PLAIN_LIST = re.compile(r"\[(?:'[^'\\\\]*'(?:, '[^'\\\\]*')*)?\]")
 _ITEM = re.compile(r"'([^'\\\\]*)'")
-"""Lists as `repr` writes them when no item needs escaping: nearly all, and twenty times as fast as `ast`."""
+"""Items of a list as `repr` writes it when none needs escaping: nearly always, and 20 times as fast as `ast`."""
 
 _PLACEHOLDER = re.compile(r"%([pb])_(\w+)")
 _DOTTED = re.compile(r"(?=.*[A-Za-z_])(?:(?!onnx::)\w+::)*\w+(\.[\w-]+)+")
-"""A module path, perhaps behind what a tool puts before the names of graphs that it inlines, as `F0::`; `onnx::` stands
-before names that PyTorch's tracer makes up."""
+"""A module path, with or without a prefix such as `F0::` that a tool adds to names when it inlines graphs; `onnx::` is
+the prefix of names that PyTorch's tracer makes up.
+"""
 _KINDS = {"PARAMETER": Role.PARAMETER, "BUFFER": Role.BUFFER, "CONSTANT_TENSOR": Role.CONSTANT}
 
 
 class Provenance(Frozen):
-    """What the exporter's metadata says of the whole file."""
+    """Facts in the exporter's metadata about the whole file."""
 
     parameters: frozenset[str]
     """Mangled names (`encoder_layer_0_weight`) that traced nodes read as parameters."""
@@ -68,16 +69,16 @@ def read_provenance(model: Model) -> Provenance:
 
 
 class Origin(Frozen):
-    """Where one value comes from, in PyTorch's words."""
+    """Origin of one value, in PyTorch's terms."""
 
     role: Role
     sources: tuple[str, ...]
-    """PyTorch names, sorted; empty where it was made from the exporter's own values."""
+    """PyTorch names, sorted; empty for a value made only from the exporter's own values."""
     rule: str
 
 
 def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Provenance) -> Origin | None:
-    """What a value's `metadata_props` say of it; None if they say nothing of where it comes from."""
+    """Return the origin given by a value's `metadata_props`; None if they give none."""
     if props is None:
         return None
     kind = props.get(_INPUT_KIND)
@@ -91,7 +92,7 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
     named = {source for source, found in roles.items() if found is not None}
     learned = tuple(sorted(source for source in named if roles[source] is Role.PARAMETER))
     if learned:
-        # Indices may have gathered rows of it, a shape may have repeated it.
+        # Gather may have taken rows of it by stored indices, or Expand may have repeated it.
         rule = "provenance:folded-from" if len(named) == len(sources) else "provenance:folded-with"
         return Origin(Role.PARAMETER, learned, rule)
     if named:
@@ -100,12 +101,12 @@ def provenance_of(name: str, props: Mapping[str, str] | None, provenance: Proven
 
 
 def folded_from(props: Mapping[str, str] | None) -> list[str]:
-    """The values that a value was folded from, as the exporter notes it; none where it notes nothing."""
+    """Return the names of the values that a value was folded from, as recorded by the exporter; empty if none are."""
     return [] if props is None else list_of(props.get(_FOLDED_FROM)) or []
 
 
 def mangle(name: str) -> str:
-    """A state-dict key as torch.export names its placeholder, without the kind's prefix.
+    """Return the name of torch.export's placeholder for a state-dict key, without the prefix of its kind.
 
     >>> mangle("embeddings.LayerNorm.bias")
     'embeddings_layernorm_bias'
@@ -117,7 +118,7 @@ _CODES_NAME = re.compile(r"(.+?)(?:_quantized|(?:_DQ)?_Q[248](?:G\d+)?)")
 
 
 def float_name(name: str) -> str:
-    """What a tensor was called before onnxruntime's quantizers wrote its codes; any other name as it is.
+    """Return the name of a tensor before onnxruntime's quantizers wrote its codes; other names are unchanged.
 
     >>> float_name("encoder.weight_quantized"), float_name("val_47_Q4"), float_name("val_47")
     ('encoder.weight', 'val_47', 'val_47')
@@ -129,19 +130,19 @@ def float_name(name: str) -> str:
 
 
 _LIFTED = re.compile(r"(?:.*\.)?lifted_tensor_\d+")
-"""What torch.export calls a tensor that forward makes: a constant, whatever module it is in."""
+"""Name that torch.export gives to a tensor that forward creates: a constant, whatever its module."""
 
 
 def is_lifted(source: str) -> bool:
-    """Whether a name is that of a tensor that forward makes, as torch.export calls it."""
+    """Whether a name is the one that torch.export gives to a tensor that forward creates."""
     return "lifted_tensor_" in source and _LIFTED.fullmatch(source) is not None
 
 
 def _source_role(source: str, provenance: Provenance) -> Role | None:
-    """Parameter or buffer, for a name that `folded_from` lists; None for a value of the exporter's own.
+    """Return parameter or buffer for a name in `folded_from`; None for one of the exporter's own values.
 
-    The placeholders that traced nodes mention decide; a dotted name that none mentions (all its readers were folded
-    away) is state of a module, since the exporter's own values have no dots, and its last part says which.
+    The placeholders that traced nodes mention decide. A dotted name that none mentions (all its readers were folded
+    away) is state of a module, because the exporter's own values have no dots; its last part gives the role.
     """
     if is_lifted(source):
         return None
@@ -205,12 +206,13 @@ _BUFFER_LEAVES = frozenset(
 )
 _BUFFER_ENDINGS = (".LayerNorm.shift", ".codebook.embed", ".embed_positions.weights", ".rope.freqs")
 """Leaves that are buffers in one kind of module only: I-BERT's integer norm, EnCodec's codebooks, sinusoids, Llama's
-original rotations."""
+original rotations.
+"""
 _LAST_OF_ENDINGS = tuple(ending.rpartition(".")[2] for ending in _BUFFER_ENDINGS)
 
 
 def is_buffer_name(name: str) -> bool:
-    """Whether a dotted name ends as PyTorch modules call their registered buffers.
+    """Whether a dotted name ends like those of buffers that PyTorch modules register.
 
     >>> (
     ...     is_buffer_name("bn1.running_mean"),
@@ -226,7 +228,7 @@ def is_buffer_name(name: str) -> bool:
 
 
 def is_root_buffer_name(name: str) -> bool:
-    """Whether a name without a module is one that only a registered buffer has: no word that a value may be called.
+    """Whether a name without a module can only be a registered buffer, and not a word that names a value.
 
     >>> (
     ...     is_root_buffer_name("final_logits_bias"),
@@ -240,13 +242,13 @@ def is_root_buffer_name(name: str) -> bool:
 
 def is_dotted(name: str) -> bool:
     """Whether a name has the form of a PyTorch state-dict key with a module path."""
-    if name.isascii() and name.replace(".", "_").isidentifier():  # nearly all: only the dots may be wrong
+    if name.isascii() and name.replace(".", "_").isidentifier():  # true of nearly all names
         return "." in name and ".." not in name and name[0] != "." and name[-1] != "."
     return "." in name and _DOTTED.fullmatch(name) is not None
 
 
 def module_of(name: str) -> str:
-    """The module that owns a parameter.
+    """Return the module that owns a parameter.
 
     >>> module_of("encoder.layer.0.attention.self.query.weight")
     'encoder.layer.0.attention.self.query'
@@ -255,11 +257,11 @@ def module_of(name: str) -> str:
 
 
 _LONGEST_NAME = 1024
-"""Characters of a name of which all modules are looked at."""
+"""Longest name, in characters, whose modules are all listed."""
 
 
 def known_modules(model: Model) -> set[str]:
-    """The modules that the PyTorch names of tensors tell, and all those around them."""
+    """Return the modules in the PyTorch names of tensors, with all their parents."""
     modules: set[str] = set()
     for tensor in model.tensors():
         if len(tensor.name) > _LONGEST_NAME:
@@ -275,7 +277,7 @@ def known_modules(model: Model) -> set[str]:
 
 
 def common_scope(scopes: Iterable[str]) -> str:
-    """The deepest module that contains all of `scopes`.
+    """Return the deepest module that contains all of `scopes`.
 
     >>> common_scope(["encoder.layer.0", "encoder.layer.1"])
     'encoder.layer'
@@ -293,7 +295,7 @@ def common_scope(scopes: Iterable[str]) -> str:
 
 
 def list_of(text: str | None) -> list[str] | None:
-    """The list of strings that an exporter wrote with `repr`; None where it is none."""
+    """Parse a list of strings that an exporter wrote with `repr`; None if the text is not a list."""
     if text is None:
         return None
     if _PLAIN_LIST.fullmatch(text):

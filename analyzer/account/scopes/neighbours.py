@@ -1,6 +1,6 @@
-"""Data flow, scopes that nodes and tensors tell -> scopes of the nodes that tell none.
+"""Data flow and known scopes of nodes and tensors -> scopes of the other nodes.
 
-Each step goes once over the nodes or the edges between them, whatever the model's size.
+Each step visits the nodes, or the edges between them, once, whatever the model's size.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ STRENGTH = (
     BETWEEN,
     BODY,
 )
-"""What tells the scope of a node, the strongest first."""
+"""Kinds of evidence for the scope of a node, the strongest first."""
 
 _RANKS = {rule: rank for rank, rule in enumerate(STRENGTH)}
 
 _LOOKUPS = named(Kind.LOOKS_UP)
-"""Operators that take rows of a table. Where a head reads the table too, its name may be of the one or the other."""
+"""Operators that take rows of a table. If a head reads the table too, its name may belong to either module."""
 
 _PRODUCTS = named(Kind.PRODUCT, Kind.CONVOLUTION)
-"""Operators to whose result the bias of the same module is added, perhaps by a node of its own."""
+"""Operators to whose result the bias of the same module is added, perhaps by a separate node."""
 
 _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
     "Add": frozenset({0, 1}),
@@ -50,17 +50,17 @@ _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
     "SkipLayerNormalization": frozenset({4}),
     "SkipSimplifiedLayerNormalization": frozenset({3}),
 }
-"""Inputs that are a bias of what comes before."""
+"""Inputs that are a bias of the value before."""
 
 _FOREIGN = frozenset({"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
-"""Those of them that belong to another module than what comes before: their bias says nothing of them."""
+"""Operators of `_BIAS_SLOTS` in another module than the node before: the bias says nothing about their own module."""
 
 _MOST_BRIDGES = 6
-"""Operators that may stand between a product and its bias, as they only hand it on; and `Mul` behind integers."""
+"""Most nodes between a product and its bias: nodes that only pass the value on, and `Mul` after an integer product."""
 
 
 class _Held(NamedTuple):
-    """A learned tensor at an input of a node, as it is stored or prepared."""
+    """A learned tensor that a node reads, directly or prepared by other nodes."""
 
     slot: int
     scope: str | None
@@ -74,9 +74,9 @@ def settle_nodes(
     named: Mapping[Key, Scope],
     traced: Mapping[int, Scope],
 ) -> dict[int, Scope]:
-    """Scopes of nodes that have none in `traced`, from the strongest evidence to the weakest.
+    """Return scopes of nodes that have none in `traced`, from the strongest evidence to the weakest.
 
-    `named` are the scopes of entries that do not depend on who reads them.
+    `named` holds the scopes of entries that do not depend on their readers.
     """
     if len(traced) == len(flow.nodes):
         return {}
@@ -95,10 +95,11 @@ def settle_nodes(
 
 
 def agree(found: Iterable[Scope | None], *, is_owned: bool) -> Scope | None:
-    """What the readers of a value have in common, by the strongest evidence that any of them has.
+    """Return the common scope of a value's readers, according to the strongest evidence that any of them has.
 
-    Readers with nothing in common leave a tensor that is owned by a module, as learned ones are, to the first of
-    them, and any other to the outermost module. Places between others count only if every reader has one.
+    If the readers have no module in common, a tensor that a module owns, such as a learned one, gets the scope of its
+    first reader, and any other gets the outermost module. Scopes from `BETWEEN` or weaker rules count only if every
+    reader has a scope.
     """
     told = list(found)
     scopes = [scope for scope in told if scope is not None]
@@ -117,7 +118,7 @@ def agree(found: Iterable[Scope | None], *, is_owned: bool) -> Scope | None:
 def _hold(
     flow: Dataflow, wiring: Wiring, entries: Sequence[Entry], named: Mapping[Key, Scope]
 ) -> dict[int, list[_Held]]:
-    """The learned tensors that each node reads, also through nodes that prepare them. Merged ones are one."""
+    """Return the learned tensors that each node reads, directly or prepared; those prepared together count as one."""
     held: dict[int, list[_Held]] = defaultdict(list)
     repeated = {entry.copy_of for entry in entries}
     for entry in entries:
@@ -142,7 +143,7 @@ def _hold(
 
 
 def _hand_on(flow: Dataflow, wiring: Wiring, held: dict[int, list[_Held]], number: int) -> None:
-    """What a node prepares is read by others, as one tensor."""
+    """Pass the tensors that a node prepares on to its readers, as one tensor."""
     tensors = held[number]
     known = [tensor.scope for tensor in tensors if tensor.scope is not None]
     scope = common_scope(known) if known else None
@@ -161,7 +162,7 @@ def _own(node: Node, tensors: Iterable[_Held]) -> list[str]:
 def _by_bias(
     flow: Dataflow, held: Mapping[int, Sequence[_Held]], known: Mapping[int, Scope]
 ) -> dict[int, Scope]:
-    """A product and what adds the bias to it are one module's: one that tells it tells it of both."""
+    """Give a product and the node that adds its bias the same scope, if only one of them has a scope."""
     found: dict[int, Scope] = {}
     for number, tensors in held.items():
         if flow.nodes[number].op_type not in _PRODUCTS or flow.prepares[number]:
@@ -180,7 +181,7 @@ def _by_bias(
 
 
 def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -> Iterable[tuple[int, _Held]]:
-    """The vectors that are added to a product, past nodes that only move or re-encode it, and the nodes that do."""
+    """Yield the nodes that add a vector to a product, past nodes that only move or re-encode it, with these vectors."""
     is_integer = is_integer_product(flow.nodes[product])
     layer = [product]
     for _ in range(_MOST_BRIDGES):
@@ -199,12 +200,13 @@ def _biases(flow: Dataflow, held: Mapping[int, Sequence[_Held]], product: int) -
 
 
 def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
-    """The module that the nearest nodes before and after have in common, nearest in the order of the file."""
+    """Return the common module of the nearest nodes before and after, nearest in file order."""
     count = len(flow.nodes)
     if not known or len(known) == count:
         return {}
     before, after = [-1] * count, [count] * count
-    last, next_ = [-1] * count, [count] * count  # the same, where the node itself is near enough
+    # These are like `before` and `after`, but a node with a known scope is its own nearest.
+    last, next_ = [-1] * count, [count] * count
     for number, sources in enumerate(flow.sources):
         nearest = -1
         for source in sources:
@@ -232,7 +234,7 @@ def _between(flow: Dataflow, known: Mapping[int, Scope]) -> dict[int, Scope]:
 
 
 def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
-    """What a nested graph does is done where the node is that holds it."""
+    """Give nodes of a subgraph the scope of the node that holds it."""
     if not flow.holders:
         return
     for number, node in enumerate(flow.nodes):
@@ -242,7 +244,7 @@ def _within(flow: Dataflow, found: dict[int, Scope]) -> None:
 
 
 def _prepare(flow: Dataflow, found: dict[int, Scope], held: Mapping[int, Sequence[_Held]]) -> None:
-    """What only prepares stored tensors belongs to those who read what it prepares."""
+    """Give nodes that only prepare stored tensors the scope of their readers."""
     number = flow.prepares.rfind(1)
     while number >= 0:
         if number not in found:

@@ -1,7 +1,7 @@
-"""Entries + what nodes tell -> the module that owns each entry: one ladder of rules, the strongest evidence first.
+"""Entries + scopes of nodes -> the module that owns each entry: a list of rules, the strongest evidence first.
 
-`docs/counting.md` has an example for each rung. The last, for what these leave without a scope, needs the model's
-blocks: `analyzer.account.blocks.lend_scopes`.
+`docs/counting.md` has an example for each rule. The last rule, for entries that these leave without a scope, needs the
+model's blocks: `analyzer.account.blocks.lend_scopes`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Frozen, field, replace
 
 _WEAK = frozenset(STRENGTH[STRENGTH.index(BETWEEN) :])
-"""Scopes of nodes that come from their neighbours' alone."""
+"""Rules whose scopes of nodes come from their neighbours alone."""
 
 
 class _Ground(Frozen):
-    """What the rungs stand on."""
+    """Input of the rules, and the scopes found so far."""
 
     flow: Dataflow
     decodes: Mapping[Key, Sequence[Key]]
-    """For each scale or zero point, the codes that it belongs to."""
+    """The codes that each scale or zero point belongs to."""
     mangled: Mapping[str, str]
-    """Modules of the file as torch.export writes them in a placeholder's name, where a tensor has such a name."""
+    """Modules of the file by the names that torch.export's placeholders use, if a tensor has a placeholder's name."""
     nodes: dict[int, Scope] = field(default_factory=dict)
     settled: dict[Key, Scope] = field(default_factory=dict)
     read: dict[Key, Scope | None] = field(default_factory=dict)
-    """What the readers of an entry agree on, once it has been asked."""
+    """Cache of the scopes on which the readers of entries agree."""
 
     def of_readers(self, entry: Entry) -> Scope | None:
-        """What the nodes that read an entry agree on."""
+        """Return the scope on which the nodes that read an entry agree."""
         key = entry.tensor.key
         if key not in self.read:
             numbers = dict.fromkeys(number for number, _ in self.flow.reads(entry.tensor))
@@ -55,16 +55,16 @@ def settle_scopes(
     decodes: Mapping[Key, Sequence[Key]],
     modules: Iterable[str],
 ) -> tuple[tuple[Entry, ...], NodeScopes]:
-    """Give every entry that anything tells the module of its scope; and the nodes that tell none, from neighbours.
+    """Give every entry a scope if any evidence exists, and nodes without one the scope of their neighbours.
 
     Args:
         model: the model.
-        entries: what it stores, with copies known.
-        wiring: who reads what.
-        flow: what flows between the nodes.
-        traced: what nodes say of themselves (`analyzer.account.scopes.paths.scope_nodes`).
-        decodes: for each scale or zero point, the codes that it belongs to (`classify.find_companions`).
-        modules: those that the names of tensors tell (`analyzer.account.scopes.known_modules`).
+        entries: entries of all stored tensors, with copies known.
+        wiring: providers and readers of all values.
+        flow: data flow between the nodes.
+        traced: scopes in the nodes' own metadata and names (`analyzer.account.scopes.paths.scope_nodes`).
+        decodes: the codes that each scale or zero point belongs to (`classify.find_companions`).
+        modules: modules in the names of tensors (`analyzer.account.scopes.known_modules`).
 
     Returns:
         The entries with `scope` and `scoped_by`; (scope, rule) of the nodes, those in `traced` included.
@@ -83,7 +83,7 @@ def settle_scopes(
     ground.nodes.update(told)
     ground.nodes.update(found)
     left = [entry for entry in unscoped if entry.tensor.key not in ground.settled]
-    # A copy may take its original's scope, and a scale that of its codes, so these are settled first.
+    # A copy may take its original's scope, and a scale that of its codes, so originals and codes are settled first.
     rest = [entry for entry in left if entry.tensor.key not in decodes]
     _climb([entry for entry in rest if entry.copy_of is None], READERS, ground)
     _climb([entry for entry in rest if entry.copy_of is not None], READERS, ground)
@@ -95,7 +95,7 @@ def settle_scopes(
 
 
 def _mangled_modules(modules: Iterable[str]) -> dict[str, str]:
-    """Modules by their mangled names, where only one has that."""
+    """Return modules by their mangled names, if only one module has that name."""
     found: dict[str, str] = {}
     repeated: set[str] = set()
     for module in modules:
@@ -113,7 +113,7 @@ def _told(entry: Entry, scope: Scope | None) -> Entry:
 
 
 def _climb(entries: Iterable[Entry], rungs: Sequence[_Rung], ground: _Ground) -> None:
-    """Give each entry the scope that the first rung has for it."""
+    """Give each entry the scope of the first rule that has one."""
     for entry in entries:
         for rung in rungs:
             scope = rung(entry, ground)
@@ -123,13 +123,13 @@ def _climb(entries: Iterable[Entry], rungs: Sequence[_Rung], ground: _Ground) ->
 
 
 def _by_dotted_name(entry: Entry, ground: _Ground) -> Scope | None:
-    """A dotted name, whatever the tensor is."""
+    """Take the module of a dotted name, whatever the kind of tensor."""
     tensor = entry.tensor
     return (module_of(tensor.name), "name:dotted") if is_dotted(tensor.name) and tensor.node is None else None
 
 
 def _by_path(entry: Entry, ground: _Ground) -> Scope | None:
-    """A name that is a path. Equal constants are merged under the first one's name, so theirs tells nothing."""
+    """Take the module of a name that is a path. Equal constants are merged under one name, so theirs says nothing."""
     tensor = entry.tensor
     if entry.role is Role.CONSTANT or tensor.node is not None:
         return None
@@ -145,7 +145,7 @@ def _may_be_mangled(entry: Entry) -> bool:
 
 
 def _by_mangled_name(entry: Entry, ground: _Ground) -> Scope | None:
-    """A placeholder's name, `p_model_layers_0_mlp_weight`, as far as it is that of a module known otherwise."""
+    """Take the known module whose mangled name begins a placeholder's name, `p_model_layers_0_mlp_weight`."""
     name = entry.tensor.name
     placeholder = _PLACEHOLDER.fullmatch(name) if _may_be_mangled(entry) else None
     name = placeholder[1] if placeholder else ""
@@ -157,34 +157,35 @@ def _by_mangled_name(entry: Entry, ground: _Ground) -> Scope | None:
 
 
 def _by_codes(entry: Entry, ground: _Ground) -> Scope | None:
-    """A scale or a zero point is where the codes are that it belongs to."""
+    """Give a scale or a zero point the common scope of its codes."""
     codes = [ground.settled.get(key) for key in ground.decodes.get(entry.tensor.key, ())]
     scopes = [scope for scope, _ in filter(None, codes)]
     return (common_scope(scopes), "structure:scale") if codes and len(scopes) == len(codes) else None
 
 
 def _by_readers(entry: Entry, ground: _Ground) -> Scope | None:
-    """The nodes that read it, by what the strongest of their evidence says (`scopes.neighbours.STRENGTH`)."""
+    """Take the scope on which the readers agree, if it does not come from neighbours (`scopes.neighbours.STRENGTH`)."""
     found = ground.of_readers(entry)
     return found if found is not None and found[1] not in _WEAK else None
 
 
 def _by_copy(entry: Entry, ground: _Ground) -> Scope | None:
-    """Where the tensor is that it repeats."""
+    """Take the scope of the tensor that it repeats."""
     original = ground.settled.get(entry.copy_of) if entry.copy_of is not None else None
     return None if original is None else (original[0], "content:copy")
 
 
 def _by_neighbours(entry: Entry, ground: _Ground) -> Scope | None:
-    """The place between others of the nodes that read it, if every one of them has one."""
+    """Take the scope on which the readers agree, even if it comes from their neighbours."""
     return ground.of_readers(entry)
 
 
 _Rung = Callable[[Entry, _Ground], Scope | None]
 
 NAMES: tuple[_Rung, ...] = (_by_dotted_name, _by_path, _by_mangled_name)
-"""Rungs that look at the tensor alone, where neither the exporter's note nor its own PyTorch name has given it a scope
-before. Nodes take from these what they need of their weights' scopes."""
+"""Rules that use the tensor alone, for entries without a scope from metadata or from their own PyTorch name. The scopes
+of nodes are derived from the results.
+"""
 
 READERS: tuple[_Rung, ...] = (_by_codes, _by_readers, _by_copy, _by_neighbours)
-"""Rungs that look at who reads it. What none of all these rungs reaches has no scope."""
+"""Rules that use the readers of a tensor. An entry that no rule reaches has no scope."""

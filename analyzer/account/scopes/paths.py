@@ -1,9 +1,9 @@
-"""Names and notes of nodes, names of tensors that are paths -> module paths.
+"""Names and metadata of nodes, names of tensors that are paths -> module paths.
 
-Read here: `metadata_props` of nodes (torch/onnx/_internal/exporter/_core.py writes one module path a depth, other
-exporters one part), and names in which `/` stands between modules: those of the TorchScript exporter
+This module reads `metadata_props` of nodes (torch/onnx/_internal/exporter/_core.py writes one module path per depth,
+other exporters one part), and names with `/` between modules: those of the TorchScript exporter
 (`/encoder/layer.0/attention/self/query/MatMul`), of TensorFlow's converters (`model/dense_1/MatMul`,
-`dense_1/kernel:0`) and of Caffe2 (`fire2/expand1x1_w_0`). Optimizers and quantizers put words of their own behind them.
+`dense_1/kernel:0`) and of Caffe2 (`fire2/expand1x1_w_0`). Optimizers and quantizers append words of their own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from analyzer.model import Model, Node
 from analyzer.model.places import ByNode
 
 Scope = tuple[str, str]
-"""A module, and the rule that says so."""
+"""A module, and the rule that found it."""
 
 NodeScopes = ByNode[Scope]
 """Scopes of nodes."""
@@ -26,22 +26,22 @@ _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 _NAMESPACE = "namespace"
 
 _NO_MODULE = "_empty_nn_module_stack_from_metadata_hook"
-"""What torch.export writes for a node that it made outside any module's forward."""
+"""Entry that torch.export writes for a node that it made outside any module's forward."""
 
 
 def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
-    """The scope of every node that tells where it comes from.
+    """Return the scope of every node whose metadata or name gives one.
 
     Args:
         model: the model.
-        modules: those that the names of tensors tell, where they are known already (`known_modules`).
+        modules: modules in the names of tensors, if they are known already (`known_modules`).
     """
     scopes: list[Scope | None] = []
     tell = scopes.append
     paths: set[str] = set()
     known: dict[str, Scope | None] = {}
     operators: dict[str, bool] = {}
-    """Whether what stands behind the last `/` is an operator, as nearly always, and nothing but one."""
+    """Whether the part after the last `/` is just an operator, as it nearly always is."""
     starts = ("/", f"{_FUSED}/")
     for node in model.nodes():
         name = node.name
@@ -53,7 +53,7 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
             is_usual = operators[operator] = not is_other
         if not is_usual or node.metadata or not slash:
             found = node_scope(node)
-        elif module in known:  # nodes of one module are many, and their names differ in the operator alone
+        elif module in known:  # nodes of one module are many, and their names differ only in the operator
             tell(known[module])
             continue
         elif (
@@ -78,13 +78,13 @@ def scope_nodes(model: Model, modules: Set[str] | None = None) -> NodeScopes:
 
 
 NODE_PATH = "name:node-path"
-"""The rule of a scope that a node's name tells."""
+"""Rule of a scope taken from a node's name."""
 
 
 def node_scope(node: Node) -> Scope | None:
-    """The module whose forward made this node, and the rule that says so; None if nothing does.
+    """Return the module whose forward made this node, and the rule that found it; None if there is no evidence.
 
-    `name_scopes` lists one module path a depth and ends with the fx node; `namespace` holds the same with classes.
+    `name_scopes` lists one module path per depth and ends with the fx node; `namespace` holds the same with classes.
     """
     scopes = list_of(node.metadata.get(_NAME_SCOPES)) if node.metadata else None
     if scopes:
@@ -99,14 +99,14 @@ def node_scope(node: Node) -> Scope | None:
 
 
 _DEEPEST = 64
-"""Depths of a note that are read; modules are nested a dozen deep."""
+"""Most depths of the metadata that are read; modules are nested a dozen deep."""
 
 _CLASS = re.compile(r"[A-Z]\w*")
-"""A module's class without its package; what torch.export calls is `aten.linear.default` and the like."""
+"""A module's class without its package; targets of torch.export's calls look like `aten.linear.default`."""
 
 
 def _of_namespace(text: str) -> str:
-    """The module of `name: Class/name: Class/fx node: target`. Exporters write whole names or parts of them.
+    """Return the module in `name: Class/name: Class/fx node: target`. Exporters write whole names or parts of them.
 
     >>> _of_namespace(": Bert/encoder: p.Encoder/encoder.layer: p.Layer/linear: aten.linear.default")
     'encoder.layer'
@@ -124,9 +124,9 @@ def _of_namespace(text: str) -> str:
 
 
 def module_classes(model: Model) -> dict[str, str]:
-    """Class names of modules by their paths, without their packages, as exporters note them on nodes.
+    """Return class names of modules by their paths, without their packages, as exporters write them on nodes.
 
-    A path of which notes say different classes has none.
+    A path with contradicting classes is left out.
     """
     found: dict[str, str | None] = {}
     for node in model.nodes():
@@ -142,21 +142,21 @@ def module_classes(model: Model) -> dict[str, str]:
 
 
 _FUSED = "fused "
-"""What onnxruntime puts before the name of an operator that it has fused with its activation."""
+"""Prefix that onnxruntime puts before the name of an operator that it has fused with its activation."""
 
 _FUSION = re.compile(r"Fusion(?:_token_\d+)?")
-"""How the parts end that onnxruntime's optimizers put behind a name: `MatMulAddFusion`."""
+"""Ending of the parts that onnxruntime's optimizers append to a name: `MatMulAddFusion`."""
 
 _READS = re.compile(r"(?:ReadVariableOp|resource|Read)(?![A-Za-z]).*")
-"""Parts of TensorFlow's names behind the operator that reads the variable: `dense/BiasAdd/ReadVariableOp/resource`."""
+"""Parts of TensorFlow's names after the operator that reads the variable: `dense/BiasAdd/ReadVariableOp/resource`."""
 
 
 _VARIABLES = ("Read", "resource")
-"""How the last parts of names begin that are of a variable, and no operator."""
+"""Beginnings of last parts that name a variable, and not an operator."""
 
 
 def _node_path(name: str) -> str | None:
-    """The modules in a node's name: all its parts but the operator.
+    """Return the modules in a node's name: all its parts except the operator.
 
     >>> _node_path("/encoder/layer.0/query/MatMul_quant"), _node_path("/Add_3")
     ('encoder.layer.0.query', '')
@@ -165,7 +165,7 @@ def _node_path(name: str) -> str | None:
     >>> _node_path("net/dense/MatMul;net/dense/BiasAdd")
     'net.dense'
     """
-    if ";" in name:  # TensorFlow Lite names a fused node after all that it was
+    if ";" in name:  # TensorFlow Lite joins the names of all nodes that it fused
         found = [_node_path(piece) for piece in name.split(";") if "/" in piece]
         return common_scope(path for path in found if path is not None) or None
     name = name.removeprefix(_FUSED)
@@ -180,16 +180,16 @@ def _node_path(name: str) -> str | None:
 def _parts(name: str) -> list[str]:
     parts = [part for part in name.split("/") if part]
     if len(parts) > 2 and parts[0].endswith("__"):
-        # A model that was put into another one: the prefix is part of the first module's name.
+        # A model was put into another one: the prefix is part of the first module's name.
         parts[:2] = [parts[0] + parts[1]]
-    # A Sequential that is called stands twice: `/layer/layer.0/Conv` is in `layer.0`.
+    # A Sequential that is called occurs twice: `/layer/layer.0/Conv` is in `layer.0`.
     return [
         part for part, child in zip(parts, (*parts[1:], ""), strict=False) if not child.startswith(f"{part}.")
     ]
 
 
 def _modules(parts: list[str]) -> list[str]:
-    """What is left of a path without the operator or the variable at its end."""
+    """Return a path without the operator or the variable at its end."""
     count = len(parts)
     while count > 2 and _READS.fullmatch(parts[count - 1]):
         count -= 1
@@ -199,14 +199,14 @@ def _modules(parts: list[str]) -> list[str]:
 _REPEATED = re.compile(r"(.+)_\d+")
 
 _LONGEST_PREFIX = 3
-"""Modules that may be missing at the beginning of a path."""
+"""Most modules that may be missing at the beginning of a path."""
 
 
 def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
-    """The modules that paths of the TorchScript exporter stand for, of those that are not the modules' own.
+    """Return the real modules for paths of the TorchScript exporter that are not module names themselves.
 
-    A module's later calls have a number (`query_1`) that no tensor's name knows. A module that nobody calls, because
-    its parts are called instead, is missing: `/decoder/layers.0` for `model.decoder.layers.0`.
+    Later calls of a module have a number (`query_1`) that no tensor's name has. A module that is never called itself,
+    because its parts are called instead, is missing: `/decoder/layers.0` for `model.decoder.layers.0`.
     """
     found: dict[str, str] = {}
     for path in paths:
@@ -224,7 +224,7 @@ def _modules_of(paths: Set[str], known: Set[str]) -> dict[str, str]:
 
 
 def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
-    """What to put before paths, by their first part: the one prefix that makes most of them known modules."""
+    """Return the missing prefix of paths, by their first part: the one that makes most of them known modules."""
     roots = {module.partition(".")[0] for module in paths} - known
     lacking = {path for path in paths if "." in path and path.partition(".")[0] in roots} if roots else ()
     if not lacking:
@@ -244,16 +244,16 @@ def _missing_prefixes(paths: Set[str], known: Set[str]) -> dict[str, str]:
 
 
 _ENDING = re.compile(r"(?::\d+)?(?:_quantized)?(?:_scale|_zero_point)?$")
-"""What TensorFlow and onnxruntime's quantizers put behind a tensor's name."""
+"""Endings that TensorFlow and onnxruntime's quantizers append to a tensor's name."""
 
 _BLOB = re.compile(r"(.+)_(?:b|m|riv|rm|s|v|w)_\d+")
-"""A weight's name in Caffe2: layer, kind, number."""
+"""Name of a weight in Caffe2: layer, kind, number."""
 
 _WORD = re.compile(r"[\w.:\-]+")
 
 
 def tensor_path(name: str) -> str | None:
-    """The module in a tensor's name that is a path; None where it is none, or the name of a converter's constant.
+    """Return the module in a tensor's name that is a path; None for other names, and for a converter's constants.
 
     >>> tensor_path("conv2d_6/kernel:0"), tensor_path("net/dense/BiasAdd/ReadVariableOp/resource:0")
     ('conv2d_6', 'net.dense')
