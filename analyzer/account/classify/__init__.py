@@ -1,7 +1,7 @@
 """Model + wiring -> entries: each stored tensor with its role, and the rule that decided it.
 
-Rules are asked from the strongest evidence to the weakest; the first that answers decides. `docs/counting.md`
-lists them in the same order.
+Rules are tried from the strongest evidence to the weakest; the first that applies decides. `docs/counting.md` lists
+them in the same order.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ _LEARNED_LEAVES = frozenset(
         "weight_v",
     }
 )
-"""Last parts of a dotted name that are learned wherever PyTorch, or a framework that names alike, writes them, besides
-those that end in `weight` or `bias`."""
+"""Last parts of dotted names that are learned wherever PyTorch, or a framework with similar names, writes them, besides
+those that end in `weight` or `bias`.
+"""
 
 
 _LEARNED_ROOTS = frozenset(
@@ -84,11 +85,11 @@ _LEARNED_ROOTS = frozenset(
         "reg_token",
     }
 )
-"""Names that stand alone, of parameters of the outermost module: no words that an exporter calls a value by."""
+"""Names of parameters of the outermost module, without a dot; no exporter uses these words for other values."""
 
 
 _RECURRENT = ("weight_ih", "weight_hh", "weight_hr", "bias_ih", "bias_hh")
-"""How the parameters of a recurrent layer begin, which end in its number."""
+"""Beginnings of the parameter names of a recurrent layer, which end in the number of the layer."""
 
 
 class Decision(NamedTuple):
@@ -100,7 +101,7 @@ class Decision(NamedTuple):
 
 
 class _Context(NamedTuple):
-    """What the rules look at besides the tensor itself."""
+    """Data that the rules use besides the tensor itself."""
 
     wiring: Wiring
     structure: Structure
@@ -108,14 +109,14 @@ class _Context(NamedTuple):
     metadata: dict[GraphPath, Mapping[str, Mapping[str, str]]]
     annotated: frozenset[tuple[GraphPath, str]]
     stored: Callable[[], frozenset[tuple[GraphPath, str]]]
-    """What the tensors of each graph are called, without what quantizers add; few ask."""
+    """Names of the stored tensors of each graph, without suffixes of quantizers; computed on demand."""
     companions: Collection[Key]
-    """Scales, zero points and group indices of what some reader decodes."""
+    """Scales, zero points and group indices that some reader uses to decode codes."""
     given_on: frozenset[Key]
-    """What nested graphs give on as it is stored."""
+    """Outputs of subgraphs."""
     is_pytorch: bool
     prefix: str
-    """What a tool has put before the name of every value, with its dot."""
+    """Prefix, including its dot, that a tool has put before the name of every value."""
 
 
 def classify(
@@ -123,13 +124,13 @@ def classify(
 ) -> tuple[Entry, ...]:
     """Enter every stored tensor once, in file order. Only PyTorch names give a scope here (`scopes.owners`).
 
-    Content is not looked at (`copies` does).
+    Contents are not read here (`copies` reads them).
 
     Args:
-        model: whose tensors these are.
-        wiring: who reads what.
-        companions: the scales and zero points of stored codes.
-        computing: the first reader that computes with each tensor, in their order.
+        model: model that stores the tensors.
+        wiring: providers and readers of all values.
+        companions: scales and zero points of stored codes.
+        computing: the first reader that computes with each tensor, in the order of the tensors.
     """
     entries: list[Entry] = []
     for part, graphs in model.by_part():
@@ -142,7 +143,7 @@ def classify(
 
 
 def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
-    """For each scale, zero point and group index of stored codes, the codes that it belongs to."""
+    """Return, for each scale, zero point and group index of stored codes, the codes that it belongs to."""
     found: dict[Key, list[Key]] = defaultdict(list)
     for tensor in model.tensors():
         if tensor.dtype in CODES and (encoded := find_encoding(tensor, wiring)) is not None:
@@ -152,7 +153,7 @@ def find_companions(model: Model, wiring: Wiring) -> dict[Key, list[Key]]:
 
 
 def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Context:
-    """What one model file says; the names and notes of another component are that one's own."""
+    """Build the context of one model file; names and metadata of other components do not apply to it."""
     graphs = model.graphs
     return _Context(
         wiring=wiring,
@@ -173,9 +174,9 @@ def _context(model: Model, wiring: Wiring, companions: Collection[Key]) -> _Cont
 
 
 def _common_prefix(graph: Graph) -> str:
-    """What stands before the names of all values that a graph computes, with its dot: exporters dot no such name.
+    """Return the prefix, including its dot, of all values that a graph computes: exporters write no dots in such names.
 
-    The inputs and outputs may have got their own names back, and tell only where there is nothing between them.
+    Inputs and outputs may have been renamed back, and are used only if the graph has no values between them.
     """
     outputs = frozenset(graph.outputs)
     between = (name for node in graph.nodes for name in node.outputs if name and name not in outputs)
@@ -190,16 +191,16 @@ def _common_prefix(graph: Graph) -> str:
 
 
 _USUAL = frozenset({"weight", "bias"})
-"""Last parts of a name that are of no buffer, and behind which nothing is folded."""
+"""Last parts of a name that never belong to a buffer, and that no folding tool extends."""
 
 
 def _enter_all(
     tensors: Sequence[StoredTensor], computing: Sequence[Reader | None], context: _Context
 ) -> Iterator[Entry]:
-    """The entries of tensors, in their order.
+    """Yield the entries of tensors, in order.
 
-    A dotted weight or bias without notes that one node reads, as nearly all are of a file of thousands, is what its
-    name says; it is entered here, as `_enter` would, without asking all rules.
+    A dotted weight or bias without metadata, read by one node, has the role that its name gives; nearly all tensors of
+    a large file are of this kind. This function enters it directly, like `_enter`, without trying all rules.
     """
     wiring, metadata = context.wiring, context.metadata
     is_simple = not (wiring.calls or context.annotated or context.companions)
@@ -235,7 +236,7 @@ def _enter(tensor: StoredTensor, direct: list[Reader], computing: Reader | None,
     wiring = context.wiring
     inlined = wiring.readers(tensor) if wiring.calls else direct
     first = inlined[0].node if inlined else None
-    # What a function does not use of what it is given, its calls do not use.
+    # A function's calls do not use an argument that the function does not use.
     using = direct if len(direct) < 2 else {reader.node.place for reader in direct}
     stands_for = logical_numel(tensor, wiring) if may_unpack(inlined) else tensor.numel
     return Entry(
@@ -270,13 +271,12 @@ def _decide(tensor: StoredTensor, context: _Context) -> Decision:
 
 
 def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """The exporter's own note on the value: a traced parameter or buffer, or what it was folded from."""
+    """Use the exporter's metadata of the value: a traced parameter or buffer, or the values it was folded from."""
     notes = context.metadata[tensor.graph_path]
     props = notes.get(tensor.name)
     if props is None and tensor.dtype in CODES:
-        props = notes.get(
-            float_name(tensor.name)
-        )  # a quantizer writes `val_47_quantized`, and leaves the note
+        # A quantizer writes `val_47_quantized`, and keeps the metadata under `val_47`.
+        props = notes.get(float_name(tensor.name))
     if props is None:
         return None
     origin = provenance_of(float_name(tensor.name), props, context.provenance)
@@ -285,24 +285,25 @@ def _by_provenance(tensor: StoredTensor, context: _Context) -> Decision | None:
     is_code = tensor.dtype in CODES and tensor.name != float_name(tensor.name)
     is_folded = origin.role is Role.PARAMETER and origin.rule.startswith("provenance:folded-")
     if is_folded and not tensor.dtype.is_floating and not is_code:
-        return Decision(Role.CONSTANT, "provenance:folded-shape")  # a weight's shape, not its values
+        # The weight's shape was folded, not its values.
+        return Decision(Role.CONSTANT, "provenance:folded-shape")
     return Decision(origin.role, origin.rule, origin.sources)
 
 
 def _by_annotation(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """A scale or zero point that the graph's `quantization_annotation` names (onnx.proto, TensorAnnotation)."""
+    """Recognize a scale or zero point in the graph's `quantization_annotation` (onnx.proto, TensorAnnotation)."""
     if tensor.key in context.annotated:
         return Decision(Role.QUANTIZATION, "provenance:quantization-annotation")
     return None
 
 
 def _by_encoding(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """A scale or zero point of stored codes, wherever the arithmetic applies it (`decoding.encodings`)."""
+    """Recognize a scale or zero point of stored codes, wherever the graph applies it (`decoding.encodings`)."""
     return Decision(Role.QUANTIZATION, "structure:scale") if tensor.key in context.companions else None
 
 
 def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """A PyTorch name, whose last part tells learned from not; exporters keep it for what they do not fold."""
+    """Use a PyTorch name, whose last part gives the role; exporters keep the names of tensors that they do not fold."""
     name = float_name(tensor.name) if tensor.dtype in CODES else tensor.name
     leaf = name.rpartition(".")[2]
     is_code = name != tensor.name
@@ -328,19 +329,19 @@ def _by_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 
 def _by_structure(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """The operator input that reads it."""
+    """Use the operator input that reads it."""
     decided = context.structure.role(tensor, tensor)
     if decided is None:
         return None
     role, rule = decided
     if not _is_state(tensor, context):
         return Decision(role, rule)
-    # The exporter names only state with dots, so such a tensor is no constant of its own making.
+    # The exporter writes dots only in names of state, so such a tensor is not a constant of its own.
     return None if role is Role.CONSTANT else Decision(role, rule, (tensor.name,))
 
 
 def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """A dotted name in a file that PyTorch wrote is a key of the state dict: its exporters dot no other name."""
+    """Treat a dotted name in a file from PyTorch as a state-dict key: its exporters write dots in no other name."""
     if not _is_state(tensor, context):
         return None
     role = Role.PARAMETER if tensor.dtype.is_floating else Role.BUFFER
@@ -348,18 +349,19 @@ def _by_dotted_name(tensor: StoredTensor, context: _Context) -> Decision | None:
 
 
 def _by_branch(tensor: StoredTensor, context: _Context) -> Decision | None:
-    """Integers that a branch of an If gives on, as Identity would: none is learned."""
+    """Treat integers that a subgraph returns unchanged as constants: they are not learned."""
     is_given = tensor.key in context.given_on and not tensor.dtype.is_floating
     return Decision(Role.CONSTANT, "structure:branch-output") if is_given else None
 
 
 _MADE_UP = re.compile(r"val_\d+")
-"""What PyTorch's exporter calls a value that has no name of its own; a dot before it is of a tool's prefix."""
+"""Name that PyTorch's exporter gives to a value without one; a dot before it belongs to a tool's prefix."""
 
 
 def _is_state(tensor: StoredTensor, context: _Context) -> bool:
     name = tensor.name.removeprefix(context.prefix)
     if not context.is_pytorch or tensor.carrier is not Carrier.INITIALIZER or not is_dotted(name):
         return False
-    leaf = name.rpartition(".")[2]  # torch.export dots what forward makes, `attention.lifted_tensor_0`
+    # `torch.export` gives tensors made in forward dotted names, `attention.lifted_tensor_0`.
+    leaf = name.rpartition(".")[2]
     return _MADE_UP.fullmatch(leaf) is None and not is_lifted(leaf)

@@ -1,9 +1,9 @@
-"""Entries that seem learned -> those that are values of the trace, causal masks, or fillers, by what they hold.
+"""Entries that seem learned -> those whose content shows values of the trace, causal masks, or fillers.
 
-PyTorch's tracer writes each parameter as an initializer under its name. What forward makes of numbers of its own, it
-writes as a Constant node: frequencies, sinusoids, the ones and zeros that a GroupNorm without its own is given
-(torch/onnx/utils.py). Tools lift such a node's tensor to an initializer, and leave its name. What the newer exporter,
-or a tool, names by a number is one of these where its content says so: ones and zeros of a norm, a state of zeros.
+PyTorch's tracer writes each parameter as an initializer under its name. Values that forward makes from its own numbers
+become Constant nodes: frequencies, sinusoids, the ones and zeros of a GroupNorm without weights (torch/onnx/utils.py).
+Tools turn the tensor of such a node into an initializer, and keep its name. A tensor with a numbered name, from the
+newer exporter or a tool, is such a value if its content says so: ones and zeros of a norm, an initial state of zeros.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from analyzer.records import replace
 # values of PyTorch's trace
 
 TRACED_CONSTANT = "name:traced-constant"
-"""The rule for a value of the trace."""
+"""Rule for a value of the trace."""
 
 _NAME = re.compile(r"(?:.*?)/(?:.*/)?Constant(?:_\d+)?_output_0")
-"""What PyTorch's tracer calls a constant that forward, or the exporter, makes; perhaps behind a tool's prefix."""
+"""Name that PyTorch's tracer gives to a constant of forward or of the exporter; a tool's prefix may come before it."""
 
 _NUMBERED = re.compile(r"(?:.*/)?(?:val_|_v_)\d+")
-"""What torch.onnx's exporter and onnxsim call a value without a name."""
+"""Name that torch.onnx's exporter and onnxsim give to a value without one."""
 
 
 def settle_constants(model: Model, entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     """Enter values of the trace as constants, in each file where parameters kept their PyTorch names.
 
-    Where none has one, a frozen module's weights may be constants too. One whose content is that of a tensor which is
-    none of the trace is what that is: a parameter, stored again.
+    If no parameter has one, the weights of a frozen module may be constants too. A value of the trace whose content
+    equals that of another tensor is a parameter, stored again.
     """
     traced = set(_find_traced(model, entries, wiring))
     if not traced:
         return tuple(entries)
     by_key = {entry.tensor.key: entry for entry in entries}
-    learned: set[Key] = set()  # of the trace, with the content of what is not
+    learned: set[Key] = set()  # values of the trace that share their content with others
     for entry in entries:
         original = None if entry.copy_of is None else by_key.get(entry.copy_of)
         if original is not None and (entry.tensor.key in traced) != (original.tensor.key in traced):
@@ -66,7 +66,7 @@ def _settle(entry: Entry) -> Entry:
 
 
 def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iterator[Key]:
-    """What the trace made, of what has no other explanation than the operator that reads it."""
+    """Yield keys of values of the trace, among entries explained only by the operator that reads them."""
     for part, graphs in model.by_part():
         paths = {graph.path for graph in graphs}
         own = [entry for entry in entries if entry.tensor.graph_path in paths]
@@ -87,11 +87,11 @@ def _find_traced(model: Model, entries: Sequence[Entry], wiring: Wiring) -> Iter
 
 
 _OPEN = (f"{Evidence.STRUCTURE}:", f"{Evidence.CONTENT}:")
-"""How rules begin that leave open whether a parameter is a value of the trace."""
+"""Beginnings of rules that leave open whether a parameter is a value of the trace."""
 
 
 def _is_open(entry: Entry) -> bool:
-    """Whether neither a name nor a note says what it is."""
+    """Whether neither a name nor metadata gives its role."""
     is_guessed = entry.role is Role.PARAMETER and entry.decided_by.startswith(_OPEN)
     return not entry.sources and (is_guessed or entry.role is Role.UNATTRIBUTED)
 
@@ -99,8 +99,8 @@ def _is_open(entry: Entry) -> bool:
 def _does_nothing(entry: Entry, wiring: Wiring) -> bool:
     """Whether it is ones that scale a norm, zeros that shift one, or zeros that a stored matrix multiplies.
 
-    A norm's own vectors keep their names, whatever an exporter does; and a state of zeros is where a recurrent net
-    starts.
+    A norm's own weights keep their names in every exporter; zeros before a matrix are the initial state of a recurrent
+    network.
     """
     wanted: set[float | None] = set()
     for node, slot in wiring.readers(entry.tensor, past=MOVES):
@@ -125,10 +125,10 @@ def _is_named(entry: Entry) -> bool:
 
 
 def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """The same entries, those of the trace as the operators that read them take them: as weights, or as nothing known.
+    """Return the entries with values of the trace as their readers see them: as parameters, or unattributed.
 
-    Beside PyTorch's side a name is no excuse: a constant that computes has to be explained by its values. Only what
-    stands beside a weight that kept its PyTorch name, as a bias would have, stays a constant.
+    In a comparison with PyTorch a name does not excuse a tensor: a constant in arithmetic must be explained by its
+    values. It stays a constant only beside a weight that kept its PyTorch name, because a bias would have kept its own name too.
     """
     by_key = {entry.tensor.key: entry for entry in entries}
     structure = Structure(wiring)
@@ -156,16 +156,16 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 FILLER = f"{Evidence.CONTENT}:filler"
-"""The rule for zeros, or an infinite mask, into which forward writes what it computes."""
+"""Rule for zeros, or an infinite mask, into which forward writes computed values."""
 
 _WRITES = frozenset({"Scatter", "ScatterElements", "ScatterND"})
 
 
 def settle_fillers(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """Enter as constants zeros, and infinities of one sign, into which nodes write, and which nothing else reads.
+    """Enter as constants zeros, and infinities of one sign, that nodes write into and nothing else reads.
 
-    `zeros_like(p).scatter(...)` of a router makes them. What reads the result reads what was computed. Zeros that are
-    joined to others stay what they are: a token that was never trained is zeros too. Names and notes are not overruled.
+    A router's `zeros_like(p).scatter(...)` makes them; readers of the result read the computed values. Zeros that are
+    concatenated with others are left alone: an untrained token is zeros too. Names and metadata are not overruled.
     """
     found: set[Key] = set()
     for entry in entries:
@@ -195,20 +195,20 @@ def _is_written_into(reader: Reader) -> bool:
 # causal masks
 
 _LEAST_POSITIONS = 3
-"""Positions from which a mask is told from any matrix of two values."""
+"""Fewest positions at which a mask can be told from any matrix of two values."""
 
 _MOST_POSITIONS = 1 << 31
-"""More than a file can hold, and its square more than an index."""
+"""Upper limit of positions: more than a file can hold, and its square is more than an index can hold."""
 
 
 def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """Enter causal masks as buffers: GPT-2 and those after it call theirs `attn.bias`, as a linear layer its bias.
+    """Enter causal masks as buffers: GPT-2 and its successors name theirs `attn.bias`, like the bias of a linear layer.
 
-    Only names are overruled: what the exporter notes, or an operator reads as weights, stays what it is.
+    Only names are overruled: entries decided by the exporter's metadata, or by an operator's weight input, are kept.
     """
     waiting = iter(entries)
     by_name = f"{Evidence.NAME}:"
-    squares_of: dict[tuple[tuple[int, ...], int], bool] = {}  # most tensors are of few shapes
+    squares_of: dict[tuple[tuple[int, ...], int], bool] = {}  # most tensors have one of few shapes
     while batch := list(itertools.islice(waiting, _TOGETHER)):
         squares = []
         for entry in batch:
@@ -230,7 +230,7 @@ def settle_masks(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 _TOGETHER = 1024
-"""Entries whose contents are looked at together."""
+"""Entries whose contents are read together."""
 
 
 def _is_square(tensor: StoredTensor) -> bool:
@@ -241,9 +241,10 @@ def _is_square(tensor: StoredTensor) -> bool:
 
 
 def _may_be_masks(squares: Sequence[StoredTensor]) -> Iterator[StoredTensor]:
-    """Those of which a few elements are those of a mask, so that no other square weight is read for it.
+    """Yield squares whose samples match a mask, so that other square weights need not be read whole.
 
-    Four that a mask shows, on the diagonal and below it, are one number, and two above it, that it hides, another.
+    Four elements that a mask shows, on the diagonal and below it, are equal; two that it hides, above it, are another
+    equal value.
     """
     places = {
         size: np.array([0, size, size + 1, size**2 - 1, 1, size - 1], np.int64)
@@ -263,7 +264,7 @@ def _may_be_masks(squares: Sequence[StoredTensor]) -> Iterator[StoredTensor]:
 
 
 def _is_mask(tensor: StoredTensor) -> bool:
-    """Whether a square says which positions each sees: itself, and all or the nearest before it, and none after."""
+    """Whether a square is a causal mask: a position sees itself, and all or the nearest before it, and none after."""
     size = tensor.shape[-1]
     array = tensor.payload.array()
     if array is None:

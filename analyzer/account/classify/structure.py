@@ -1,8 +1,8 @@
-"""How a tensor is read -> its role, from the operators' own definitions.
+"""Readers of a tensor -> its role, according to the operators' definitions.
 
 Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md, ONNX docs/Operators-ml.md.
 
-The weakest evidence that still explains: it is asked only where neither metadata nor names decide.
+This is the weakest evidence: it is used only if neither metadata nor names decide.
 """
 
 from __future__ import annotations
@@ -30,33 +30,35 @@ from analyzer.model.wiring import CARRIED, GraphInput, Reader, Wiring, is_passed
 _COMPUTES = frozenset(
     {Kind.PRODUCT, Kind.CONVOLUTION, Kind.RECURRENT, Kind.ATTENTION, Kind.NORMALIZES, Kind.LOOKS_UP}
 )
-"""What operators do whose codes are weights when they are stored. The data of integer products are among them: the
-codes of a table get there past a Gather. Codes of a quantized sum may be anything."""
+"""Kinds of operators whose stored codes are weights. The data operand of integer products is included: the codes of a
+table reach it through a Gather. Codes of a quantized sum may be anything.
+"""
 
 _LEARNS_ONE = frozenset({"Conv", "ConvTranspose", "PRelu"})
-"""Operators of which a vector of one element is a weight, a bias or a slope all the same. What has no axis was made: as
-the zero that fills the bias of a convolution without one."""
+"""Operators for which a vector of one element is still a weight, a bias or a slope. A scalar without an axis was made
+by the exporter, such as the zero that fills the missing bias of a convolution.
+"""
 
 _BOOKKEEPING = frozenset({("MatMulNBits", 4)})
-"""Indices that tell to which scale a code belongs."""
+"""Inputs for indices that assign codes to scales."""
 
 _QUANTIZED = frozenset({DType.INT8, DType.UINT8, DType.INT4, DType.UINT4, DType.INT2, DType.UINT2})
-"""Types of a quantized table, of which rows are taken before they are dequantized."""
+"""Types of a quantized table, whose rows are gathered before they are dequantized."""
 
 _MOMENTS = frozenset({"GlobalAveragePool", "ReduceL2", "ReduceMean", "ReduceSumSquare"})
-"""Operators that take a mean or a norm, as normalizations do: what follows is scaled and shifted by learned vectors."""
+"""Operators that compute a mean or a norm, as normalizations do: learned vectors scale and shift the result."""
 
 _ARITHMETIC = frozenset({"Add", "Div", "Mul", "Neg", "Pow", "Reciprocal", "Sqrt", "Sub"})
-"""Operators of which a normalization is written out."""
+"""Operators of a decomposed normalization."""
 
 _INDEX_TYPES = frozenset({DType.INT32, DType.INT64, DType.BOOL, DType.UINT32, DType.UINT64})
 """Types of shapes, indices and masks. Narrow integers may be weights."""
 
 _FEW = 64
-"""Elements up to which a narrow integer operand is taken for a shape, an axis or a flag."""
+"""Most elements of a narrow integer operand that is taken for a shape, an axis or a flag."""
 
 _FEW_CODES = 10
-"""Elements up to which codes that are added or multiplied are constants of the graph."""
+"""Most elements of codes in a sum or product that are taken for constants of the graph."""
 
 _LEARNED_LISTS = frozenset(
     {
@@ -77,42 +79,42 @@ _LEARNED_LISTS = frozenset(
         "imputed_value_floats",
     }
 )
-"""Lists of `ai.onnx.ml` operators that training computes; the others are ids, modes and labels."""
+"""Attribute lists of `ai.onnx.ml` operators that training computes; the others are ids, modes and labels."""
 
 _MAX_HOPS = 6
-"""Operators between a tensor and what it is for; exporters put Transpose, Cast, Reshape and Dequantize there."""
+"""Most operators between a tensor and the one that explains it: Transpose, Cast, Reshape and Dequantize."""
 
 
 _Mover = Node | GraphInput
-"""What hands a value on: a node that moves it, or a loop's body that is given it as a state, and keeps it."""
+"""A node that moves a value, or the input of a loop's body that keeps it unchanged as a state."""
 
 _COMBINES = frozenset({"Add", "Div", "Mul", "Sub"})
-"""Operators by which a bias is added, or a normalization is scaled and shifted."""
+"""Operators that add a bias, or scale and shift a normalization."""
 
 _MOST_COMBINING = 8
-"""Nodes of these that are asked about one tensor of several axes."""
+"""Most of these nodes that are checked for one tensor of several axes."""
 
 _MOST_OPERANDS, _MOST_BEFORE = 64, 64
-"""What nodes read, and the nodes before one that are looked at."""
+"""Most operands of nodes, and most nodes before one, that are visited."""
 
 
 class _Said(NamedTuple):
-    """What some readers say of a tensor, each answer that of the first reader that has one."""
+    """Answers of some readers about a tensor; each field comes from the first reader that answers it."""
 
     decided: tuple[Role, str] | None = None
     """A role other than constant, and its rule."""
     constant: tuple[Role, str] | None = None
     known: Reader | None = None
-    """The first whose operator is defined."""
+    """First reader whose operator is defined."""
     affine: Node | None = None
-    """The first that would have a vector as the bias of a linear operator, or to scale or shift a normalization."""
+    """First node that would use a vector as the bias of a linear operator, or to scale or shift a normalization."""
     combining: tuple[Node, ...] = ()
-    """The first few that combine it with something, element by element."""
+    """First few nodes that combine it with another operand, element by element."""
     is_coded: bool = False
-    """Whether one of them computes with what codes stand for."""
+    """Whether one of them computes with the numbers that codes represent."""
 
     def then(self, other: _Said) -> _Said:
-        """What these readers say, and after them others."""
+        """Return these answers, completed by those of later readers."""
         return _Said(
             self.decided or other.decided,
             self.constant or other.constant,
@@ -124,7 +126,7 @@ class _Said(NamedTuple):
 
 
 class Structure:
-    """What the operators around a tensor say of it; what one tensor has found is kept for those beside it.
+    """Roles of tensors according to the operators around them, with a cache for tensors of the same readers.
 
     Thousands of tensors may go into one Concat that thousands of nodes read.
     """
@@ -136,14 +138,14 @@ class Structure:
         self._before: dict[Place, Sequence[Node]] = {}
 
     def role(self, origin: StoredTensor | Node, tensor: StoredTensor) -> tuple[Role, str] | None:
-        """The role that a tensor's readers give it, and the rule; None where they say nothing.
+        """Return the role that a tensor's readers give it, and the rule; None if they give none.
 
-        The first reader in file order that explains it decides; one that makes it a constant goes after the others.
-        Those of the tensor itself come first, then those past what moves it once, and so on.
+        The first reader in file order that explains the tensor decides; one that makes it a constant comes after the
+        others. Readers of the tensor itself come first, then those past one node that moves it, and so on.
 
         Args:
-            origin: what provides the tensor's value.
-            tensor: whose role is asked.
+            origin: provider of the tensor's value.
+            tensor: tensor whose role is asked.
         """
         readers = self.wiring.readers(origin)
         said = self._ask(readers, tensor)
@@ -154,7 +156,7 @@ class Structure:
                 return said.decided
             for mover in movers:
                 said = said.then(self._ask_past(mover, hops, tensor, looked_at))
-        # Who only takes a bound or a size from a weight makes it no constant: that comes last.
+        # A reader that only takes a bound or a size from a weight does not make it a constant: that comes last.
         if said.decided or said.constant:
             return said.decided or said.constant
         if said.known is None or said.known.slot == CARRIED:
@@ -173,7 +175,7 @@ class Structure:
     def _ask_past(
         self, mover: _Mover, hops: int, tensor: StoredTensor, looked_at: tuple[object, ...]
     ) -> _Said:
-        """What the readers say that are so many further movers past one."""
+        """Return the answers of readers past one mover and `hops` further ones."""
         key = (mover.place if isinstance(mover, Node) else (mover.path, mover.name), hops, looked_at)
         said = self._past.get(key)
         if said is None:
@@ -188,7 +190,7 @@ class Structure:
         return said
 
     def _movers(self, readers: Iterable[Reader], tensor: StoredTensor) -> list[_Mover]:
-        """What hands a tensor on that these read, each once: a node, or a loop's body that keeps it as a state."""
+        """Return the readers that pass a tensor on, each once: a node, or a loop's body that keeps it as a state."""
         found: dict[tuple[GraphPath, int | str], _Mover] = {}
         for reader in readers:
             kept = self.wiring.kept_in_body(reader)
@@ -199,14 +201,14 @@ class Structure:
         return list(found.values())
 
     def _ask(self, readers: Iterable[Reader], tensor: StoredTensor) -> _Said:
-        """What readers of a tensor say themselves."""
-        # Cast and repeated a single integer may be a state of zeros, no weight.
+        """Return the answers of the direct readers of a tensor."""
+        # A single integer that is cast and repeated may be an initial state of zeros, not a weight.
         is_state = tensor.dtype is DType.INT64 and tensor.numel == 1
         is_vector = _is_vector(tensor)
         said = _Said()
         for reader in readers:
             if self.wiring.kept_in_body(reader) is not None:
-                continue  # its body reads it
+                continue  # the loop's body reads it
             node = reader.node
             told = (_by_attribute if reader.slot == CARRIED else _by_slot)(reader, tensor)
             if told is not None and is_state and told[0] is Role.PARAMETER:
@@ -231,8 +233,8 @@ class Structure:
     def _takes_vector(self, node: Node) -> bool:
         """Whether a vector that a node reads is the bias of a linear operator, or scales or shifts a normalization.
 
-        What it is combined with comes from a linear operator, or, where the normalization is written out, from a mean
-        or a norm within a few operators (the mean of a picture, subtracted as a constant, is none).
+        The other operand comes from a linear operator, or, for a decomposed normalization, from a mean or a norm within
+        a few operators (the mean of a picture, subtracted as a constant, does not count).
         """
         if self._comes_of(node, _MAX_HOPS, "product") or self._comes_of(node, _MAX_HOPS, "integers"):
             return True
@@ -243,11 +245,11 @@ class Structure:
         return node.op_type in ("Add", "Mul") and self.is_normalized(node)
 
     def _takes_whole(self, node: Node, tensor: StoredTensor) -> bool:
-        """The same of a tensor of several axes."""
+        """Whether a tensor of several axes is such a bias or part of a decomposed normalization."""
         return self._is_bias_of_heads(node, tensor) or self._is_written_out(node)
 
     def _adds_to_scaled(self, node: Node) -> bool:
-        """Whether one operand is a linear operator's result times a stored vector: a BatchNorm written out."""
+        """Whether one operand is a linear operator's result times a stored vector: a decomposed BatchNorm."""
         for scaling in self._upstream(node):
             if scaling.op_type not in ("Mul", "Div") or not scaling.is_standard:
                 continue
@@ -260,8 +262,7 @@ class Structure:
     def _is_bias_of_heads(self, node: Node, tensor: StoredTensor) -> bool:
         """Whether a tensor of several axes is added to a product with a stored weight, and is as long as its result.
 
-        Keras gives a bias the axes of heads, and keeps two biases of a recurrent layer in rows that a Split takes
-        apart.
+        Keras gives a bias the axes of heads, and keeps two biases of a recurrent layer as rows that a Split separates.
         """
         if node.op_type != "Add":
             return False
@@ -280,7 +281,7 @@ class Structure:
         return False
 
     def _is_written_out(self, node: Node) -> bool:
-        """Whether a normalization is written out as x * (g / s) + (b - m * g / s), and a node takes g or b."""
+        """Whether a normalization is decomposed into x * (g / s) + (b - m * g / s), and the node reads g or b."""
         for source in self.wiring.producers(node):
             if not isinstance(source, Node):
                 continue
@@ -296,7 +297,7 @@ class Structure:
         return False
 
     def _upstream(self, node: Node) -> Sequence[Node]:
-        """The first nodes that compute a node's operands, and those before them past what only moves a value."""
+        """Return the first nodes that compute a node's operands, and those behind nodes that only move a value."""
         known = self._before.get(node.place)
         if known is None:
             found: dict[Place, Node] = {}
@@ -313,11 +314,11 @@ class Structure:
         return known
 
     def is_normalized(self, node: Node, hops: int = _MAX_HOPS) -> bool:
-        """Whether an operand of a node has gone through a normalization, a mean or a norm, so many operators back."""
+        """Whether an operand comes through a normalization, a mean or a norm at most `hops` operators before."""
         return self._comes_of(node, hops, "norm")
 
     def _comes_of(self, node: Node, hops: int, what: str) -> bool:
-        """Whether such a node computes an operand, or what was given to one that an operand may have gone through."""
+        """Whether an operand comes from a node of kind `what`, directly or through operators that it may pass."""
         key = (node.place, hops, what)
         known = self._sources.get(key)
         if known is None:
@@ -334,23 +335,23 @@ class Structure:
 
 
 def _looked_at(tensor: StoredTensor) -> tuple[object, ...]:
-    """All that the rules look at of a tensor itself, besides who reads it."""
+    """Return all properties of a tensor itself that the rules use."""
     numel = tensor.numel
     bounds = (numel > 0, numel > 1, numel > _FEW_CODES, numel > _FEW)
     return (tensor.dtype, *bounds, min(len(tensor.shape), 2), _is_vector(tensor))
 
 
 def _is_vector(tensor: StoredTensor) -> bool:
-    """Whether it has one axis, others of size 1 left out."""
+    """Whether it has one axis, not counting axes of size 1."""
     return sum(dim != 1 for dim in tensor.shape) == 1
 
 
 _MOST_READERS = 1_000
-"""Readers past what moves a tensor that are asked what it is: thousands of tensors may go into one Concat."""
+"""Most readers past nodes that move a tensor that are visited: thousands of tensors may go into one Concat."""
 
 
 def _final_readers(wiring: Wiring, origin: StoredTensor | Node, tensor: StoredTensor) -> Iterator[Reader]:
-    """The readers of a value, then, past those that only move it, the readers of what they hand on."""
+    """Yield the readers of a value, then, past nodes that only move it, the readers of their outputs."""
     found: set[tuple[GraphPath, int, int]] = set()
     layer: list[StoredTensor | Node | GraphInput] = [origin]
     for hop in range(_MAX_HOPS + 1):
@@ -378,14 +379,14 @@ def _readers(wiring: Wiring, source: StoredTensor | _Mover) -> list[Reader]:
 
 
 def _moves(reader: Reader, tensor: StoredTensor) -> bool:
-    """Whether a reader hands the tensor on, moved, cut or re-encoded; of a quantized table rows."""
+    """Whether a reader passes the tensor on, moved, cut or re-encoded; for a quantized table, also its rows."""
     if is_passed(reader, CARRIES):
         return True
     return kind_of(reader.node) is Kind.LOOKS_UP and reader.slot == 0 and tensor.dtype in _QUANTIZED
 
 
 def _by_attribute(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
-    """What a tensor or list in a node's own attribute is."""
+    """Return the role of a tensor or list in a node's own attribute."""
     node = reader.node
     attribute = tensor.name.rpartition(".")[2].removesuffix("_as_tensor")
     if node.domain == "ai.onnx.ml":
@@ -410,8 +411,8 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
         return (Role.BUFFER, rule) if tensor.dtype.is_floating else None
     if known.kind is Kind.DECODES and slot == 0:
         if tensor.dtype not in CODES:
-            return None  # it is quantized when the model runs: what reads it after that tells what it is
-        # A quantizer also encodes the numbers that a graph computes with.
+            return None  # it is quantized when the model runs: later readers give its role
+        # A quantizer also encodes constants of the graph.
         return (Role.PARAMETER, rule) if tensor.numel > 1 else (Role.CONSTANT, "structure:scalar")
     is_one = tensor.numel == 1 and not (tensor.shape and node.op_type in _LEARNS_ONE)
     if _is_learned(known, slot) and (not is_one or tensor.dtype.is_integer):
@@ -422,19 +423,19 @@ def _by_slot(reader: Reader, tensor: StoredTensor) -> tuple[Role, str] | None:
 
 
 def _reads_codes(reader: Reader) -> bool:
-    """Whether it computes with the numbers that codes stand for, as a quantized sum does."""
+    """Whether it computes with the numbers that codes represent, as a quantized sum does."""
     known = operator_of(reader.node) if reader.node.is_standard else None
     return known is not None and reader.slot >= 0 and known.slot(reader.slot) is Slot.CODES
 
 
 def _is_learned(known: Operator, slot: int) -> bool:
-    """Whether what is stored at an input is a weight, whatever its type and shape."""
+    """Whether a tensor stored at an input is a weight, whatever its type and shape."""
     what = known.slot(slot)
     return what in (Slot.LEARNED, Slot.BIAS) or (what is Slot.CODES and known.kind in _COMPUTES)
 
 
 def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTensor]:
-    """The stored tensors at the other learned inputs of the nodes that read this one at such an input."""
+    """Yield the stored tensors at the other learned inputs of the nodes that read this one at a learned input."""
     for node, slot in _final_readers(wiring, tensor, tensor):
         known = operator_of(node) if node.is_standard else None
         if known is None or slot < 0 or not _is_learned(known, slot):
@@ -446,7 +447,7 @@ def learned_beside(wiring: Wiring, tensor: StoredTensor) -> Iterator[StoredTenso
 
 
 def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
-    """Whether all that computes with a tensor multiplies what a mean or a norm gives by it."""
+    """Whether all nodes that compute with a tensor multiply the result of a mean or a norm by it."""
     final = [reader for reader in _final_readers(wiring, tensor, tensor) if not _moves(reader, tensor)]
     structure = Structure(wiring)
     return bool(final) and all(
@@ -461,7 +462,7 @@ def scales_norm(wiring: Wiring, tensor: StoredTensor) -> bool:
 
 
 def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
-    """The stored tensor that an input is, past operators that only move or re-encode it."""
+    """Return the stored tensor behind an input, past operators that only move or re-encode it."""
     for _ in range(_MAX_HOPS):
         name = node.inputs[slot] if slot < len(node.inputs) else ""
         own = wiring.providers[node.graph_path].get(name) if name else None
@@ -475,18 +476,18 @@ def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
 
 
 _MOST_GATES = 4
-"""Biases of one recurrent layer that are stored in rows: one of the input's product, one of the state's."""
+"""Most biases of one recurrent layer that are stored in rows: one of the input's product, one of the state's."""
 
 
 def _kept_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
-    """The stored tensor that a loop hands round and a node of its body reads."""
+    """Return the stored tensor that a loop passes through unchanged as a state, and that a node of its body reads."""
     given = wiring.find(node.graph_path, node.inputs[slot]) if node.inputs[slot] else None
     found = wiring.kept_outside(given) if isinstance(given, GraphInput) else None
     return found if isinstance(found, StoredTensor) else None
 
 
 def _is_slope(wiring: Wiring, node: Node) -> bool:
-    """Whether a node multiplies Relu(-x), as Keras writes the half of a PRelu that has a slope."""
+    """Whether a node multiplies Relu(-x), which is Keras's form of the sloped half of a PRelu."""
     halves = (each for each in wiring.producers(node) if isinstance(each, Node) and each.op_type == "Relu")
     return any(
         isinstance(each, Node) and each.op_type == "Neg" for half in halves for each in wiring.producers(half)
@@ -510,4 +511,4 @@ _SOURCES: dict[str, tuple[Callable[[Node], bool], frozenset[str]]] = {
     "integers": (_is_integer_product, CARRIES | {"Mul"}),  # scaled back before a bias is added
     "norm": (_normalizes, CARRIES | _ARITHMETIC),
 }
-"""What an operand may come of, and the operators that it may have gone through since."""
+"""Kinds of sources: test for a source node, and the operators that may come between it and the operand."""

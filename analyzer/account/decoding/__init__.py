@@ -1,7 +1,7 @@
-"""Codes, scales and zero points -> the numbers that they stand for, and the size of a step, a part at a time.
+"""Codes, scales and zero points -> the numbers that they represent, and the size of a step, one part at a time.
 
-(code - zero point) x scale, as the operator that reads them computes it. `encodings` finds which tensors are codes, and
-what decodes them.
+A number is (code - zero point) x scale, as the operator that reads the codes computes it. `encodings` finds the tensors
+that are codes, and those that decode them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,19 @@ Positions = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 STEP_ROOM = 1.001
-"""Of a quantization step, for the arithmetic in which it was applied."""
+"""Tolerance as a multiple of a quantization step, for rounding in the arithmetic that applied it."""
 
 LEAST_LIKENESS = 0.6
-"""Correlation, or cosine, of the numbers that codes stand for and those they were made of: one bit of noise in two
-leaves 0.8."""
+"""Least correlation, or cosine, between decoded numbers and their originals: one bit of noise in two leaves 0.8."""
 
 _BAND = 1 << 20
 """Elements that are decoded at a time."""
 
 _FEW = 1 << 10
-"""Codes up to which one is read at a time, of a tensor that is not small."""
+"""Most codes of a tensor above `_SMALL` that are read one by one."""
 
 _SMALL = 1 << 16
-"""Bytes up to which one read of all costs less."""
+"""Largest tensor, in bytes, that is cheaper to read whole."""
 
 
 class Encoded(Frozen):
@@ -44,27 +43,28 @@ class Encoded(Frozen):
 
     tensor: StoredTensor
     shape: tuple[int, ...]
-    """Of what it stands for: (N, K) for a packed weight of K x N elements, as MatMulNBits lays it out."""
+    """Shape of the decoded numbers: (N, K) for a packed weight of K x N elements, as MatMulNBits lays it out."""
     scale: StoredTensor
     grid: tuple[int, ...]
-    """Scales along each dimension of `shape`: 1 where one is for all, one for each element, or one for each block.
-    Empty where runs of `block` elements share one, across rows."""
+    """Number of scales along each dimension of `shape`: 1 for a common scale, one per element, or one per block. Empty
+    if runs of `block` elements share a scale, across rows.
+    """
     zero_point: StoredTensor | None = None
     second_scale: StoredTensor | None = None
-    """One number besides: the bias of a quantized product has the input's scale times the weight's."""
+    """Additional single scale: the bias of a quantized product has the input's scale times the weight's."""
     axis: int | None = None
-    """The dimension of which elements share a scale block by block; None where no blocks are."""
+    """Dimension whose elements share a scale block by block; None without blocks."""
     block: int = 1
-    """How many of them."""
+    """Number of elements in a block."""
     bits: int = 0
-    """Bits of a code in a packed byte; 0 where the tensor's own type says it."""
+    """Bits of a code in a packed byte; 0 if the tensor's own type gives it."""
     default_zero: int = 0
     group_index: StoredTensor | None = None
-    """Which group each element along `axis` belongs to, where groups are no runs (MatMulNBits `g_idx`)."""
+    """Group of each element along `axis`, if groups are not consecutive (MatMulNBits `g_idx`)."""
     levels: tuple[float, ...] = ()
-    """What the codes stand for where it is not their number (MatMulBnb4); the first in a byte is then the high one."""
+    """Numbers that codes represent if they are not linear (MatMulBnb4); the high code of a byte then comes first."""
     zeros_along: int = -1
-    """The dimension of `grid` along which packed zero points stand side by side in bytes."""
+    """Dimension of `grid` along which packed zero points are adjacent in bytes."""
 
     @property
     def is_blocked(self) -> bool:
@@ -82,7 +82,7 @@ class Encoded(Frozen):
 
     @property
     def width(self) -> int:
-        """Elements of a row, along the last dimension; a scalar has one."""
+        """Number of elements in a row, along the last dimension; a scalar has one."""
         return self.shape[-1] if self.shape else 1
 
     @property
@@ -95,12 +95,12 @@ class Encoded(Frozen):
 
     @property
     def companions(self) -> tuple[StoredTensor, ...]:
-        """The tensors that are needed to decode it."""
+        """Tensors that are needed to decode it."""
         found = (self.scale, self.second_scale, self.zero_point, self.group_index)
         return tuple(tensor for tensor in found if tensor is not None)
 
     def is_sound(self) -> bool:
-        """Whether codes, scales, zero points and groups are as many as they must be, of types that are numbers."""
+        """Whether codes, scales, zero points and groups have the required number of elements, and numeric types."""
         codes = self.tensor
         expected = self.numel if not self.bits else self._packed_bytes()
         if (
@@ -116,7 +116,7 @@ class Encoded(Frozen):
         return self._has_zeros() and self._has_groups()
 
     def _packed_bytes(self) -> int:
-        """As many as rows that begin with a byte of their own take; -1 where no number of bytes is right."""
+        """Return the bytes of all rows if each begins with a byte of its own; -1 if no number of bytes fits."""
         if self.levels:
             return -(-self.numel * self.bits // 8)
         row_bytes = self.tensor.numel // max(self.rows, 1)
@@ -134,7 +134,7 @@ class Encoded(Frozen):
 
     @property
     def has_packed_zeros(self) -> bool:
-        """Whether zero points are packed as the codes are: these are, and they are bytes."""
+        """Whether zero points are packed like the codes, in bytes."""
         zeros = self.zero_point
         return zeros is not None and self.bits in (2, 4) and zeros.dtype is DType.UINT8 and bool(self.grid)
 
@@ -146,20 +146,20 @@ class Encoded(Frozen):
         return is_fitting and groups.dtype in (DType.INT32, DType.INT64)
 
     def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
-        """The numbers at row-major positions of `shape`, and the step of each; None where they cannot be read.
+        """Return the numbers at row-major positions of `shape`, and the step of each; None if they cannot be read.
 
-        Of a few codes no others are read.
+        For a few positions only those codes are read.
         """
         is_cheap = self.tensor.nbytes <= _SMALL
         decoder = Decoder.open(self, whole=is_cheap or positions.size > _FEW)
         return None if decoder is None else decoder.at(positions)
 
     def open(self) -> Decoder | None:
-        """To decode it tile by tile; None where it cannot be read."""
+        """Return a decoder for reading tile by tile; None if the tensor cannot be read."""
         return Decoder.open(self, whole=True)
 
     def bands(self) -> Iterator[tuple[Reals, Reals]]:
-        """All numbers and steps in row-major order, some at a time; nothing where they cannot be read."""
+        """Yield all numbers and steps in row-major order, in parts; nothing if they cannot be read."""
         decoder = self.open()
         if decoder is None or not self.numel:
             return
@@ -173,21 +173,21 @@ class Encoded(Frozen):
                 yield found[0].reshape(-1), found[1].reshape(-1)
 
     def array(self) -> npt.NDArray[np.float32] | None:
-        """All numbers in `shape`; None where they cannot be read."""
+        """Return all numbers in `shape`; None if they cannot be read."""
         parts = [values.astype(np.float32) for values, _ in self.bands()]
         flat = np.concatenate(parts) if parts else np.empty(0, np.float32)
         try:
             return flat.reshape(self.shape) if flat.size == self.numel else None
-        except ValueError:  # no elements, but dimensions that numpy does not count as far as
+        except ValueError:  # no elements, and dimensions too large for numpy
             return None
 
 
 class Decoder(Frozen):
-    """An encoded tensor with its scales and zero points at hand, mapped where the file allows it."""
+    """An encoded tensor with its scales and zero points in memory, memory-mapped if the file allows it."""
 
     encoded: Encoded
     codes: Array | None
-    """Flat, packed or not; None where they are read as they are asked for."""
+    """Flat codes, packed or not; None if they are read on demand."""
     scales: Array
     second: Array | None
     zeros: Array | None
@@ -195,7 +195,7 @@ class Decoder(Frozen):
 
     @classmethod
     def open(cls, encoded: Encoded, *, whole: bool) -> Decoder | None:
-        """Read what decodes it, and map the codes themselves if `whole`; None where any of it cannot be had."""
+        """Read the companions, and map the codes themselves if `whole`; None if any of them cannot be read."""
         wanted = (encoded.scale, encoded.second_scale, encoded.zero_point, encoded.group_index)
         found = [None if tensor is None else tensor.payload.array() for tensor in wanted]
         codes = encoded.tensor.payload.array() if whole else None
@@ -211,9 +211,9 @@ class Decoder(Frozen):
         return cls(encoded, None if codes is None else codes.reshape(-1), scales, second, zeros, groups)
 
     def units(self) -> tuple[Reals, Reals]:
-        """Scales and zero points of all numbers, of shapes that broadcast to theirs."""
+        """Return scales and zero points of all numbers, in shapes that broadcast to theirs."""
         encoded = self.encoded
-        if not encoded.is_blocked and encoded.grid:  # one for all, or for each channel
+        if not encoded.is_blocked and encoded.grid:  # one for all, or one per channel
             count = math.prod(encoded.grid)
             scales = _numbers(self.scales, encoded.scale.dtype)
             if self.second is not None and encoded.second_scale is not None:
@@ -226,14 +226,14 @@ class Decoder(Frozen):
         return wide[0].reshape(encoded.shape), wide[1].reshape(encoded.shape)
 
     def at(self, positions: Positions) -> tuple[Reals, Reals] | None:
-        """The numbers at row-major positions, and the step of each."""
+        """Return the numbers at row-major positions, and the step of each."""
         width = max(self.encoded.width, 1)
         rows, columns = positions // width, positions % width
         codes = self._codes_at(rows, columns)
         return None if codes is None else self._apply(codes, *self._scales_at(rows, columns))
 
     def tile(self, rows: slice, columns: slice) -> tuple[Reals, Reals] | None:
-        """The numbers and steps of a part of the (rows, width) matrix (height of the tile, its width)."""
+        """Return the numbers and steps of a part of the (rows, width) matrix, as (height of the tile, its width)."""
         row = np.arange(rows.start, rows.stop, dtype=np.int64)[:, None]
         codes = self._codes_in(rows, columns)
         if codes is None:
@@ -243,7 +243,7 @@ class Decoder(Frozen):
         block, width = self._run, columns.stop - columns.start
         first = columns.start // block * block
         scales, zeros = self._scales_at(row, np.arange(first, columns.stop, block, dtype=np.int64)[None, :])
-        if block > 1:  # one look for each run of columns
+        if block > 1:  # one lookup for each run of columns
             skipped = columns.start - first
             scales, zeros = (
                 np.repeat(found, block, axis=1)[:, skipped : skipped + width] if found.shape[1] > 1 else found
@@ -253,12 +253,12 @@ class Decoder(Frozen):
 
     @property
     def _run(self) -> int:
-        """Columns after another that share a scale, wherever in the row."""
+        """Number of consecutive columns that share a scale, anywhere in the row."""
         is_last = self.encoded.axis == len(self.encoded.shape) - 1
         return self.encoded.block if is_last and self.groups is None else 1
 
     def _codes_in(self, rows: slice, columns: slice) -> Reals | None:
-        """The codes of a tile; None where rows do not begin with a byte of their own."""
+        """Return the codes of a tile; None if rows do not begin with a byte of their own."""
         encoded = self.encoded
         if self.codes is None or encoded.levels:
             return None
@@ -301,7 +301,7 @@ class Decoder(Frozen):
         return None if found is None else found.reshape(index.shape)
 
     def _scales_at(self, rows: Positions, columns: Positions) -> tuple[Reals, Reals]:
-        """Scales and zero points, of shapes that broadcast to the positions'."""
+        """Return scales and zero points, in shapes that broadcast to the positions'."""
         encoded = self.encoded
         index = self._scale_index(rows, columns)
         scales = _numbers(self.scales[index], encoded.scale.dtype)
@@ -311,13 +311,13 @@ class Decoder(Frozen):
         return scales, self._zeros_at(index)
 
     def _apply(self, codes: Reals, scales: Reals, zeros: Reals) -> tuple[Reals, Reals]:
-        """Values and steps, in the shape of the codes."""
+        """Return values and steps, in the shape of the codes."""
         with np.errstate(invalid="ignore", over="ignore"):
             values = (codes - zeros) * scales
             return values, np.broadcast_to(np.abs(scales) * self._gaps(codes), values.shape)
 
     def _gaps(self, codes: Reals) -> Reals | float:
-        """From a code to its neighbours, before the scale is applied."""
+        """Return the distance from a code to its neighbours, before the scale is applied."""
         dtype = self.encoded.tensor.dtype
         if self.encoded.levels:
             return float(np.diff(np.sort(self.encoded.levels)).max())
@@ -327,7 +327,7 @@ class Decoder(Frozen):
         return np.maximum(np.abs(codes) * relative, least)
 
     def _scale_index(self, rows: Positions, columns: Positions) -> Positions:
-        """Which scale each element has; of a shape that broadcasts to theirs."""
+        """Return the index of each element's scale, in a shape that broadcasts to the elements'."""
         encoded = self.encoded
         index, stride, inner = np.zeros((1,) * rows.ndim, dtype=np.int64), 1, 1
         if not encoded.grid:
@@ -347,7 +347,7 @@ class Decoder(Frozen):
         return along // self.encoded.block if self.groups is None else self.groups[along].astype(np.int64)
 
     def _zeros_at(self, index: Positions) -> Reals:
-        """Zero points of the scales with these numbers."""
+        """Return the zero points that belong to the scales with these indices."""
         encoded, zeros = self.encoded, self.zeros
         if zeros is None or encoded.zero_point is None:
             return np.full((1,) * index.ndim, float(encoded.default_zero))
@@ -368,11 +368,11 @@ _FLOAT_STEPS = {
     DType.FLOAT8E5M2FNUZ: (2.0**-2, 2.0**-17),
     DType.FLOAT4E2M1: (2.0**-1, 0.5),
 }
-"""The distance of neighbours, relative to the number, and the least one (onnx docs/technical/float8.md)."""
+"""Distance between neighbours relative to the number, and the least distance (onnx docs/technical/float8.md)."""
 
 _FLOAT4: Reals = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6])
 _SIGNED = {DType.INT4: 8, DType.INT2: 2}
-"""Types whose codes the payload hands out unsigned, and the half of their range."""
+"""Types whose codes the payload returns unsigned, and half of their range."""
 
 CODES = frozenset(
     {
@@ -388,13 +388,13 @@ CODES = frozenset(
         *_FLOAT_STEPS,
     }
 )
-"""Types of which a tensor may be codes."""
+"""Types that codes may have."""
 
 
 def _numbers(codes: Array, dtype: DType) -> Reals:
     if dtype is DType.FLOAT4E2M1:
         return _FLOAT4[codes.astype(np.int64)]
-    with np.errstate(invalid="ignore"):  # a NaN that signals
+    with np.errstate(invalid="ignore"):  # a signaling NaN
         numbers: Reals = codes.astype(np.float64)
     if dtype in _SIGNED:
         half = _SIGNED[dtype]

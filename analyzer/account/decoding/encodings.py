@@ -1,8 +1,8 @@
-"""A stored tensor and its readers -> what its codes stand for: which scales and zero points, along which dimension.
+"""Stored tensor and its readers -> encoding of its codes: scales and zero points, and the dimension that they follow.
 
-Quantized and packed weights are read as the operator that reads them reads them. Sources: ONNX docs/Operators.md
+Quantized and packed weights are decoded as the operators that read them decode them. Sources: ONNX docs/Operators.md
 (DequantizeLinear, MatMulInteger, QLinearConv), onnxruntime docs/ContribOperators.md (MatMulNBits, GatherBlockQuantized,
-QAttention, QMoE), onnxruntime/python/tools/quantization for how its files are written.
+QAttention, QMoE), onnxruntime/python/tools/quantization for the layout of its files.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ _SLOTS: dict[str, dict[int, tuple[int, int, int]]] = {
     "QLinearMul": {0: (1, 2, -1), 3: (4, 5, -1)},
     "QLinearWhere": {1: (2, 3, -1), 4: (5, 6, -1)},
 }
-"""Quantized inputs: their scale's input, their zero point's, and the axis of a scale for each channel."""
+"""Quantized inputs: the input of their scale, of their zero point, and the axis of per-channel scales."""
 
 _RECURRENT = {1: (8, 9), 2: (10, 11)}
-"""Codes of DynamicQuantizeLSTM: their scales' input, and their zero points'."""
+"""Inputs for codes of DynamicQuantizeLSTM: the inputs of their scales and zero points."""
 
 _BIASES = {"QLinearConv": {8: (1, 4)}, "QLinearConvTranspose": {8: (1, 4)}, "QGemm": {6: (1, 4)}}
-"""Quantized biases: the scales of the product that they are added to."""
+"""Inputs for quantized biases: the inputs of the two scales of the product that they are added to."""
 
 _INTEGER_PRODUCTS = {"MatMulInteger": {0: 2, 1: 3}, "ConvInteger": {0: 2, 1: 3}}
-"""Products whose operands' scales are applied later: an operand's input, and its zero point's."""
+"""Products whose operands' scales are applied later: the input of an operand, and of its zero point."""
 
 _MOVES = MOVES | named(Kind.LOOKS_UP)
-"""Operators that may stand between codes with one scale and what decodes them."""
+"""Operators that may come between codes with one scale and the node that decodes them."""
 
 _MOST_MOVES = 4
 
 _SAME = frozenset({"Identity"})
-"""Operators of which any number may stand before an operand."""
+"""Operators that may come before an operand in any number."""
 _MOST_SAME = 1 << 12
-"""Nodes that are passed: a file may have them in a circle."""
+"""Most nodes that are passed: a file may have them in a cycle."""
 
 _FP4 = (0, 0.0625 / 12, 8 / 12, 12 / 12, 4 / 12, 6 / 12, 2 / 12, 3 / 12)
 _NF4 = (
@@ -66,13 +66,13 @@ _NF4 = (
     *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
 )
 _LEVELS = {0: (*_FP4, *(-level for level in _FP4)), 1: _NF4}
-"""What the codes of MatMulBnb4 stand for, by `quant_type` (bitsandbytes, csrc/kernels.cu)."""
+"""Numbers that the codes of MatMulBnb4 represent, by `quant_type` (bitsandbytes, csrc/kernels.cu)."""
 
 
 def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
-    """How the readers of a stored tensor decode it; None where it stands for itself, or nothing says what for.
+    """Return the encoding that readers of a stored tensor apply; None if it is not encoded, or nothing tells how.
 
-    What cannot be decoded, for want of scales or because the sizes do not fit, stands for itself.
+    A tensor without scales, or with sizes that do not fit, counts as not encoded.
     """
     if tensor.dtype not in CODES:
         return None
@@ -84,19 +84,19 @@ def find_encoding(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
 
 
 class Packing(Frozen):
-    """What a reader unpacks of a stored tensor: `numel` elements of `bits` bits each."""
+    """Elements that a reader unpacks from a stored tensor: `numel` elements of `bits` bits each."""
 
     numel: int
     bits: int
     stored: int
-    """Bits that it is given."""
+    """Bits that the reader receives."""
     least: int
     most: int
-    """Bits that so many elements take, without and with the padding of rows to whole blocks."""
+    """Bits that the elements take, without and with the padding of rows to whole blocks."""
 
     @property
     def is_short(self) -> bool:
-        """Whether it is given too few bits, or says nothing that could be unpacked."""
+        """Whether it receives too few bits, or its attributes describe nothing that could be unpacked."""
         return self.numel < 1 or not 0 < self.bits <= 8 or self.stored < self.least
 
     @property
@@ -105,25 +105,25 @@ class Packing(Frozen):
 
 
 def logical_numel(tensor: StoredTensor, wiring: Wiring) -> int:
-    """Elements that a stored tensor stands for, as its readers unpack it; as many as it stores where none does.
+    """Return the elements that a stored tensor represents when its readers unpack it; its stored elements if none does.
 
     `MatMulNBits` and `MatMulBnb4` hold K x N of them, `GatherBlockQuantized` and `QMoE` 8 / bits in a byte, whatever
-    stores the codes, if there is room for as many.
+    type stores the codes, if there is room for that many.
     """
     found = find_packing(tensor, wiring)
     return tensor.numel if found is None or found.is_short else found.numel
 
 
 def may_unpack(readers: Iterable[Reader]) -> bool:
-    """Whether any of the nodes that read a tensor unpacks codes, or hands them on to one that does."""
+    """Whether any of a tensor's readers unpacks codes, or may pass them on to a node that does."""
     return any(reader.node.op_type in _TO_CODES for reader in readers)
 
 
 def find_packing(tensor: StoredTensor, wiring: Wiring) -> Packing | None:
-    """What the first reader that unpacks a stored tensor makes of it; None where none does.
+    """Return the packing that the first unpacking reader applies to a stored tensor; None if there is none.
 
-    Codes may get there in another type, each alone, past operators that cast, decode or reshape; what they are cast to
-    last is what the reader is given.
+    Codes may reach that reader in another type, one code per element, past operators that cast, decode or reshape; the
+    reader receives the type of the last cast.
     """
     layer: list[tuple[StoredTensor | Node, DType]] = [(tensor, tensor.dtype)]
     for _ in range(_MOST_MOVES + 1):
@@ -151,13 +151,13 @@ _TO_CODES = _RESHAPES | _RECODES | _UNPACKS
 
 
 def _recode(node: Node) -> DType:
-    """What an operator makes of codes: bytes, unless a Cast says another type of integers."""
+    """Return the type of an operator's output codes: bytes, unless a Cast gives another integer type."""
     to = DType.from_onnx(node.integers["to"]) if node.op_type == "Cast" and "to" in node.integers else None
     return to if to is not None and to.is_integer else DType.UINT8
 
 
 def _unpack(node: Node, slot: int, count: int, given: DType) -> Packing | None:
-    """What a reader makes of so many codes of that type; None where it unpacks nothing at this input."""
+    """Return the packing of `count` codes of a type at a reader's input; None if the reader does not unpack there."""
     stored = count * given.bits
     integers = node.integers
     k, n = (max(integers.get(key, 0), 0) for key in ("K", "N"))
@@ -233,7 +233,7 @@ def _stored(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
 
 
 def _provider(wiring: Wiring, node: Node, slot: int) -> StoredTensor | Node | None:
-    """What gives an input of a node its value, past nodes that hand it on."""
+    """Return the provider of a node's input, past nodes that pass it on unchanged."""
     for _ in range(_MOST_SAME):
         name = node.inputs[slot] if slot < len(node.inputs) else ""
         found = wiring.find(node.graph_path, name) if name else None
@@ -244,7 +244,7 @@ def _provider(wiring: Wiring, node: Node, slot: int) -> StoredTensor | Node | No
 
 
 def _is_computed(wiring: Wiring, node: Node, slot: int) -> bool:
-    """Whether an input is given and not stored, so that the file alone does not tell it."""
+    """Whether an input is present but not stored, so that the file alone does not give its value."""
     is_given = slot < len(node.inputs) and node.inputs[slot] != ""
     return is_given and _stored(wiring, node, slot) is None
 
@@ -252,7 +252,7 @@ def _is_computed(wiring: Wiring, node: Node, slot: int) -> bool:
 def _scaled(
     tensor: StoredTensor, scale: StoredTensor | None, zero: StoredTensor | None, axis: int, block: int = 0
 ) -> Encoded | None:
-    """One scale for all, one for each channel along `axis`, or one for each block along it."""
+    """Return the encoding with one scale for all, one per channel along `axis`, or one per block along it."""
     shape, ones = tensor.shape, (1,) * len(tensor.shape)
     if scale is None:
         return None
@@ -272,7 +272,7 @@ def _with(shape: tuple[int, ...], axis: int, count: int) -> tuple[int, ...]:
 
 
 def _product(tensor: StoredTensor, first: StoredTensor | None, second: StoredTensor | None) -> Encoded | None:
-    """A vector in units of the product of two scales, of which one is a single number."""
+    """Return the encoding of a vector whose scale is the product of two, one of them a single number."""
     if first is None or second is None or len(tensor.shape) != 1:
         return None
     scale, other = (first, second) if math.prod(second.shape) == 1 else (second, first)
@@ -329,15 +329,15 @@ def _gathered_blocks(tensor: StoredTensor, node: Node, wiring: Wiring) -> Encode
 
 
 def _expert_bits(node: Node, slot: int) -> int:
-    """Bits of a code of QMoE's weights at an input: those of all, unless its own say otherwise."""
+    """Return the bits of a code in QMoE's weights at an input: the common attribute, unless the input has its own."""
     own = f"fc{slot // 3 + 1}_expert_weight_bits"
     return node.integers.get(own, node.integers.get("expert_weight_bits", 4))
 
 
 def _experts(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Encoded | None:
-    """Of QMoE (experts, N, K): a scale for each row of each expert, or for each block of a row.
+    """Return the encoding of QMoE's (experts, N, K): a scale per row of each expert, or per block of a row.
 
-    What a provider has put into an order of its own (`weights_prepacked` 1) and what is no integer are not decoded.
+    Weights that a provider has reordered (`weights_prepacked` 1) and types other than integers are not decoded.
     """
     bits, block = _expert_bits(node, slot), node.integers.get("block_size", 0)
     zero_slot = 11 + slot // 3
@@ -360,7 +360,7 @@ def _experts(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Enc
 
 
 def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> Encoded | None:
-    """Of an LSTM (directions, inputs, 4 x hidden): a scale for each direction, or for each of its columns."""
+    """Return the encoding of an LSTM's (directions, inputs, 4 x hidden): a scale per direction, or per column of it."""
     scale_slot, zero_slot = _RECURRENT[slot]
     scale, zero = _stored(wiring, node, scale_slot), _stored(wiring, node, zero_slot)
     if scale is None or _is_computed(wiring, node, zero_slot) or len(tensor.shape) != 3:
@@ -371,10 +371,10 @@ def _recurrent(tensor: StoredTensor, node: Node, slot: int, wiring: Wiring) -> E
 
 
 def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> StoredTensor | None:
-    """The scale of an operand of an integer product, which is cast, then multiplied by the product of both scales.
+    """Return the scale of an operand of an integer product, which is cast, then multiplied by both scales.
 
-    Where both operands are stored so are both scales: the operand's own is the one that its name says, or else the one
-    at its place. One stored scale is then that of both together, and of neither alone.
+    If both operands are stored, both scales are stored too: the operand's own is the one with its name, else the one at
+    its position. A single stored scale then belongs to both together, and to neither alone.
     """
     layer, is_pair = [reader.node], all(_is_stored_operand(reader.node, slot, wiring) for slot in (0, 1))
     for _ in range(3):
@@ -391,7 +391,7 @@ def _later_scale(reader: Reader, named: StoredTensor | None, wiring: Wiring) -> 
 
 
 def _factors(operand: StoredTensor | Node | None, wiring: Wiring) -> list[StoredTensor]:
-    """What a product is multiplied by, as far as it is stored: a scale, or the scales of a product of two."""
+    """Return the stored factors of a product: a scale, or the two scales of a product of scales."""
     if isinstance(operand, StoredTensor):
         return [operand]
     if operand is None or operand.op_type != "Mul":
@@ -401,7 +401,7 @@ def _factors(operand: StoredTensor | Node | None, wiring: Wiring) -> list[Stored
 
 
 def _is_stored_operand(node: Node, slot: int, wiring: Wiring) -> bool:
-    """Whether what a product reads is stored, past operators that only move it."""
+    """Whether a product's operand is stored, past operators that only move it."""
     for _ in range(_MOST_MOVES):
         found = _provider(wiring, node, slot)
         if not isinstance(found, Node) or found.op_type not in _MOVES:
@@ -411,14 +411,14 @@ def _is_stored_operand(node: Node, slot: int, wiring: Wiring) -> bool:
 
 
 def _named_scale(tensor: StoredTensor, wiring: Wiring) -> StoredTensor | None:
-    """`w_scale` beside `w_quantized`, as onnxruntime's quantizer names them."""
+    """Return `w_scale` for `w_quantized`, as onnxruntime's quantizer names them."""
     base = tensor.name.removesuffix("_quantized")
     found = wiring.find(tensor.graph_path, f"{base}_scale") if base != tensor.name else None
     return found if isinstance(found, StoredTensor) else None
 
 
 def _behind_moves(tensor: StoredTensor, wiring: Wiring) -> Encoded | None:
-    """Codes with one scale for all that are gathered or reshaped before an operator decodes them."""
+    """Return the encoding of codes with a single scale that are gathered or reshaped before they are decoded."""
     layer: list[StoredTensor | Node] = [tensor]
     for _ in range(_MOST_MOVES):
         found = (reader for source in layer for reader in wiring.readers(source, past=_SAME))
