@@ -1,16 +1,16 @@
-"""Model + entries -> what a stored tensor hides: how many parameters PyTorch may have had in its place, and why.
+"""Model + entries -> bounds for the parameters that PyTorch had in the place of a stored tensor, and the reasons.
 
-An exporter keeps a parameter's PyTorch name on what it stores as it is. What it has computed from parameters it names
-itself, or writes a note of. Three kinds of that are told apart: what was only moved has as many elements as before; a
-layer that a BatchNorm is folded into hides that norm's parameters; of any other value nobody can tell from how many
-parameters it was computed.
+An exporter keeps a parameter's PyTorch name on a tensor that it stores unchanged. A tensor computed from parameters
+gets a name from the exporter, or metadata. Three kinds of these are distinguished: a tensor that was only moved has as
+many elements as before; a layer with a folded BatchNorm hides that norm's parameters; for any other value the number of
+parameters that it was computed from is unknown.
 
 Names are those of PyTorch's exporters (torch/onnx/utils.py; onnxscript rewriter/rules/common/_fuse_batchnorm.py), of
-onnxruntime (core/optimizer/conv_bn_fusion.cc, conv_mul_fusion.cc, conv_add_fusion.cc), onnxsim and onnxslim. Behind a
-prefix that all names of a graph have (onnx.compose.add_prefix) they are the same.
+onnxruntime (core/optimizer/conv_bn_fusion.cc, conv_mul_fusion.cc, conv_add_fusion.cc), onnxsim and onnxslim. A prefix
+that all names of a graph have (onnx.compose.add_prefix) is removed first.
 
-A tensor may also count for more than PyTorch had: zeros that fill a blocked convolution up, and numbers that have a
-parameter's name and may be a buffer's.
+A tensor may also count for more than PyTorch had: zeros that pad a blocked convolution, and numbers under a parameter's
+name that may be a buffer.
 """
 
 from __future__ import annotations
@@ -40,33 +40,34 @@ from analyzer.records import Frozen, field
 
 
 class _Name(enum.Enum):
-    """Who gave a tensor its name."""
+    """Origin of a tensor's name."""
 
     OWN = "own"
-    """PyTorch's module: it is stored as it was."""
+    """PyTorch's module: the tensor is stored unchanged."""
     MOVED = "moved"
-    """An exporter or a tool, of what it has only moved, cast, or joined."""
+    """An exporter or a tool, for a tensor that it has only moved, cast, or joined."""
     COMPUTED = "computed"
-    """An exporter or a tool, of what an operator gave."""
+    """An exporter or a tool, for the result of an operator."""
     MADE = "made"
-    """An exporter or a tool; the name does not say of what."""
+    """An exporter or a tool; the name does not tell the origin of the values."""
     FOLDED = "folded"
-    """A tool that has put a BatchNorm, or a factor or a bias, into a layer."""
+    """A tool that has folded a BatchNorm, a factor or a bias into a layer."""
     UNKNOWN = "unknown"
 
 
 _TOOL = re.compile(r"Conv(?:Bn|Mul|Add)Fusion_\w+?_.+")
-"""onnxruntime's own, with the PyTorch name behind it."""
+"""Names from onnxruntime, which end in the PyTorch name."""
 
 _NUMBERED = re.compile(r"(?:onnx::\w+_|(?:.*\.)?val_|_v_)?\d+")
-"""Of the tracer, of torch.onnx's exporter, of onnxsim, and of PyTorch before 1.9."""
+"""Names from the tracer, torch.onnx's exporter, onnxsim, and PyTorch before 1.9."""
 
 _VALUE = re.compile(r"(?:.*/)?([A-Za-z]+)(?:_\d+)?_output_\d+")
-"""What a node of a traced graph gave: `/attn/Transpose_1_output_0`. With `_weight` behind it, which onnxslim adds, it
-is what that node reads."""
+"""Name of a node's result in a traced graph: `/attn/Transpose_1_output_0`. With the suffix `_weight`, which onnxslim
+adds, it names an input of that node.
+"""
 
 _FX = re.compile(r"([a-z]\w*?)(?:_\d+)?")
-"""What an operator of an exported program gave: `slice_1`."""
+"""Name of an operator's result in an exported program: `slice_1`."""
 
 _MOVES = frozenset(
     (
@@ -163,7 +164,7 @@ _COMPUTES = frozenset(
         "where",
     )
 )
-"""Operators, in lower case, by which as many elements come out as went in, and by which not, or of several inputs."""
+"""Operators in lower case: `_MOVES` keep the number of elements; `_COMPUTES` change it, or have several inputs."""
 
 _WITHOUT_PARAMETERS = frozenset(
     (
@@ -213,21 +214,22 @@ _WITHOUT_PARAMETERS = frozenset(
         "zeros_like",
     )
 )
-"""Other operators of an exported program, most of which make numbers of their own: none is called as a parameter is."""
+"""Other operators of an exported program, most of which create numbers: no parameter has such a name."""
 
 
 def find_hidden(
     model: Model, entries: Sequence[Entry], wiring: Wiring, opaque: frozenset[Key], *, reads: bool = True
 ) -> Hidden:
-    """Tell which tensors hide how many parameters PyTorch had; of others the file holds all, or nobody asks.
+    """Return bounds for tensors that hide how many parameters PyTorch had; others are complete, or not in question.
 
-    Only of files that have names or notes of PyTorch's: one whose every tensor has a name of a tool, or of another
-    framework, is counted as it stands, but for the zeros of a recurrent layer's bias: ONNX has two, most others one.
+    This applies only to files with PyTorch's names or metadata. A file in which all names are those of a tool, or of
+    another framework, is counted as it is, except for the zeros in a recurrent layer's bias: ONNX has two biases, most
+    other frameworks one.
 
     Args:
-        opaque: the tensors that compute and that no rule explains.
-        reads: whether values may be read. Where not, no table is looked for in a weight, as no copies are, and what
-            values alone would settle is open.
+        opaque: the tensors that flow into arithmetic and that no rule explains.
+        reads: whether values may be read. If not, weights are not searched for tables, like copies, and questions that
+            only values settle are left open.
     """
     found: dict[Key, Hides] = {}
     for _, graphs in model.by_part():
@@ -266,13 +268,13 @@ def find_hidden(
 
 
 _BIASES = 3
-"""The input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
+"""Input of an LSTM, GRU or RNN that holds the biases: those of its input, then those of its state."""
 
 
 def _in_any_file(
     graphs: Iterable[Graph], own: Mapping[Key, Entry], wiring: Wiring, *, reads: bool
 ) -> Iterator[tuple[Key, Hides]]:
-    """What tensors hide whoever has named them."""
+    """Yield bounds for tensors of any file, whatever the names."""
     for node in itertools.chain.from_iterable(graph.nodes for graph in graphs):
         if node.op_type not in _TOLD_IN_ANY:
             continue
@@ -290,9 +292,9 @@ _TOLD_IN_ANY = _RECURRENT | _CONVOLVES
 
 
 def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Key, int] | None:
-    """The bias of an LSTM, GRU or RNN, and how many zeros stand where its second half is nothing but zeros.
+    """Return the bias of an LSTM, GRU or RNN, and the number of zeros in its second half if that is all zeros.
 
-    Frameworks with one bias for input and state fill the other up.
+    Frameworks with one bias for input and state fill the second half with zeros.
     """
     if len(node.inputs) <= _BIASES:
         return None
@@ -310,7 +312,7 @@ def _zero_half(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> tuple[Ke
 
 
 def _is_zero_result(entry: Entry) -> bool:
-    """Whether what an exporter has folded with others is zeros of a weight, as a recurrent layer's first state."""
+    """Whether a tensor that an exporter folded with others is all zeros, like a recurrent layer's initial state."""
     value = _FX.fullmatch(entry.tensor.name)
     if value is None or value[1] not in _COMPUTES:
         return False
@@ -321,7 +323,7 @@ def _is_zero_result(entry: Entry) -> bool:
 
 
 _KERAS_SHIFT = re.compile(r".*/batchnorm/sub(?::0)?")
-"""What tf2onnx calls a convolution's bias that a BatchNormalization of Keras became; its scale went into the weight."""
+"""Name that tf2onnx gives a convolution's bias made from a Keras BatchNormalization, whose scale is in the weight."""
 
 
 def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry | None:
@@ -334,21 +336,21 @@ def _keras_shift(node: Node, own: Mapping[Key, Entry], wiring: Wiring) -> Entry 
 
 _LAYERS = named(Kind.CONVOLUTION, Kind.PRODUCT)
 _PLAIN_PRODUCTS = frozenset({"MatMul"})
-"""Layers without a bias, which hide nothing unless a tool has put a factor into their weight."""
+"""Layers without a bias, which hide nothing unless a tool has folded a factor into their weight."""
 
 _BLOCKED = "com.microsoft.nchwc"
-"""The domain of convolutions in blocks of channels, which onnxruntime makes for a machine."""
+"""Domain of convolutions in blocks of channels, which onnxruntime makes for a specific machine."""
 
 _BLOCKS = (16, 8)
-"""Channels of a block: the floats of a vector (MlasNchwcGetBlockSize)."""
+"""Channels of a block: the floats of a vector register (MlasNchwcGetBlockSize)."""
 
 _MOST_READ = 1 << 24
-"""Elements of a tensor that is read to see whether few numbers say all of it."""
+"""Most elements of a tensor that is read to see whether a few numbers describe all of it."""
 
 _CODES = ("structure:DequantizeLinear[0]",)
 
 _FIRST_OF = re.compile(r"getitem(?:_\d+)?")
-"""What torch.onnx's exporter calls the first of several results: of a layer, a BatchNorm's that was folded into it."""
+"""Name that torch.onnx's exporter gives to the first of several results: a layer with it has a folded BatchNorm."""
 
 _TRACED = re.compile(r"onnx::\w+_\d+")
 _BARE = re.compile(r"[A-Za-z]\w*")
@@ -356,7 +358,7 @@ _BARE = re.compile(r"[A-Za-z]\w*")
 _GIVEN = re.compile(
     r"(?i)anchor|basis|buffer|coord|emb_table|filter|freq|grid|mask|mean|noise|point|position|sigma|std|window"
 )
-"""Words for numbers that are given and not learned."""
+"""Words in names of numbers that are given and not learned."""
 
 _OF_ONE = frozenset(
     ("add", "clamp", "clip", "exp", "log", "neg", "reciprocal", "sigmoid", "softplus", "tanh")
@@ -364,16 +366,16 @@ _OF_ONE = frozenset(
 """Functions that modules apply to a learned number."""
 
 _JOINS = frozenset(("cat", "concat", "stack"))
-"""Operators by which as many elements come out as go in from several inputs."""
+"""Operators whose result has all elements of several inputs."""
 
 _REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
-"""Operators that change a shape alone: of several sources, something else has made one value before."""
+"""Operators that change only the shape: with several sources, another operator has merged these before."""
 
 
 def _count_filled(shape: tuple[int, ...], array: Array | None) -> tuple[int, int]:
-    """Output channels, and elements in all, that are zeros at the end of a blocked weight, at most.
+    """Return the most output channels, and the most elements in all, that can be padding zeros of a blocked weight.
 
-    The layouts are those of MLAS (`analyzer.reconciliation.layouts`). Without its elements, all that a block can lack.
+    The layouts are those of MLAS (`analyzer.reconciliation.layouts`). If `array` is None, return all that blocks allow.
     """
     rows, columns = shape[:2]
     found = (0, 0)
@@ -393,28 +395,28 @@ def _count_filled(shape: tuple[int, ...], array: Array | None) -> tuple[int, int
 
 
 def _trailing(has_numbers: Array, block: int) -> int:
-    """Channels at the end without a number, fewer than a block."""
+    """Count the channels at the end that are all zeros, fewer than a block."""
     held = np.flatnonzero(has_numbers)
     return min(has_numbers.size - 1 - int(held[-1]) if held.size else has_numbers.size, block - 1)
 
 
 _ALIKE = 0.99
-"""Correlation of a table's elements with those of a part of a weight that is the same, codes on either side or not."""
+"""Correlation of a table with an equal part of a weight, even if either is stored as codes."""
 
 _SOME = 256
-"""Elements that are looked at first."""
+"""Elements that are compared first."""
 
 _SOME_ALIKE = 0.5
-"""What so many of the elements show where all are alike; unlike ones are eight standard deviations from it."""
+"""Correlation of these samples if the tensors are equal; unrelated ones are eight standard deviations from it."""
 
 _LOOKS_UP = named(Kind.LOOKS_UP)
 
 _LEAST_TABLE = 64
-"""Elements of a table that a part of a weight may repeat, at least."""
+"""Fewest elements of a table that a part of a weight may repeat."""
 
 
 def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
-    """Matrices of which rows are looked up, at most as large as one is read."""
+    """Return matrices whose rows are looked up, no larger than `_MOST_READ`."""
     past_one = DECODES | _LOOKS_UP
     return tuple(
         entry
@@ -428,7 +430,7 @@ def _tables(entries: Iterable[Entry], wiring: Wiring) -> tuple[Entry, ...]:
 
 
 def _is_of_distances(ours: Array, table: Array) -> bool:
-    """Whether all that stands beside a table is one number, or the squares of its rows, as `cdist` takes them."""
+    """Whether the part beside a table is one number, or the squares of its rows, as `cdist` needs them."""
     squares = np.square(table.astype(np.float64)).sum(1)
     for turned in (ours, ours.T):
         width = table.shape[1]
@@ -440,23 +442,23 @@ def _is_of_distances(ours: Array, table: Array) -> bool:
 
 
 def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_Some]) -> bool:
-    """Whether a table, as it is or turned, is the first or the last rows or columns of a matrix, in its order.
+    """Whether a table, possibly transposed, is the first or the last rows or columns of a matrix, in the same order.
 
     Args:
         array: the matrix.
-        table: gives the table, which is read where some of it is like the matrix.
-        some: some of the table's elements, as it is and turned.
+        table: function that returns the table, which is read only if its samples resemble the matrix.
+        some: samples of the table and of its transpose.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         for is_turned, few in enumerate(some):
             length, width = few.shape
             down, along = array.shape[0] - length, array.shape[1] - width
             if (down > 0) == (along > 0) or min(down, along) < 0:
-                continue  # it is as long, or as wide, and not both
+                continue  # the table must equal the matrix in one dimension, and be smaller in the other
             for start in ((0, 0), (down, along)):
                 part = array[start[0] : start[0] + length, start[1] : start[1] + width]
                 if _correlate(_look_at_some(part), few.elements) < _SOME_ALIKE:
-                    continue  # where some are one number they have no correlation, and all are asked
+                    continue  # samples of equal numbers have no correlation, so the whole is compared
                 whole = table()
                 if whole is None:
                     return False
@@ -466,11 +468,11 @@ def _is_part(array: Array, table: Callable[[], Array | None], some: Sequence[_So
 
 
 _Centered = tuple[npt.NDArray[np.float64], np.float64]
-"""Elements less their mean, flat, and the root of the sum of their squares."""
+"""Elements minus their mean, flat, and the root of the sum of their squares."""
 
 
 class _Some(NamedTuple):
-    """Some elements of a table, or of one with its axes exchanged."""
+    """Samples of a table, or of its transpose."""
 
     shape: tuple[int, ...]
     elements: _Centered
@@ -483,7 +485,7 @@ def _center(array: Array) -> _Centered:
 
 
 def _correlate(one: _Centered, other: _Centered) -> float:
-    """The correlation of elements of two arrays of one shape, without its sign."""
+    """Return the absolute correlation of the elements of two arrays of one shape."""
     (ours, our_size), (theirs, their_size) = one, other
     return abs(float(ours @ theirs / our_size / their_size))
 
@@ -494,7 +496,7 @@ def _look_at_some(matrix: Array) -> _Centered:
 
 @functools.lru_cache(maxsize=64)
 def _spread(shape: tuple[int, int]) -> tuple[npt.NDArray[np.intp], ...]:
-    """Places of at most 256 elements: evenly in rows that lie together, and as few as have so many. Pages are read."""
+    """Return positions of at most 256 elements, evenly spread in a few adjacent rows, as whole pages are read."""
     rows, columns = shape
     wide = min(columns, _SOME)
     high = min(rows, max(1, _SOME // wide))
@@ -506,14 +508,14 @@ _STORED = (_NOTED, "name:parameter", "name:state-dict", "name:folded-bias")
 
 
 def _prefix(graphs: Sequence[Graph]) -> str:
-    """What a tool has put before the names of all that is stored, as far as a slash: `net/`; "" where it has not."""
+    """Return the prefix up to a slash, such as `net/`, that a tool has put before all stored names; "" if none."""
     names = [tensor.name for graph in graphs for tensor in graph.tensors if tensor.node is None]
     first, *others = {name.partition("/")[0] if "/" in name else "" for name in names} or {""}
     return f"{first}/" if first and not others and len(names) > 2 else ""
 
 
 def _is_told(entry: Entry, prefix: str = "") -> bool:
-    """Whether an entry shows that names, or notes, in its file are PyTorch's."""
+    """Whether an entry shows that names or metadata in its file are PyTorch's."""
     if entry.role is not Role.PARAMETER or entry.tensor.node is not None:
         return False
     name = entry.tensor.name.removeprefix(prefix)
@@ -531,37 +533,37 @@ def _count_noted(entries: Iterable[Entry]) -> dict[tuple[str, ...], int]:
 
 
 class _Part(Frozen):
-    """One model file."""
+    """Entries of one model file."""
 
     entries: Mapping[Key, Entry]
     notes: Mapping[tuple[GraphPath, str], Sequence[str]]
-    """What values were folded from."""
+    """Names of the values that each value was folded from."""
     wiring: Wiring
     has_notes: bool
-    """Whether the exporter's notes are still there, so that a parameter without one has been replaced."""
+    """Whether the exporter's metadata is still there, so that a parameter without it has been replaced."""
     prefix: str = ""
-    """What a tool has put before every name."""
+    """Prefix that a tool has put before every name."""
     names: Collection[str] = frozenset()
-    """Of all that is stored."""
+    """Names of all stored tensors."""
     tables: tuple[Entry, ...] = ()
-    """Of which rows are looked up."""
+    """Tables whose rows are looked up."""
     reads: bool = True
     """Whether values may be read."""
     slots: dict[tuple[Slot, ...], tuple[int | None, int | None]] = field(default_factory=dict)
-    """By the inputs of an operator: that of the weight, and that of the bias."""
+    """By the input slots of an operator, the inputs of the weight and of the bias."""
     sizes: dict[tuple[str, ...], set[int]] = field(default_factory=dict)
-    """Elements of what has these PyTorch names, once somebody has asked."""
+    """By PyTorch names, the elements of tensors with these names; filled on first use."""
     held: dict[tuple[str, ...], int] = field(default_factory=dict)
-    """Elements of the smallest parameter that stands as it was under these PyTorch names, by the exporter's note."""
+    """By PyTorch names, the elements of the smallest parameter stored unchanged according to the metadata."""
     seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
-    """Some elements of each table that was compared, by rows and by columns; of one without numbers nothing."""
+    """Samples of each table that was compared, by rows and by columns; empty for a table without numbers."""
 
     def name(self, entry: Entry) -> _Name:
-        """Who gave an entry its name."""
+        """Return the origin of an entry's name."""
         name = float_name(entry.tensor.name).removeprefix(self.prefix)
         if self.prefix and is_dotted(name):
             return _Name.OWN
-        if entry.decided_by == "name:parameter":  # nearly all
+        if entry.decided_by == "name:parameter":  # nearly all entries
             is_of_tool = name.startswith("Conv") and _TOOL.fullmatch(name) is not None
             return _Name.FOLDED if is_of_tool else _Name.OWN
         if entry.decided_by == "name:folded-bias" or _TOOL.fullmatch(name):
@@ -578,7 +580,7 @@ class _Part(Frozen):
         return _Name.MADE if is_numbered or "/" in name or "::" in name else _Name.UNKNOWN
 
     def layer(self, node: Node) -> Iterator[tuple[Key, Hides]]:
-        """What a convolution's or a linear layer's weight and bias hide, where something was folded into them."""
+        """Yield bounds for the weight and bias of a convolution or linear layer into which something was folded."""
         known = operator_of(node)
         if known is None or not node.is_standard:
             return
@@ -594,7 +596,7 @@ class _Part(Frozen):
         if weight is None or weight.role is not Role.PARAMETER:
             return
         if bias is not None and bias.role is not Role.PARAMETER and bias.decided_by != "structure:scalar":
-            bias = None  # the zeros of a layer that has none
+            bias = None  # the zeros of a layer without a bias
         if node.domain == _BLOCKED:
             yield from self._blocked(weight, bias)
         elif (
@@ -602,13 +604,14 @@ class _Part(Frozen):
             and bias.copy_of is None
             and self._has_norm(node, weight, bias, is_convolution=is_convolution)
         ):
-            # A scale and a shift, and the bias that the layer may have had; what is here counts for one of these.
+            # The norm had a scale and a shift, and the layer may have had a bias; the stored bias counts for one of
+            # these.
             size = bias.logical_numel
             yield bias.tensor.key, Hides(2 * size - bias.parameters, 3 * size - bias.parameters, "batchnorm")
         elif float_name(weight.tensor.name).startswith("ConvMulFusion_"):
             yield weight.tensor.key, Hides(0, weight.tensor.shape[0] if weight.tensor.shape else 0, "factor")
         elif is_convolution and self.name(weight) in (_Name.MADE, _Name.COMPUTED):
-            # PyTorch's kernel is ONNX's: it loses its name only where its values are others.
+            # PyTorch's kernel has ONNX's layout: it loses its name only if its values change.
             yield from self._computed(weight)
         if node.op_type == "FusedMatMul" and node.settings.get("alpha", 1.0) != 1.0:
             yield weight.tensor.key, Hides(0, 1, "factor")
@@ -616,7 +619,7 @@ class _Part(Frozen):
             yield bias.tensor.key, Hides(0, bias.logical_numel, "bias")
 
     def _blocked(self, weight: Entry, bias: Entry | None) -> Iterator[tuple[Key, Hides]]:
-        """A convolution in blocks of channels: zeros may fill the last block up, and its names do not say of a norm."""
+        """Yield bounds for a blocked convolution: zeros may pad the last block, and names do not show a norm."""
         shape = weight.tensor.shape
         array = weight.tensor.payload.array() if self.reads else None
         if (
@@ -636,9 +639,9 @@ class _Part(Frozen):
                 yield bias.tensor.key, Hides(least, 0, "padding")
 
     def merged(self, node: Node) -> Iterator[tuple[Key, Hides]]:
-        """A parameter that has the content of another, which the exporter stored for both, and left a node of its name.
+        """Yield bounds for a parameter stored also for another of equal content, whose name only an Identity has.
 
-        Where few numbers say all of the content, as of zeros and sinusoids, the two may be equal and not one.
+        If few numbers describe the content, as for zeros and sinusoids, the two may be equal without being one.
         """
         if node.op_type != "Identity" or node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
             return
@@ -652,7 +655,7 @@ class _Part(Frozen):
             yield entry.tensor.key, Hides(0, self._merges(node) * entry.parameters, "merged")
 
     def _merges(self, node: Node) -> int:
-        """How many nodes of other parameters' names read what this one does."""
+        """Count the nodes with other parameters' names that read the same tensor as this one."""
         stored = self.wiring.find(node.graph_path, node.inputs[0])
         if not isinstance(stored, StoredTensor):
             return 0
@@ -667,10 +670,10 @@ class _Part(Frozen):
         return None if tensor is None else self.entries.get(tensor.key)
 
     def _added(self, node: Node) -> Entry | None:
-        """The vector that is added behind a convolution of codes, which has no place for a bias."""
+        """Return the vector added after a convolution of codes, which has no bias input."""
         for reader in self.wiring.readers(node):
             behind, slot = reader
-            while behind.op_type in ("Cast", "Mul") and slot == 0:  # what the product stands for
+            while behind.op_type in ("Cast", "Mul") and slot == 0:  # nodes that decode the product
                 following = self.wiring.readers(behind)
                 if len(following) != 1:
                     break
@@ -680,22 +683,23 @@ class _Part(Frozen):
         return None
 
     def _has_norm(self, node: Node, weight: Entry, bias: Entry, *, is_convolution: bool) -> bool:
-        """Whether a BatchNorm is folded into a weight and a bias, by how the two are called, or what they give."""
+        """Whether a BatchNorm is folded into a weight and a bias, judged by their names or the layer's output name."""
         name = float_name(bias.tensor.name)
         if node.outputs and _FIRST_OF.fullmatch(node.outputs[0].removeprefix(self.prefix)):
             return True
         if bias.decided_by == "name:folded-bias" or name.startswith("ConvBnFusion_BN_B_"):
             return True
         if self.has_notes and {weight.decided_by, bias.decided_by} == {"name:parameter"}:
-            return True  # onnxscript leaves the names, and drops the notes with the values
+            return True  # onnxscript keeps the names, and drops the metadata of replaced values
         made = (_Name.MADE, _Name.UNKNOWN)
         return is_convolution and self.name(weight) in made and self.name(bias) in made
 
     def alone(self, entry: Entry, *, is_opaque: bool) -> Hides | None:
-        """What any other tensor hides that is not as it was; None where nothing."""
+        """Return bounds for any other tensor that is not unchanged; None if it hides nothing."""
         name, rule = self.name(entry), entry.decided_by
         if entry.role is Role.PARAMETER and entry.parameters:
-            if is_lifted(entry.tensor.name.rpartition(".")[2]):  # a tensor that forward kept, of whatever
+            # A tensor that forward kept, of unknown origin.
+            if is_lifted(entry.tensor.name.rpartition(".")[2]):
                 return Hides(-entry.parameters, None, "computed")
             if (frozen := self._frozen(entry)) is not None:
                 return frozen
@@ -705,7 +709,7 @@ class _Part(Frozen):
                 return Hides(-entry.parameters, 0, "repeated")
             if (period := self._period(entry)) < entry.parameters:
                 return Hides(period - entry.parameters, 0, "repeated")
-            if rule == "name:folded-bias":  # its layer adds it apart
+            if rule == "name:folded-bias":  # its layer adds it separately
                 size = entry.parameters
                 return Hides(size, 2 * size, "batchnorm")
             if (
@@ -713,7 +717,7 @@ class _Part(Frozen):
                 and name is _Name.MOVED
                 and entry.parameters < entry.logical_numel
             ):
-                return Hides(0, None, "computed")  # rows of a table, which may have had others
+                return Hides(0, None, "computed")  # rows of a table that may have had more
             if rule == "provenance:folded-with":
                 is_moved = (name is _Name.MOVED and self._is_joined(entry)) or self._is_affine(entry)
             elif rule == "provenance:folded-from":
@@ -733,7 +737,8 @@ class _Part(Frozen):
         if not is_opaque or not entry.tensor.dtype.is_floating or entry.role is Role.PARAMETER:
             return None
         if rule == TRACED_CONSTANT:
-            # A Constant is a value of the trace, and no parameter's; what another node gave may be made of some.
+            # A Constant is a value of the trace, and no parameter; another node's result may be computed from
+            # parameters.
             value = _VALUE.fullmatch(entry.tensor.name.removeprefix(self.prefix))
             return None if value is None or value[1] == "Constant" else Hides(0, None, "computed")
         sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
@@ -743,7 +748,7 @@ class _Part(Frozen):
         return None
 
     def is_as_it_was(self, entry: Entry) -> bool:
-        """Whether it is a weight or a bias under its own PyTorch name, and of no norm: nearly all are."""
+        """Whether it is a weight or a bias under its own PyTorch name, and not part of a norm: nearly all are."""
         name = entry.tensor.name
         if entry.decided_by != "name:parameter" or entry.sources != (name,) or self.prefix:
             return False
@@ -752,15 +757,15 @@ class _Part(Frozen):
         return is_usual and f"{module}.running_var" not in self.names
 
     def _is_joined(self, entry: Entry) -> bool:
-        """Whether what several parameters were folded into may be all of them end to end.
+        """Whether a tensor folded from several parameters may be their concatenation.
 
-        A new shape makes no one of two.
+        An operator that only changes the shape does not concatenate.
         """
         value = _FX.fullmatch(float_name(entry.tensor.name).removeprefix(self.prefix))
         return len(entry.sources) < 2 or value is None or value[1].lower() not in _REFORMS
 
     def _repeats(self, entry: Entry, name: _Name) -> Hides | None:
-        """What a nameless matrix has of a table, with a weight of its own joined to it (MobileBERT's head)."""
+        """Return bounds for a nameless matrix that joins a table with a weight of its own (MobileBERT's head)."""
         shape = entry.tensor.shape
         if (
             (name is _Name.OWN and is_dotted(entry.tensor.name))
@@ -790,7 +795,7 @@ class _Part(Frozen):
         return None
 
     def _some(self, table: Entry) -> tuple[_Some, ...]:
-        """Some elements of a table by rows and by columns; nothing where it has no numbers."""
+        """Return samples of a table by rows and by columns; empty if it has no numbers."""
         key = table.tensor.key
         if key not in self.seen:
             array = self._numbers(table)
@@ -800,16 +805,16 @@ class _Part(Frozen):
         return self.seen[key]
 
     def _numbers(self, entry: Entry) -> Array | None:
-        """What is stored, decoded where it is codes."""
+        """Return the stored numbers, decoded if they are codes."""
         encoded = find_encoding(entry.tensor, self.wiring)
         return entry.tensor.payload.array() if encoded is None else encoded.array()
 
     def _frozen(self, entry: Entry) -> Hides | None:
-        """What may be a buffer.
+        """Return bounds for a tensor that may be a buffer.
 
-        So may the scale and the shift that stand beside a mean and a variance which no BatchNormalization reads; a
-        part, one number throughout, of vectors that were joined; what is called as one and as no module's; and a table
-        of positions, as few numbers say it all, that has lost its name.
+        These are: scale and shift beside a mean and a variance that no BatchNormalization reads; a constant part of
+        concatenated vectors; a tensor outside any module with a buffer's name; and a table of positions that has lost
+        its name, if few numbers describe it.
         """
         module, _, leaf = entry.tensor.name.rpartition(".")
         if leaf in ("weight", "bias") and f"{module}.running_var" in self.names:
@@ -838,23 +843,23 @@ class _Part(Frozen):
         return None
 
     def _is_few(self, entry: Entry, most: int) -> bool:
-        """Whether at most so many numbers say all of the values; where these may not be read, whether they may."""
+        """Whether at most `most` numbers describe all values; if values may not be read, whether that is possible."""
         if entry.tensor.numel > _MOST_READ:
             return False
         array = entry.tensor.payload.array() if self.reads else None
         return not self.reads or (array is not None and count_free(array) <= most)
 
     def _is_numbered_table(self, entry: Entry, name: str) -> bool:
-        """Whether rows are gathered of it, by whichever operator, and its values are positions."""
+        """Whether a gathering operator reads it as a table, and its values are positions."""
         is_gathered = entry.decided_by.startswith("structure:Gather")
         is_table = is_gathered and len(entry.tensor.shape) > 1 and _NUMBERED.fullmatch(name) is not None
         return is_table and self._is_few(entry, 0)
 
     def _may_be_learned(self, entry: Entry) -> bool:
-        """Whether a number that computes may be a parameter, or one that a function of one number gave.
+        """Whether a number in arithmetic may be a parameter, or a function of one.
 
-        What the tracer has folded is numbered after its reader, as in `onnx::Mul_46`; what is stored without a dot, and
-        not called after an operator, is a parameter or a buffer of the outermost module.
+        The tracer numbers a folded value after its reader, as in `onnx::Mul_46`. A tensor without a dot in its name,
+        and without an operator's name, is a parameter or a buffer of the outermost module.
         """
         tensor = entry.tensor
         if entry.decided_by not in _OF_A_NUMBER:
@@ -875,17 +880,17 @@ class _Part(Frozen):
         )
 
     def _is_held_besides(self, entry: Entry) -> bool:
-        """Whether the one parameter that something larger was computed of stands in the file as it was."""
+        """Whether the only parameter that a larger tensor was computed from is also stored unchanged in the file."""
         return len(entry.sources) == 1 and entry.parameters > self.held.get(entry.sources, entry.parameters)
 
     def _is_of_parameter(self, entry: Entry) -> bool:
-        """Whether a number is noted to be computed of what no operator gave, as `1 + eps[0]` of a vector."""
+        """Whether metadata says that a number was computed from a value that no operator made, like `1 + eps[0]`."""
         sources = self.notes.get((entry.tensor.graph_path, entry.tensor.name), ())
         is_number = entry.decided_by in _OF_A_NUMBER and entry.tensor.dtype.is_floating
         return is_number and any(_BARE.fullmatch(each) and _may_be_parameter(each) for each in sources)
 
     def _period(self, entry: Entry) -> int:
-        """Elements after which a nameless vector of a norm begins again: one of an instance for each of a batch."""
+        """Return the period of a norm's nameless vector: an instance norm repeats its vector per batch element."""
         tensor = entry.tensor
         is_vector = len(tensor.shape) == 1 and not entry.sources and entry.read_by == "BatchNormalization"
         if is_vector and not self.reads:
@@ -901,7 +906,7 @@ class _Part(Frozen):
         return entry.parameters
 
     def _is_bare(self, entry: Entry, name: str) -> bool:
-        """Whether it is stored under the name of a value of the outermost module, and that is often one of a buffer."""
+        """Whether it has the name of a value of the outermost module that is often a buffer's."""
         if not entry.decided_by.startswith("structure:"):
             return False
         value = _FX.fullmatch(name)
@@ -921,7 +926,7 @@ class _Part(Frozen):
             yield entry.tensor.key, Hides(-entry.parameters, None, "computed")
 
     def _is_affine(self, entry: Entry) -> bool:
-        """Whether it is the scale or the shift of a norm, whose axes were put elsewhere: PyTorch has both as vectors.
+        """Whether it is the scale or the shift of a norm with moved axes: PyTorch stores both as vectors.
 
         A row of a table is a vector too, but no table has a bias of as many elements.
         """
@@ -935,14 +940,14 @@ class _Part(Frozen):
         return beside is not None and entry.tensor.numel in self.sizes.get((beside,), ())
 
     def _is_read_as_weight(self, entry: Entry) -> bool:
-        """Whether codes are decoded for an operator that has weights, and not to add or multiply with them."""
+        """Whether codes are decoded for an operator with weights, and not for elementwise arithmetic."""
         readers = self.wiring.readers(entry.tensor, past=MOVES | DECODES)
         return all(kind_of(reader.node) is not Kind.ELEMENTWISE for reader in readers)
 
     def _is_scale_and_shift(self, entry: Entry) -> bool:
-        """Whether a nameless vector is multiplied by, and one of its size added to that, or the other way round.
+        """Whether a nameless vector is a factor, and one of its size is added to the product, or the other way round.
 
-        So a norm is written out, and any other vector may as well be numbers of forward's own.
+        A decomposed norm has this form; any other vector may be numbers that forward makes.
         """
         for reader in self.wiring.readers(entry.tensor, past=MOVES):
             node = reader.node
@@ -959,13 +964,13 @@ class _Part(Frozen):
 
 
 _OF_A_NUMBER = ("structure:scalar", "provenance:folded-constant")
-"""Rules for a number that computes."""
+"""Rules for a single number in arithmetic."""
 
 
 def _may_be_parameter(source: str) -> bool:
-    """Whether a value that another was folded from is none that the exported program has made by an operator.
+    """Whether a value that another was folded from is not the result of an operator in the exported program.
 
-    A parameter of the outermost module has a name without dots, as operators' results have.
+    A parameter of the outermost module has a name without dots, like the results of operators.
     """
     found = _FX.fullmatch(source)
     is_result = found is not None and found[1] in _MOVES | _COMPUTES | _WITHOUT_PARAMETERS

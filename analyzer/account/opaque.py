@@ -1,8 +1,9 @@
-"""Model + what is explained -> stored data, and numbers made at run time, that compute and that nothing explains.
+"""Model + explained tensors -> stored data, and data made at run time, that flow into arithmetic and are unexplained.
 
-What is stored flows, as it is or computed with other stored values, to where it meets what depends on an input, or
-what is explained: there it computes. Indices, shapes, axes and conditions are no such place. A source is explained by
-whoever asks: parameters, compared buffers, scales of codes that are held; or by its values (`analyzer.model.tables`).
+Stored data flows, directly or combined with other stored values, to a point where it meets data that depends on an
+input, or explained data: there it is used in arithmetic. Indices, shapes, axes and conditions are no such points. A
+source is explained by the caller (parameters, compared buffers, scales of codes that are held) or by its values
+(`analyzer.model.tables`).
 """
 
 from __future__ import annotations
@@ -26,36 +27,36 @@ from analyzer.model.wiring import ELSEWHERE, NAMED, STORED, Wiring
 from analyzer.records import Mutable, field
 
 FEW = 10
-"""Numbers that may meet an activation at one place unexplained: an operator's constants, a picture's mean."""
+"""Most unexplained numbers that may meet an activation at one point: an operator's constants, a picture's mean."""
 
 _MOST_NUMBERS = 256
-"""Different numbers that all such places may have together: epsilons and scales repeat from layer to layer."""
+"""Most different numbers that all such points may have together: epsilons and scales repeat from layer to layer."""
 
 _MOST_ROUNDED = 40
-"""Numbers in all from which such a table is computed, with the scales and zero points by which it is rounded."""
+"""Most numbers from which a known table may be computed, with the scales and zero points that round it."""
 
 _MOST_WORKED_OUT = 1 << 16
-"""Numbers from which a value is computed that is held against those of PyTorch's program."""
+"""Most numbers from which a value is computed that is compared with those of PyTorch's program."""
 
 _LOST = 0.1
-"""Of a table's largest number: what rounding to codes, once or a few times, may take from each."""
+"""Part of a table's largest number that rounding to codes, once or a few times, may change."""
 
 _DEEPEST = 64
-"""Calls and bodies inside one another that are followed."""
+"""Most levels of nested calls and bodies that are followed."""
 
 _MOST_VISITS = 8
-"""How often a node is looked at, on average, because its body is called with other data."""
+"""Average visits to a node, whose body may be called with different data."""
 
 _MOST_HANDED = 1 << 21
-"""Sources that all nodes together hand on, where one has more than a few."""
+"""Most sources that all nodes together pass on, counting values with more than a few sources."""
 
 _DROPS = {"BiasDropout": 4, "BitmaskBiasDropout": 4, "BitmaskDropout": 2, "Dropout": 2}
-"""Operators that drop elements at random, and the input that says whether they do. Without it they do not."""
+"""Operators that drop elements at random, and the input that enables this. Without the input they do not drop."""
 
 _OF_CODES = (Slot.SCALE, Slot.ZERO_POINT)
 
 Source = Key | Place
-"""A stored tensor by its key, or by its place a node that makes numbers when the model runs."""
+"""A stored tensor, given by its key, or a node that makes numbers when the model runs, given by its place."""
 
 Sources = frozenset[Source]
 
@@ -63,16 +64,16 @@ _NONE: Sources = frozenset()
 
 
 class _Value(NamedTuple):
-    """What is known of a value's data."""
+    """Facts known about a value's data."""
 
     sources: Sources = _NONE
-    """What is not explained in it."""
+    """Sources in it that are not explained."""
     is_fixed: bool = False
-    """Whether no input of the model has a part in it."""
+    """Whether it is independent of all inputs of the model."""
     is_plain: bool = True
-    """Whether nothing was computed from its sources: they were moved."""
+    """Whether its sources were only moved, and nothing was computed from them."""
     is_held: bool = False
-    """Whether what is explained has a part in it."""
+    """Whether explained data contributes to it."""
 
 
 _GIVEN = _Value()
@@ -80,7 +81,7 @@ _FIXED = _Value(is_fixed=True)
 _EXPLAINED = _Value(is_fixed=True, is_held=True)
 
 _Meeting = tuple[GraphPath, str, Sources, bool]
-"""Where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
+"""Point where data meets an activation: the value that brings it, its sources, and whether these were only moved."""
 
 
 def find_opaque(
@@ -95,18 +96,18 @@ def find_opaque(
     is_known: Callable[[GraphPath, str, Array], bool] = lambda path, name, value: False,
     tables: Collection[Key] = (),
 ) -> Opaque:
-    """What of a model computes and is not explained. Values are read of what would be told, and of nothing else.
+    """Find data in a model that flows into arithmetic and is not explained. Only values that may be reported are read.
 
     Args:
         model: the model.
-        wiring: who provides what.
-        live: what the outputs depend on.
+        wiring: providers of all values.
+        live: nodes and tensors that the outputs depend on.
         is_explained: whether a stored tensor needs no other explanation.
-        claims: tensors that a name alone makes PyTorch's: of these no few numbers are let pass.
-        reads: whether values may be read. Where not, no table is known, and what is told is what may be opaque.
-        whole: whether a tensor of many million elements is read whole, to see that it has one value.
-        is_known: whether the numbers of a value, told by its graph and its name, are PyTorch's own.
-        tables: what is explained and holds no parameter: what is computed of it is told where that computes.
+        claims: tensors that only a name links to PyTorch: for these, few numbers are reported too.
+        reads: whether values may be read. If not, no table is recognized, and all possibly opaque data is reported.
+        whole: whether tensors of many million elements are read whole to check that they have a single value.
+        is_known: whether the numbers of a value, given by its graph and name, are PyTorch's own.
+        tables: explained tensors without parameters: values computed from them are reported where they are used.
     """
     walk = _Walk(model, wiring, live, is_explained, tables)
     for part in model.parts:
@@ -122,7 +123,7 @@ def find_opaque(
 
 
 def _weigh_unread(walk: _Walk) -> frozenset[Key]:
-    """What meets an activation with more than a few elements, whatever they are."""
+    """Return the tensors that meet an activation with more than a few elements, whatever their values."""
     found: set[Key] = set()
     for _, _, sources, _ in walk.meetings:
         stored = [key for key in sources if isinstance(key[1], str)]
@@ -132,7 +133,7 @@ def _weigh_unread(walk: _Walk) -> frozenset[Key]:
 
 
 class _Walk(Mutable, dict=True):
-    """Each graph once in the order of its nodes; bodies where they are held, functions where they are called."""
+    """Walk over each graph once in the order of its nodes; bodies at their holders, functions at their calls."""
 
     model: Model
     wiring: Wiring
@@ -142,13 +143,13 @@ class _Walk(Mutable, dict=True):
     meetings: dict[_Meeting, None] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
     _valued: dict[GraphPath, bytearray] = field(default_factory=dict)
-    """Of each graph whether something may be known of what a node gives, by position, and of what is STORED."""
+    """By graph, whether facts may be known about the output of a node, by position, and about STORED values."""
     _answers: dict[
         tuple[GraphPath, tuple[_Value, ...], tuple[tuple[GraphPath, str] | None, ...]], list[_Value]
     ] = field(default_factory=dict)
-    """What a body gives, by what it is given and where that comes from."""
+    """Outputs of a body, by its inputs and their origins."""
     _entered: dict[GraphPath, Node] = field(default_factory=dict)
-    """The call that each body is followed for just now."""
+    """The call for which each body is being followed."""
     _measured: dict[Place, bool] = field(default_factory=dict)
     _left: int = 0
     _handed: int = 0
@@ -160,23 +161,23 @@ class _Walk(Mutable, dict=True):
 
     @functools.cached_property
     def stored(self) -> Mapping[Key, StoredTensor]:
-        """The stored tensors, which few files need."""
+        """Stored tensors by key, which few files need."""
         return {tensor.key: tensor for tensor in self.model.tensors()}
 
     @functools.cached_property
     def _held(self) -> Collection[Place]:
-        """The nodes that hold graphs or tensors."""
+        """Nodes that hold graphs or tensors."""
         return self.wiring.nested.keys() | self.wiring.carried.keys()
 
     def follow(
         self, graph: Graph, given: Mapping[str, _Value], depth: int, told: Mapping[str, Sources] = NOTHING
     ) -> list[_Value]:
-        """What a graph's outputs carry, with what its inputs do; `told` are tensors that a call gives by attribute."""
+        """Return facts about a graph's outputs from those of its inputs; `told` are tensors passed as attributes."""
         values = self._values[graph.path] = dict(given)
         tables, is_explained = self.tables, self.is_explained
         for tensor in graph.tensors:
             if tensor.carrier in NAMED and tensor.occurrence == 1:
-                is_plain = not tables and tensor.numel and is_explained(tensor)  # nearly all
+                is_plain = not tables and tensor.numel and is_explained(tensor)  # true of nearly all tensors
                 values[tensor.name] = _EXPLAINED if is_plain else self._of(tensor)
         valued = self._valued[graph.path]
         valued[STORED] = True
@@ -199,7 +200,7 @@ class _Walk(Mutable, dict=True):
                     if valued[maker] and values.get(name, _GIVEN).sources:
                         break
                 else:
-                    continue  # most of a main graph: it reads what the model is given, and what is explained
+                    continue  # most nodes of a main graph read only data of inputs and explained data
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 given_by = (told.get(each, _NONE) for each in node.settings.values() if isinstance(each, str))
                 sources = frozenset().union(*given_by)
@@ -214,12 +215,12 @@ class _Walk(Mutable, dict=True):
         self.meetings[path, name, value.sources, value.is_plain] = None
 
     def _meet_at(self, node: Node, slot: int, value: _Value) -> None:
-        """Note that data meets an activation at a node, unless all that comes of it is how large something is."""
+        """Record that data meets an activation at a node, unless only sizes are computed from the node."""
         if not self._gives_sizes(node):
             self.meet(*self._origin(node.graph_path, node.inputs[slot]), value)
 
     def _origin(self, path: GraphPath, name: str) -> tuple[GraphPath, str]:
-        """Where a value that a body is given comes from: its numbers are one caller's. Any other value as it is."""
+        """Return the origin of a body's input, because its numbers belong to one caller; else the value itself."""
         place = self.wiring.place(path, name)
         while place in self._entered and name in self.wiring.graphs[place].inputs:
             call, slot = self._entered[place], self.wiring.graphs[place].inputs.index(name)
@@ -230,9 +231,9 @@ class _Walk(Mutable, dict=True):
         return path, name
 
     def _gives_sizes(self, node: Node) -> bool:
-        """Whether the shapes that some nodes are given, and nothing else, depend on a node.
+        """Whether only shape inputs of other nodes depend on a node.
 
-        Settled at once for all nodes that depend on it so, so that each is looked at once.
+        The answer is stored for all nodes on the way, so that each is visited once.
         """
         settled = self._measured
         if node.place not in settled:
@@ -260,7 +261,7 @@ class _Walk(Mutable, dict=True):
         return settled[node.place]
 
     def _readers_on_shapes(self, node: Node) -> list[Node] | None:
-        """Those that read a node, except where it is a shape; None where it computes no shapes, or is an output."""
+        """Return a node's readers other than shape inputs; None if it computes no shapes, or is a graph output."""
         if node.op_type not in _ON_SHAPES or not node.is_standard:
             return None
         readers = self.wiring.readers(node, inlined=False)
@@ -280,10 +281,10 @@ class _Walk(Mutable, dict=True):
         return _Value(frozenset((tensor.key,)), is_fixed=True)
 
     def find(self, path: GraphPath, name: str) -> _Value:
-        """What is known of a value, seen from a graph."""
+        """Return the facts about a value visible in a graph."""
         place = self.wiring.place(path, name) if name else None
         if place is None:
-            return _FIXED  # an input that is left out
+            return _FIXED  # an omitted optional input
         return self._values.get(place, {}).get(name, _GIVEN)
 
     def _follow_node(self, node: Node, values: dict[str, _Value], depth: int) -> None:
@@ -313,9 +314,9 @@ class _Walk(Mutable, dict=True):
         self._valued[node.graph_path][node.position] = True
 
     def _bounded(self, node: Node, name: str, value: _Value) -> _Value:
-        """A value as it is handed on: once nodes have handed on very many sources, it meets an activation at once.
+        """Return a value to pass on: once nodes have passed on very many sources, it meets an activation at once.
 
-        A chain of thousands of nodes, each of which adds a source, would otherwise hold the square of that.
+        A chain of thousands of nodes that each add a source would otherwise take quadratic memory.
         """
         self._handed += len(value.sources)
         if self._handed <= _MOST_HANDED:
@@ -355,14 +356,14 @@ class _Walk(Mutable, dict=True):
     def _hold(
         self, node: Node, nested: Iterable[Graph], operands: Sequence[_Value], depth: int
     ) -> list[_Value]:
-        """If: what either branch gives. Loop and Scan: their states once around. Any other: nothing is known."""
+        """Return the outputs of an If (either branch), or of a Loop or Scan (states after one turn); else nothing."""
         bodies = list(nested)
         if depth >= _DEEPEST:
             return []
         if node.op_type == "If":
             condition = operands[0] if operands else _GIVEN
             branches = [
-                # A branch takes nothing: what it declares is the value around it.
+                # A branch has no inputs of its own: a declared input is the outer value.
                 self.follow(body, {name: self.find(node.graph_path, name) for name in body.inputs}, depth + 1)
                 for body in bodies
                 if self._runs(body)
@@ -383,7 +384,7 @@ class _Walk(Mutable, dict=True):
         return outputs
 
     def _runs(self, body: Graph) -> bool:
-        """Whether some node or tensor of a branch is live, or it has none."""
+        """Whether a branch has a live node or tensor, or no nodes."""
         return (
             not body.nodes
             or any(node.place in self.live.nodes for node in body.nodes)
@@ -400,7 +401,7 @@ class _Walk(Mutable, dict=True):
         return array is None or bool(array.any())
 
     def _draw(self, node: Node, operands: Sequence[_Value]) -> list[_Value]:
-        """Dropout at work: what is fixed comes out as noise, and its mask is noise whatever comes in."""
+        """Return the outputs of an active Dropout: fixed data becomes noise, and the mask is noise in any case."""
         data = operands[:1]
         is_fixed = all(value.is_fixed for value in data)
         noise = _Value(
@@ -417,7 +418,7 @@ class _Walk(Mutable, dict=True):
             is_fixed = is_fixed and value.is_fixed
         else:
             if not is_fixed and not self._carry(node):
-                return _GIVEN  # of most nodes: what no input is, no result is
+                return _GIVEN  # for most nodes: without inputs that carry data the result carries none
         known = operator_of(node)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
@@ -441,15 +442,13 @@ class _Walk(Mutable, dict=True):
                 for slot, value in enumerate(operands)
                 if known is not None and value.sources and value.is_fixed and _is_pattern(node, known, slot)
             ]
-            if (
-                is_fixed and not is_held and patterns
-            ):  # which of few numbers stands where is a formula of them
+            if is_fixed and not is_held and patterns:  # the positions of few numbers are a formula of them
                 sources, is_plain = _union([*moved, *(operands[slot] for slot in patterns)]) | carried, False
             else:
                 for slot in patterns:
                     self._meet_at(node, slot, operands[slot])
             if known is not None and known.kind is Kind.LOOKS_UP:
-                for slot, value in enumerate(operands):  # numbers looked up at run time, and looked up with
+                for slot, value in enumerate(operands):  # numbers looked up at run time are indices here
                     if value.sources and not value.is_fixed and known.slot(slot) is Slot.INDEX:
                         self._meet_at(node, slot, value)
             if not sources and not is_fixed:
@@ -473,34 +472,34 @@ class _Walk(Mutable, dict=True):
         return _Value(carried, is_fixed, is_plain=True, is_held=is_held) if carried or is_fixed else _GIVEN
 
     def _measure(self, node: Node, operands: Sequence[_Value]) -> _Value:
-        """Sizes are numbers too, where somebody chose them: those of what is not explained, or has no element."""
+        """Return facts about sizes, which count as numbers if chosen by hand: sizes of unexplained or empty tensors."""
         stored = self.wiring.find(node.graph_path, node.inputs[0]) if node.inputs else None
         is_chosen = _union(operands) or (isinstance(stored, StoredTensor) and not stored.numel)
         return _Value(frozenset({node.place}), is_fixed=True, is_plain=False) if is_chosen else _FIXED
 
     def _counts(self, node: Node, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
-        """Whether an input's numbers have a part in the result."""
+        """Whether an input's numbers contribute to the result."""
         what = known.slot(slot)
         if what is Slot.INDEX:
             return False
         if what is Slot.CONSTANT:
             return known.op_type != "Range" or all(value.is_fixed for value in operands)
         if what in (Slot.SCALE, Slot.ZERO_POINT):
-            # One scale for all of an activation is a quantizer's; one for each channel is a factor.
+            # A single scale for an activation belongs to a quantizer; one per channel is a factor.
             tensor = self.wiring.find(node.graph_path, node.inputs[slot])
             is_single = isinstance(tensor, StoredTensor) and tensor.numel == 1
             return not (is_single and not self._is_coded(known, slot, operands))
         return True
 
     def _is_coded(self, known: Operator, slot: int, operands: Sequence[_Value]) -> bool:
-        """Whether the codes that a scale belongs to are stored: those right before it."""
+        """Whether the codes that a scale belongs to, in the input before it, are stored."""
         codes = [
             other for other in range(min(slot, len(operands))) if known.slot(other) in (Slot.CODES, Slot.DATA)
         ]
         return bool(codes) and operands[codes[-1]].is_fixed
 
     def _is_recoded(self, node: Node) -> bool:
-        """Whether a node writes numbers as codes, or codes by others, with one scale for all of them."""
+        """Whether a node writes numbers as codes, or re-encodes codes, with one scale for all of them."""
         if not node.is_standard or node.op_type not in RECODES:
             return False
         known = operator_of(node)
@@ -515,29 +514,29 @@ class _Walk(Mutable, dict=True):
 
 
 _SHAPED = {"ConstantOfShape": 0, "Expand": 1, "Reshape": 1, "Tile": 1}
-"""Operators that are told how large their result is, and the input that tells it."""
+"""Operators with an input for the size of their result, and that input."""
 
 _ON_SHAPES = frozenset(
     {"Add", "Cast", "Concat", "Div", "Equal", "Gather", "Identity", "Max", "Min", "Mul", "Reshape", "Slice"}
     | {"Squeeze", "Sub", "Unsqueeze", "Where"}
 )
-"""Operators by which shapes are computed."""
+"""Operators that compute shapes."""
 
 _PATTERNED = frozenset({"Where", "Scatter", "ScatterElements", "ScatterND", "Compress"})
-"""Operators that move what they read by a pattern, besides those that look up."""
+"""Operators that move data by a pattern, besides those that look up."""
 
 
 def _is_pattern(node: Node, known: Operator, slot: int) -> bool:
-    """Whether an input says which of other numbers stands where. Shapes and axes do not."""
+    """Whether an input gives the positions of other numbers. Shapes and axes do not."""
     return known.slot(slot) is Slot.INDEX and (known.kind is Kind.LOOKS_UP or node.op_type in _PATTERNED)
 
 
 _HELD_APART = frozenset({"ai.onnx.ml"})
-"""Domains whose lists are stored tensors of their own (`Carrier.ATTRIBUTE_LIST`)."""
+"""Domains whose attribute lists are separate stored tensors (`Carrier.ATTRIBUTE_LIST`)."""
 
 
 def _long_lists(node: Node) -> Iterator[str]:
-    """The attributes of a node that are lists of many numbers, and no stored tensors."""
+    """Yield the attributes of a node that are lists of many numbers, and not stored tensors."""
     if node.domain not in _HELD_APART:
         for name, value in node.settings.items():
             if (isinstance(value, tuple) and len(value) > FEW) or str(value).startswith("sha256:"):
@@ -567,9 +566,9 @@ def _judge(
     *,
     whole: bool,
 ) -> Opaque:
-    """Weigh what meets activations: numbers that no known table explains, many at one place or different in all."""
+    """Weigh data that meets activations: numbers outside known tables, many at one point or different ones in all."""
     weights: dict[Source, int] = {}
-    salt = functools.cache(lambda: model.salt)  # it is of all tensors' shapes, and seldom asked for
+    salt = functools.cache(lambda: model.salt)  # it depends on all tensors' shapes, and is seldom needed
     evaluator = Evaluator(model, wiring, by_default=True)
     unrounded = Evaluator(model, wiring, by_default=True, unrounded=True)
 
@@ -586,12 +585,12 @@ def _judge(
         return weights[source]
 
     def is_companion(source: Key) -> bool:
-        """Codes are weighed first, and say what their scales are."""
+        """Return the sort key that puts codes first: weighing codes also explains their scales."""
         tensor = walk.stored[source]
         return tensor.dtype not in CODES or find_encoding(tensor, wiring) is None
 
     def rounds(source: Key) -> bool:
-        """Whether it is one scale or zero point by which a graph quantizes, and nothing else."""
+        """Whether it is a single scale or zero point that only quantizing nodes read."""
         readers = wiring.readers(walk.stored[source]) if walk.stored[source].numel == 1 else ()
         told = [(operator_of(node), slot) for node, slot in readers if node.is_standard]
         return (
@@ -602,11 +601,11 @@ def _judge(
 
     @functools.cache  # thousands of nodes may read one value
     def sum_up(sources: Sources) -> tuple[list[Key], list[Place], int, int]:
-        """The tensors and the nodes among some sources, what the tensors weigh, and that without what rounds."""
+        """Return the tensors and nodes among some sources, the tensors' weight, and that without rounding scales."""
         stored = sorted((key for key in sources if isinstance(key[1], str)), key=is_companion)
         made = [place for place in sources if not isinstance(place[1], str)]
         total = sum(weigh(key) for key in stored)
-        # What rounds numbers on the way does not count where they stay what they were.
+        # Scales that only round numbers on the way do not count if the numbers stay nearly the same.
         return stored, made, total, total - sum(map(rounds, stored))
 
     tensors: set[Key] = set()
@@ -618,7 +617,7 @@ def _judge(
         may_be_table = least <= FEW and total <= _MOST_ROUNDED and (bool(made) or not is_plain)
         is_formula = may_be_table and total <= FEW
         value = evaluator.value(path, name) if may_be_table else None
-        if may_be_table:  # what cannot be worked out is not known
+        if may_be_table:  # a value that cannot be computed is not known
             free = FEW + 1 if value is None else count_rounded(model, wiring, path, name, value)
             if value is None:
                 free = min(free, _count_moved(walk, evaluator, path, name, 0))
@@ -645,7 +644,7 @@ def _judge(
 
 
 def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, depth: int) -> int:
-    """How many numbers say what is joined with an activation, past what moves both; more than a few if unknown."""
+    """Count the numbers in data joined with an activation, past nodes that move both; more than `FEW` if unknown."""
     found = walk.find(path, name)
     if not found.sources:
         return 0
@@ -660,12 +659,12 @@ def _count_moved(walk: _Walk, evaluator: Evaluator, path: GraphPath, name: str, 
         return FEW + 1
     slots = [slot for slot in range(len(node.inputs)) if known.hands_on(slot)]
     if found.sources - _union([walk.find(node.graph_path, node.inputs[slot]) for slot in slots]):
-        return FEW + 1  # the node makes numbers itself, as Dropout does
+        return FEW + 1  # the node makes numbers itself, like Dropout
     return sum(_count_moved(walk, evaluator, node.graph_path, node.inputs[slot], depth + 1) for slot in slots)
 
 
 def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, value: Array) -> int:
-    """How many numbers say a value, and those of which it was rounded where a quantizer was at work on it."""
+    """Count the numbers that describe a value, or the value before rounding if a quantizer has changed it."""
     free = count_free(value)
     node = _quantizer(wiring, path, name) if free > FEW else None
     if node is None:
@@ -689,14 +688,14 @@ def count_rounded(model: Model, wiring: Wiring, path: GraphPath, name: str, valu
 
 
 _LEAST_STEPS = 32
-"""Steps that a quantizer has for the largest number: with fewer anything would be near a table."""
+"""Fewest steps of a quantizer for the largest number: with fewer, any values would be near a table."""
 
 _ROUNDINGS = 2
-"""Steps by which numbers may be off that were rounded again and again."""
+"""Steps by which repeatedly rounded numbers may differ."""
 
 
 def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
-    """The last node that rounded what a value brings, past what moves it."""
+    """Return the last node that rounded a value, past nodes that only move it."""
     for _ in range(_MOST_VISITS):
         node = wiring.find(path, name)
         if not isinstance(node, Node) or not node.inputs:
@@ -710,11 +709,11 @@ def _quantizer(wiring: Wiring, path: GraphPath, name: str) -> Node | None:
 
 
 def _is_near(value: Array, before: Array | None) -> bool:
-    """Whether a value, or the codes of one, is a table but for what quantizing took from it on the way."""
+    """Whether a value, or its codes, equals a table except for the error of quantization."""
     if before is None or before.shape != value.shape or before.dtype.kind != "f" or count_free(before) > 1:
         return False
     wanted, found = before.astype(np.float64).ravel(), value.astype(np.float64).ravel()
-    if value.dtype.kind in "iu":  # codes are the numbers but for a scale and a zero point
+    if value.dtype.kind in "iu":  # codes are the numbers times a scale plus a zero point
         slope, start = np.polyfit(wanted, found, 1) if np.ptp(wanted) else (0.0, found[0])
         wanted = slope * wanted + start
     return bool(np.abs(found - wanted).max(initial=0.0) <= _LOST * np.abs(wanted).max(initial=0.0))
@@ -732,7 +731,7 @@ def _weigh(tensor: StoredTensor, salt: Callable[[], str], *, whole: bool) -> int
 
 
 def _is_one_value(tensor: StoredTensor, salt: str, *, whole: bool) -> bool:
-    """Whether a large tensor has one value throughout: at samples, and where `whole` everywhere."""
+    """Whether a large tensor has a single value: at samples, or everywhere if `whole`."""
     look = tensor.payload.at(sample_positions(tensor.numel, salt))
     if look is None or not look.size or not bool((look == look[0]).all()):
         return False
@@ -740,7 +739,7 @@ def _is_one_value(tensor: StoredTensor, salt: str, *, whole: bool) -> bool:
 
 
 def _weigh_codes(encoded: Encoded) -> int:
-    """The same of what codes stand for: a table is one within half of a step."""
+    """Return the weight of codes: decoded numbers match a table if they are within half a step of it."""
     if encoded.numel > _MOST_CODES:
         return encoded.numel
     parts = list(encoded.bands())
@@ -752,11 +751,11 @@ def _weigh_codes(encoded: Encoded) -> int:
 
 
 _MOST_CODES = 1 << 24
-"""Elements that are read, or decoded, to see whether they are a table."""
+"""Most elements that are read, or decoded, to see whether they are a table."""
 
 
 def _number(tensor: StoredTensor) -> bytes:
-    if tensor.numel > FEW:  # one number, again and again
+    if tensor.numel > FEW:  # a single number, repeated
         array = tensor.payload.at(np.zeros(1, dtype=np.int64))
     else:
         array = tensor.payload.array()

@@ -1,8 +1,8 @@
-"""Ledger -> the blocks that it repeats: which entries and nodes are in each, and what comes before and after.
+"""Ledger -> its repeated blocks: the entries and nodes in each, and the parts before and after.
 
-Names are not needed. What everything flows through cuts a graph into sections (`sections`), sections with equal
-weights that follow each other are blocks (`units`, `repeats`), and operators say what their weights do (`roles`).
-Where names tell more, they do (`modules`), also how many blocks there are (`lists`).
+Names are not needed. The nodes that all data flows through cut a graph into sections (`sections`); consecutive sections
+with equal weights are blocks (`units`, `repeats`); operators give the function of the weights (`roles`). If names give
+more, they are used for the modules of blocks, and for the number of blocks (`lists`).
 """
 
 from __future__ import annotations
@@ -47,14 +47,15 @@ STEM, BETWEEN, HEAD = "stem", "between", "head"
 
 
 def find_blocks(ledger: Ledger) -> Blocks:
-    """Find the repeated blocks of a model, whatever its names, and the role of each learned tensor in them.
+    """Find the repeated blocks of a model, whatever its names, and the function of each learned tensor in them.
 
-    A tensor that several blocks read is the first's; what is not learned and read by several is before them. What comes
-    before the first run of blocks is `stem`, what is between it and the second `between.1`, what comes after the last
-    `head`. Without repeated blocks all of it is `stem`.
+    A tensor that several blocks read belongs to the first; one that is not learned and read by several is outside,
+    before them. The part before the first run of blocks is `stem`, the part between it and the second `between.1`, the
+    part after the last `head`. Without repeated blocks everything is `stem`.
     """
     entries, wiring = ledger.entries, ledger.wiring
-    numbered = find_lists(entries)  # before there are flows: each takes as much memory as all that is read
+    # This comes before the flows, each of which takes as much memory as all data read so far.
+    numbered = find_lists(entries)
     weights = weigh(ledger.model, entries, wiring)
     flows = {graph.path: Flow.of(graph, wiring, weights) for graph in ledger.model.graphs}
     layouts: dict[GraphPath, GraphLayout] = {}
@@ -83,14 +84,14 @@ def find_blocks(ledger: Ledger) -> Blocks:
 _REPEATED, _NUMBERED = "structure:tandem-repeat", "name:numbered-modules"
 
 _SOME = 0.05
-"""Share of what is learned that numbered modules hold, at least, to be the blocks where structure finds less."""
+"""Least share of the learned elements that numbered modules must hold to replace fewer blocks found by structure."""
 
 
 def _numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) -> Lists:
-    """The blocks that names tell, where they hold as much as those that structure finds.
+    """Return the blocks given by names, if they hold as many learned elements as those found by structure.
 
-    Half as much is enough where there are not as many of them: else a tool has taken some names away, and what has
-    none is better known by structure.
+    Half as many are enough if the numbers of blocks differ. If they are equal, a tool has removed some names, and
+    structure places unnamed tensors better.
     """
     share = min(MOST, max(_SOME, _share_in_blocks(entries, found.entries)))
     lists = numbered.at(share)
@@ -101,14 +102,14 @@ def _numbered(entries: Sequence[Entry], found: Arrangement, numbered: Numbered) 
 
 
 def _share_in_blocks(entries: Sequence[Entry], spots: Sequence[Spot]) -> float:
-    """How much of what is learned the blocks hold that structure has found."""
+    """Return the share of the learned elements in the blocks that structure has found."""
     sizes = [entry.logical_numel if entry.role is Role.PARAMETER else 0 for entry in entries]
     held = sum(size for size, spot in zip(sizes, spots, strict=True) if spot.block != OUTSIDE)
     return held / max(1, sum(sizes))
 
 
 def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
-    """Whether names tell one block, and the file computes with it several times: ALBERT's layer."""
+    """Whether names give one block that the file computes with several times, like ALBERT's layer."""
     if sum(map(len, lists)) != 1:
         return False
     module = lists[0][0]
@@ -119,16 +120,16 @@ def _is_used_again(lists: Lists, entries: Sequence[Entry]) -> bool:
 
 
 def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
-    """The blocks that names tell, where structure has found others; None where it has found these."""
+    """Return the blocks given by names, if structure has found others; None if it has found the same."""
     if not lists or _is_used_again(lists, ledger.entries):
         return None
-    if lists == modules:  # of several, structure does not know the order
+    if lists == modules:  # structure does not know the order of several
         return None
     owners = {name: (number, block) for number, names in enumerate(lists) for block, name in enumerate(names)}
     model = ledger.model
     scopes, traced = in_order(model, ledger.node_scopes), in_order(model, ledger.traced_scopes)
     by_node = _find_owners(scopes, owners)
-    # What neighbours have in common is the module around them, which tells nothing of the block.
+    # A common scope of neighbours may be the module around all blocks, which does not tell the block.
     parents = {"", *(part for name in owners for part in ancestors(name.rpartition(".")[0]))}
     held = {owner[0] for owner in by_node if owner is not None}
     if len(held) < len(lists):
@@ -146,7 +147,7 @@ def _named(ledger: Ledger, lists: Lists, modules: Modules) -> Named | None:
 
 
 def _find_owners(scopes: Iterable[str | None], owners: Mapping[str, Owner]) -> list[Owner | None]:
-    """What owns the innermost of the modules around each scope that anything owns, the scope's own included."""
+    """Return, for each scope, the owner of the innermost module around it that has one; the scope itself counts too."""
     around: dict[str, Owner | None] = {}
     found: list[Owner | None] = []
     for scope in scopes:
@@ -166,7 +167,7 @@ def _roles(
     readers: Sequence[Reader | None],
     flows: Mapping[GraphPath, Flow],
 ) -> list[str]:
-    """What each learned tensor does; "" for the others."""
+    """Return the function of each learned tensor; "" for the others."""
     asked = {path: Roles(flow) for path, flow in flows.items()}
     roles = []
     for entry, spot, reader in zip(entries, spots, readers, strict=True):
@@ -178,11 +179,11 @@ def _roles(
 
 
 _MAIN = (ATTENTION, RECURRENT, CONVOLUTION, FEED_FORWARD, LINEAR)
-"""What a unit is called after, if any of its weights do it."""
+"""Functions after which a unit is named, the first that any of its weights has."""
 
 
 def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int], str]:
-    """What each unit of the blocks of a run is called: `attention`, of two also `attention-2`; a lone unit nothing."""
+    """Return the names of units in the blocks of a run: `attention`, then `attention-2`; a single unit has no name."""
     doing: dict[tuple[int, int], set[str]] = defaultdict(set)
     for spot, role in zip(spots, roles, strict=True):
         if spot.block != OUTSIDE and role:
@@ -201,7 +202,7 @@ def _parts(spots: Sequence[Spot], roles: Sequence[str]) -> dict[tuple[int, int],
 
 
 class _Members(dict[Spot, Member]):
-    """Spots by their names, each made when it is first asked for."""
+    """Members by their spots, each made when it is first asked for."""
 
     def __init__(self, counts: Sequence[int], parts: Mapping[tuple[int, int], str]) -> None:
         self.firsts = [end - count for end, count in zip(accumulate(counts), counts, strict=True)]

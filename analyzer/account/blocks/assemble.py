@@ -1,6 +1,6 @@
-"""The layouts of all graphs of a model -> the spots of its nodes and entries in numbered runs, and each block's module.
+"""Layouts of all graphs of a model -> spots of its nodes and entries in numbered runs, and the module of each block.
 
-Structure says how many blocks there are; where names tell, they say what belongs to which.
+Structure gives the number of blocks. If names are known, they give the members of each block.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ from analyzer.records import Frozen, field, replace
 # spots
 
 _Order = tuple[int, ...]
-"""A place in the order of the whole model: the component, then in each graph that it is in, from the outermost."""
+"""Position in the order of the whole model: the component, then the position in each graph, outermost first."""
 
 _DEEPEST = 256
-"""Length of the place in the order of a graph in which no more blocks are looked for: that of 64 within each other."""
+"""Longest position of a graph in which blocks are still searched: that of 64 nested graphs."""
 
 _OF_MAIN_GRAPH = 3
-"""Length of what stands for a run in the order of the whole model, where the run is one of a main graph."""
+"""Length of the key of a run in a main graph."""
 
 _MANY = 2
-"""Nodes with weights without which a graph has no blocks."""
+"""Fewest nodes with weights in a graph that has blocks."""
 
 
 class Spot(NamedTuple):
-    """Where something is: in a unit of a block of a run; outside, before a run."""
+    """Position of an entry or a node: in a unit of a block of a run, or outside, before a run."""
 
     run: int
-    """Number of the run; outside, how many are before it."""
+    """Number of the run; outside, the number of runs before it."""
     block: int = OUTSIDE
     unit: int = 0
     is_after: bool = False
-    """Outside: whether the last run of its model file is before it."""
+    """Whether it is outside, after the last run of its model file."""
 
 
 class Arrangement(Frozen):
     """The runs of a model, and the spots of its nodes and entries."""
 
     counts: tuple[int, ...]
-    """Blocks of each run."""
+    """Number of blocks of each run."""
     nodes: Mapping[GraphPath, Sequence[Spot]]
-    """Of each graph, in the order of its nodes."""
+    """Spots by graph, in the order of its nodes."""
     entries: tuple[Spot, ...]
-    """In the order of the entries."""
+    """Spots in the order of the entries."""
     readers: tuple[Reader | None, ...] = ()
-    """What reads each entry first, in the order of the entries."""
+    """First reader of each entry, in the order of the entries."""
     lists: tuple[int, ...] = ()
-    """Where names tell the blocks: the list that each run is."""
+    """List of named blocks that each run is; empty if names are not used."""
 
 
 class Named(Frozen):
-    """The blocks that names tell."""
+    """The blocks given by names."""
 
     lists: Lists
     owners: Mapping[GraphPath, Sequence[Owner | None]]
-    """Of each graph, in the order of its nodes, the block that each is in: of which list, and which of it."""
+    """By graph, in the order of its nodes, the block of each node: the number of the list, and of the block in it."""
     told: Mapping[GraphPath, Sequence[bool]]
-    """Of each graph whether names tell of a node: one that is told of and has no owner is in no block."""
+    """By graph, whether names place a node: a node that they place without an owner is in no block."""
 
     def find(self, flow: Flow, path: GraphPath) -> tuple[list[Owner | None], list[bool]]:
-        """The block that names put each vertex of a graph in, and whether names tell of it at all."""
+        """Return the block in which names put each vertex of a graph, and whether names place the vertex at all."""
         owners: list[Owner | None] = [None] * len(flow.nodes)
         told = [False] * len(flow.nodes)
         for vertex, owner, is_told in zip(flow.vertices, self.owners[path], self.told[path], strict=True):
@@ -81,15 +81,15 @@ class Named(Frozen):
 
 
 class _Laid(Frozen):
-    """One graph with its layout, and where it is in the whole."""
+    """One graph with its layout, and its position in the model."""
 
     flow: Flow
     layout: GraphLayout
     prefix: _Order
     held: tuple[GraphPath, int] | None
-    """The graph and the vertex that all of it is in, where that is in a block."""
+    """The graph and the vertex that contain this graph, if they are in a block."""
     lists: tuple[int, ...] = ()
-    """Where names tell the blocks: the list that each run is."""
+    """List of named blocks that each run is; empty if names are not used."""
 
     def order(self, vertex: int) -> _Order:
         slot = self.layout.slots[vertex]
@@ -104,15 +104,15 @@ def arrange(
     layouts: dict[GraphPath, GraphLayout],
     named: Named | None = None,
 ) -> Arrangement:
-    """Find the runs of all graphs, those of `named` if it is given, and number them in the order of the computation.
+    """Find the runs of all graphs, or those of `named` if it is given, and number them in the order of computation.
 
     Args:
         model: the model.
-        entries: what it stores.
-        wiring: who reads what.
-        flows: of each graph.
-        layouts: what structure says of each graph; filled where it is not known yet.
-        named: the blocks that names tell.
+        entries: entries of all stored tensors.
+        wiring: providers and readers of all values.
+        flows: data flow of each graph.
+        layouts: layout of each graph according to structure; missing ones are added.
+        named: the blocks given by names.
     """
     laid = _lay_out_all(model, flows, layouts, named)
     lists = {
@@ -131,7 +131,7 @@ def arrange(
         if entry.role is Role.PARAMETER and has_matrix(entry):
             spots = map(everywhere.spot_of_reader, readers)
             kept.update(spot.run for spot in spots if spot.block != OUTSIDE)
-    keys = [key for run, key in enumerate(keys) if run in kept]  # norms in a row are no blocks
+    keys = [key for run, key in enumerate(keys) if run in kept]  # consecutive norms are no blocks
     counts = {
         (*graph.prefix, run, 1): count
         for graph in laid.values()
@@ -147,7 +147,8 @@ def arrange(
             readers = finder.in_order(_looking(readers))
         first = readers[0] if readers else None
         read.append(first)
-        if first is not None and len(readers) == 1 and first[0].graph_path in plain:  # nearly all
+        # This holds for nearly all entries.
+        if first is not None and len(readers) == 1 and first[0].graph_path in plain:
             placed.append(plain[first[0].graph_path][first[0].position])
         else:
             placed.append(finder.spot_of_entry(entry, readers))
@@ -161,7 +162,7 @@ def arrange(
 
 
 def _looking(readers: list[Reader]) -> list[Reader]:
-    """Readers without those that take only a shape, where there are others."""
+    """Return the readers without those that only read a shape, if there are others."""
     return [reader for reader in readers if reader.node.op_type not in MEASURES] or readers
 
 
@@ -171,7 +172,7 @@ def _lay_out_all(
     layouts: dict[GraphPath, GraphLayout],
     named: Named | None,
 ) -> dict[GraphPath, _Laid]:
-    """Every graph, after the one that it is in."""
+    """Lay out every graph, after the graph that contains it."""
     for path, flow in flows.items():
         if path not in layouts:
             is_large = sum(1 for sizes in flow.sizes if sizes) >= _MANY
@@ -183,7 +184,7 @@ def _lay_out_all(
         inwards = [graph.path]
         around = {graph.path}
         while (holder := holders.get(inwards[-1])) is not None and holder[0] not in laid:
-            if holder[0] in around:  # functions that call each other in a circle
+            if holder[0] in around:  # functions that call each other in a cycle
                 del holders[inwards[-1]]
                 break
             inwards.append(holder[0])
@@ -222,17 +223,17 @@ def _lay_out_one(
 
 
 class _Finder(Frozen):
-    """Answers where vertices and entries are."""
+    """Lookup of the spots of vertices and entries."""
 
     laid: Mapping[GraphPath, _Laid]
     keys: Sequence[_Order]
-    """Of the runs, in order."""
+    """Keys of the runs, in order."""
     is_flat: bool
-    """Whether all runs are of main graphs: then the slot of a vertex says where it is, also outside the blocks."""
+    """Whether all runs are in main graphs: then the slot of a vertex gives its spot, also outside the blocks."""
     _spots: dict[GraphPath, dict[RunPlace, Spot]] = field(default_factory=lambda: defaultdict(dict))
-    """Of each graph those that have been asked for and that the slot tells."""
+    """By graph, known spots that depend only on the slot."""
     _of_nodes: dict[GraphPath, list[Spot]] = field(default_factory=dict)
-    """Of each graph those of its nodes, once all have been asked for."""
+    """By graph, the spots of its nodes, once all have been asked for."""
 
     @classmethod
     def of(cls, laid: Mapping[GraphPath, _Laid], keys: Sequence[_Order]) -> _Finder:
@@ -261,7 +262,7 @@ class _Finder(Frozen):
         return self._outside(graph.order(vertex))
 
     def spots_of_nodes(self, path: GraphPath) -> list[Spot]:
-        """The spots of the nodes of a graph, in their order."""
+        """Return the spots of a graph's nodes, in order."""
         graph = self.laid[path]
         slots, known = graph.layout.slots, self._spots[path]
         found = [known.get(slots[vertex]) or self.spot(path, vertex) for vertex in graph.flow.vertices]
@@ -269,7 +270,7 @@ class _Finder(Frozen):
         return found
 
     def in_order(self, readers: list[Reader]) -> list[Reader]:
-        """Readers in the order of the computation."""
+        """Sort readers in the order of computation."""
         return sorted(readers, key=self._order)
 
     def _order(self, reader: Reader) -> tuple[_Order, int, int]:
@@ -290,7 +291,7 @@ class _Finder(Frozen):
         return self.spot(path, flow.vertex(node, slot))
 
     def spot_of_entry(self, entry: Entry, readers: Sequence[Reader]) -> Spot:
-        """Of a learned tensor where it is first read; of any other that several blocks read, before them."""
+        """Return the spot of a learned tensor's first reader; others that several blocks read are before them."""
         if not readers:
             return Spot(0)
         first = self.spot_of_reader(readers[0])
@@ -311,22 +312,22 @@ class _Finder(Frozen):
 # modules
 
 _MOST_MODULES = 0.9
-"""Share of a block's elements that lie in one module, for the block to be that module."""
+"""Least share of a block's elements in one module for the block to be named after that module."""
 
 _DEEPEST_MODULE = 32
-"""Parts of a scope that are looked at."""
+"""Most parts of a scope that are used."""
 
 Modules = tuple[tuple[str, ...], ...]
-"""For each run the module of each block, or nothing."""
+"""For each run the modules of its blocks, or nothing."""
 
 _Weights = Mapping[str, int]
 """Elements by scope."""
 
 
 def name_blocks(found: Arrangement, entries: Sequence[Entry]) -> Modules:
-    """The module of each block of each run: the shortest that tells the blocks of the run apart.
+    """Return the module of each block of each run: the shortest one that tells the blocks of the run apart.
 
-    Blocks that all use one module's weights (ALBERT) are that module each.
+    If all blocks use one module's weights (ALBERT), each block has that module.
     """
     weights: list[list[dict[str, int]]] = [[{} for _ in range(count)] for count in found.counts]
     for entry, spot in zip(entries, found.entries, strict=True):
@@ -344,7 +345,7 @@ def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
     if len(known) < len(blocks):
         return ()
     for depth in range(1, _DEEPEST_MODULE):
-        names: dict[str, None] = {}  # in order
+        names: dict[str, None] = {}  # an ordered set
         for block in blocks:
             name = _module_at(block, depth)
             if not name:
@@ -358,7 +359,7 @@ def _name_run(blocks: Sequence[_Weights]) -> tuple[str, ...]:
 
 
 def _module_at(block: _Weights, depth: int) -> str:
-    """The module of a depth in which most of a block lies; "" where none is."""
+    """Return the module at a depth that holds most of a block; "" if there is none."""
     if len(block) == 1:
         [scope] = block
         return ".".join(scope.split(".", depth)[:depth]) if scope.count(".") + 1 >= depth else ""
@@ -381,7 +382,7 @@ def _deepest_common(block: _Weights) -> str:
 
 
 def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modules]:
-    """Runs whose blocks are the same modules as one: the files of an artifact may hold one decoder twice."""
+    """Merge runs whose blocks are the same modules: the files of an artifact may hold one decoder twice."""
     kept: dict[object, int] = {}
     numbers = [kept.setdefault(names or run, len(kept)) for run, names in enumerate(modules)]
     if len(kept) == len(modules):
@@ -389,7 +390,7 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
     firsts: dict[int, int] = {}
     for run, number in enumerate(numbers):
         firsts.setdefault(number, run)
-    numbers.append(len(kept))  # of what comes after the last
+    numbers.append(len(kept))  # for spots after the last run
 
     def renumber(spot: Spot) -> Spot:
         return spot._replace(run=numbers[spot.run])
@@ -404,10 +405,10 @@ def merge_runs(found: Arrangement, modules: Modules) -> tuple[Arrangement, Modul
 
 
 def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) -> tuple[Spot, ...]:
-    """The spots of the entries: a learned tensor whose name puts it in the module of a block is in that block.
+    """Return the spots of the entries, with each learned tensor whose name is in a block's module in that block.
 
-    One that structure puts there, and that has a name in no such module, is outside: after the last block of the last
-    run, if it was found in that, else before the run.
+    A tensor that structure puts into a block, and whose name is in no block's module, is outside: after the last block
+    of the last run if it was found in that block, else before the run.
     """
     owners = {
         name: (run, block)
@@ -446,7 +447,7 @@ def put_right(found: Arrangement, entries: Sequence[Entry], modules: Modules) ->
 
 
 def gather_copies(spots: Sequence[Spot], entries: Sequence[Entry]) -> tuple[Spot, ...]:
-    """The tensor that counts for its copies is where the first of them is read: in the first block that uses it."""
+    """Move a tensor with copies to the first spot where it or one of them is read: the first block that uses it."""
     firsts: dict[Key, Spot] = {}
     for entry, spot in zip(entries, spots, strict=True):
         if entry.copy_of is not None:
@@ -464,7 +465,7 @@ def _outside(found: Arrangement, spot: Spot) -> Spot:
 
 
 def ancestors(scope: str) -> Iterator[str]:
-    """A scope, and the modules around it, the deepest first."""
+    """Yield a scope and the modules around it, the deepest first."""
     if scope.count(".") >= _DEEPEST_MODULE:
         scope = ".".join(scope.split(".", _DEEPEST_MODULE)[:_DEEPEST_MODULE])
     while scope:
@@ -473,9 +474,9 @@ def ancestors(scope: str) -> Iterator[str]:
 
 
 def lend_scopes(entries: Sequence[Entry], blocks: Blocks) -> tuple[Entry, ...]:
-    """Give entries without a scope the module of their block, where other names tell which that is.
+    """Give entries without a scope the module of their block, if other names tell that module.
 
-    The last rung of the ladder of `analyzer.account.scopes.owners`.
+    This is the last rule after those of `analyzer.account.scopes.owners`.
     """
     if all(entry.has_scope for entry in entries):
         return tuple(entries)

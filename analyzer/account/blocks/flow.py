@@ -1,7 +1,7 @@
-"""One graph of a model -> what flows between its nodes, by number, without the arithmetic on weights and on shapes.
+"""Graph of a model -> data flow between its nodes, by number, without arithmetic on weights and on shapes.
 
-Every way from a vertex to the end leads through its immediate post-dominator. On an acyclic graph one pass in reverse
-order finds them, as lowest common ancestors in the tree that is being made (Cooper, Harvey and Kennedy, "A Simple,
+Every path from a vertex to the end leads through its immediate post-dominator. On an acyclic graph one pass in reverse
+order finds the post-dominators, as lowest common ancestors in the growing tree (Cooper, Harvey and Kennedy, "A Simple,
 Fast Dominance Algorithm", 2001); ancestors are found in logarithmic time by the jump pointers of Myers' skew-binary
 lists ("An applicative random-access stack", 1983).
 """
@@ -19,19 +19,19 @@ from analyzer.model.operators import MEASURES
 from analyzer.model.wiring import ELSEWHERE, STORED, Provider, Wiring
 from analyzer.records import Frozen, Mutable, field
 
-# ways to the end
+# paths to the end
 
 NONE = -1
 """No vertex."""
 
 
 class PostDominators(Frozen):
-    """The tree of post-dominators, its root the end."""
+    """The tree of post-dominators, whose root is the end."""
 
     parent: list[int]
-    """The immediate post-dominator of each vertex; NONE for the end, and where no way leads to the end."""
+    """Immediate post-dominator of each vertex; NONE for the end, and for vertices without a path to the end."""
     depth: list[int]
-    """Vertices on the way to the end in this tree; NONE where no way leads there."""
+    """Number of vertices on the path to the end in this tree; NONE for vertices without a path to the end."""
 
 
 def post_dominators(after: Sequence[Sequence[int]], end: int) -> PostDominators:
@@ -39,7 +39,7 @@ def post_dominators(after: Sequence[Sequence[int]], end: int) -> PostDominators:
 
     Args:
         after: the successors of each vertex; all have higher numbers than it.
-        end: the vertex where ways end.
+        end: the vertex where paths end.
 
     >>> post_dominators([[1, 2], [3], [3], []], 3).parent
     [3, 3, 3, -1]
@@ -62,7 +62,7 @@ def post_dominators(after: Sequence[Sequence[int]], end: int) -> PostDominators:
 
 
 def _meet(a: int, b: int, parent: list[int], depth: list[int], jump: list[int]) -> int:
-    """The lowest common ancestor."""
+    """Return the lowest common ancestor."""
     if depth[a] < depth[b]:
         a, b = b, a
     while depth[a] > depth[b]:
@@ -75,39 +75,40 @@ def _meet(a: int, b: int, parent: list[int], depth: list[int], jump: list[int]) 
     return a
 
 
-# what flows
+# data flow
 
 _SUMS: Mapping[str, frozenset[int]] = {
     "SkipLayerNormalization": frozenset({2, 3}),
     "SkipSimplifiedLayerNormalization": frozenset({2}),
 }
-"""onnxruntime's sum and norm in one node, and the inputs that are the norm's. (docs/ContribOperators.md)"""
+"""onnxruntime's sum and norm in one node, and the inputs that belong to the norm (docs/ContribOperators.md)."""
 
 _SUM_OUTPUT = 3
-"""Their output that is the sum before the norm. The norm is what follows the sum: of a block whose norms come last the
-end, else the beginning of the next."""
+"""Output with the sum before the norm. The norm comes after the sum: it ends a block if norms come last, else it begins
+the next.
+"""
 
 _MOST_WEIGHTS = 64
-"""Weights of one node, merged by arithmetic on weights, that are told apart."""
+"""Most weights of one node, merged by arithmetic on weights, that are told apart."""
 
 
 class Weights(Frozen):
-    """Sizes of the learned tensors that nodes find in the file, beyond those that are read by name."""
+    """Sizes of learned tensors, including those that a node holds inside it."""
 
     sizes: Mapping[Key, int]
-    """Learned elements that each learned tensor stands for, copies included."""
+    """Learned elements that each learned tensor represents, copies included."""
     inside: Mapping[Place, tuple[int, ...]]
-    """Sizes of those in the attributes, nested graphs and functions of a node. Of a Constant node what it provides."""
+    """Sizes of those in a node's attributes, subgraphs and functions. For a Constant node, its value."""
     captured: Mapping[Place, tuple[str, ...]]
-    """Values of the graph around it that the nested graphs of a node read."""
+    """Values of outer graphs that the subgraphs of a node read."""
 
 
 _NOTHING, _STORED = -1, -2
-"""What provides a name, where no vertex does: nothing that flows; from -2 downwards the stored tensors."""
+"""Codes of names that no vertex provides: no data flow; stored tensors have the codes from -2 downwards."""
 
 
 class _Codes(dict[str, int]):
-    """The vertex, or else what, provides each name; what no vertex has computed is looked up when it is first read."""
+    """Vertex or code that provides each name; names that no vertex has computed are looked up on first use."""
 
     def __init__(self, look_up: Callable[[str], int]) -> None:
         super().__init__({"": _NOTHING})
@@ -118,45 +119,45 @@ class _Codes(dict[str, int]):
         return code
 
     def settle(self) -> None:
-        """Look up no more: what does holds the flow, which holds these codes, and only the collector frees a circle."""
+        """Stop looking names up: the function refers to the flow, which refers to this dict: a cycle, freed late."""
         self._look_up = lambda name: _NOTHING
 
 
 class Flow(Mutable):
-    """Vertices in an order in which each comes after what it reads.
+    """Vertices in topological order.
 
-    A node has one, a sum with a norm has two; what the graph is given has one where a node reads it.
+    A node has one vertex, a sum with a norm has two; a graph input has one if a node reads it.
     """
 
     nodes: list[Node] = field(default_factory=list)
-    """The node of each vertex; of what is given one that stands for the caller."""
+    """Node of each vertex; for graph inputs, a node that represents the caller."""
     before: list[list[int]] = field(default_factory=list)
-    """The vertices whose values each reads, without those that only the file's contents reach."""
+    """Vertices whose values each vertex reads, without those that depend only on the file's contents."""
     after: list[list[int]] = field(default_factory=list)
     sizes: list[tuple[int, ...]] = field(default_factory=list)
-    """Of the learned tensors that each computes with; of a static vertex, those that it hands on."""
+    """Sizes of the learned tensors that each vertex computes with; for a static vertex, those that it passes on."""
     static: list[bool] = field(default_factory=list)
-    """Whether it computes with nothing but the file's contents and the shapes of values."""
+    """Whether a vertex depends only on the file's contents and the shapes of values."""
     conduits: dict[int, list[int]] = field(default_factory=dict)
-    """The static vertices that a vertex reads."""
+    """Static vertices that a vertex reads."""
     vertices: list[int] = field(default_factory=list)
-    """By position of the node: its vertex, of two the second."""
+    """Vertex of each node, by the node's position; for nodes with two, the second."""
     outputs: list[int] = field(default_factory=list)
     """Vertices that provide the graph's outputs."""
     firsts: dict[int, int] = field(default_factory=dict)
-    """Of nodes with two vertices: the first, by the second."""
+    """First vertex of nodes that have two, by the second."""
     given: set[int] = field(default_factory=set)
-    """The vertices that stand for what the graph is given."""
+    """Vertices that represent graph inputs."""
     _codes: Mapping[str, int] = field(default_factory=dict)
-    """The vertex, or else what, provides each name that is read, where the node that makes it does not say so."""
+    """Vertex or code of each name that is read, unless its node gives the vertex directly."""
     _providers: Mapping[str, Provider] = field(default_factory=dict)
-    """What provides each name of the graph."""
+    """Provider of each name of the graph."""
     _stored: list[int] = field(default_factory=list)
     """Learned elements of the stored tensors that are read by name."""
 
     @classmethod
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
-        """Number the nodes of one graph, sorted where they are not. What is computed from itself does not flow."""
+        """Number the nodes of one graph, sorted if they are not. Nodes in a cycle have no flow from themselves."""
         path = graph.path
         flow = cls(vertices=[0] * len(graph.nodes), _providers=wiring.providers[path])
         caller = Node(path, -1, "", "", "", (), ())
@@ -175,13 +176,13 @@ class Flow(Mutable):
         nodes: Sequence[Node] = graph.nodes
         has_constants = any(
             tensor.node is not None for tensor in graph.tensors
-        )  # after what reads them, perhaps
+        )  # they may come after their readers
         is_numbered = not (captured or has_constants) and wiring.is_plain and wiring.is_in_order(path)
         if not is_numbered:
             nodes = _sort(nodes, captured)
         makers = wiring.makers[path]
         apart: set[int] = set()
-        """Nodes whose outputs are not all of one vertex."""
+        """Nodes whose outputs belong to different vertices or codes."""
         for node in nodes:
             op_type, names, position = node.op_type, node.inputs, node.position
             made = makers[position]
@@ -194,20 +195,21 @@ class Flow(Mutable):
                 continue
             source = other = _NOTHING
             if 0 < len(names) < 3 and op_type not in MEASURES and not inside:
-                is_known = is_numbered and made[0] >= 0 and made[0] not in apart  # no name need be asked for
+                # A known maker saves a look-up of the name.
+                is_known = is_numbered and made[0] >= 0 and made[0] not in apart
                 source = vertices[made[0]] if is_known else codes[names[0]]
                 if len(names) == 2:
                     name, maker = names[1], made[1]
                     if is_numbered and maker >= 0 and maker not in apart:
                         other = vertices[maker]
-                    elif maker == STORED and name not in codes:  # what `_provide` does, without the calls
+                    elif maker == STORED and name not in codes:  # the same as `_provide`, without the calls
                         codes[name] = other = _STORED - len(stored)
                         tensor = own[name]
                         stored.append(known.get(tensor.key, 0) if isinstance(tensor, StoredTensor) else 0)
                     else:
                         other = codes[name]
             if source >= 0 > other and not static[source]:
-                vertex = len(static)  # of most nodes: what `_add` does, without the call
+                vertex = len(static)  # for most nodes: the same as `_add`, without the call
                 flow.nodes.append(node)
                 before.append([source])
                 size = stored[_STORED - other] if other <= _STORED else 0
@@ -223,7 +225,7 @@ class Flow(Mutable):
                 codes.update(dict.fromkeys(node.outputs, vertex))
                 codes[""] = _NOTHING
             if op_type == "DynamicQuantizeLinear":
-                # Scales of activations: what a product is multiplied by, and no way for what flows.
+                # These are scales of activations: factors of a product, and no path of the data flow.
                 codes.update(dict.fromkeys(node.outputs[1:], _NOTHING))
                 apart.add(position)
         codes.settle()
@@ -232,14 +234,14 @@ class Flow(Mutable):
         return flow
 
     def vertex(self, node: Node, slot: int) -> int:
-        """The vertex that reads an input of a node."""
+        """Return the vertex that reads an input of a node."""
         second = self.vertices[node.position]
         if not self.firsts:
             return second
         return self.firsts.get(second, second) if slot not in _SUMS.get(node.op_type, ()) else second
 
     def is_dynamic(self, name: str) -> bool:
-        """Whether a value depends on what the graph is given."""
+        """Whether a value depends on the graph's inputs."""
         code = self._code(name)
         return code >= 0 and not self.static[code]
 
@@ -251,7 +253,7 @@ class Flow(Mutable):
         return code
 
     def _provide(self, provider: Provider | None, weights: Weights, caller: Node) -> int:
-        """The code of what no vertex has computed: for a value that the graph is given, a new vertex."""
+        """Return the code of a value that no vertex has computed; a graph input gets a new vertex."""
         if provider is None:
             return _NOTHING
         if isinstance(provider, StoredTensor):
@@ -290,7 +292,7 @@ class Flow(Mutable):
         return vertex
 
     def _add_sum(self, node: Node, codes: _Codes) -> None:
-        """The sum of a node that is a sum and a norm, then the norm."""
+        """Add the vertex of the sum, then that of the norm, of a node that is both."""
         norm = _SUMS[node.op_type]
         read = [codes[name] for name in node.inputs]
         first = self._add(node, [code for slot, code in enumerate(read) if slot not in norm])
@@ -303,9 +305,9 @@ class Flow(Mutable):
 
 
 def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> Sequence[Node]:
-    """The nodes, each after those whose values it reads, as ONNX asks for and not all tools write; else in file order.
+    """Return the nodes in topological order, which ONNX requires and some tools do not write; ties are in file order.
 
-    Nodes that read each other in a circle come last, in file order.
+    Nodes in a cycle come last, in file order.
     """
     makers = {name: number for number, node in enumerate(nodes) for name in node.outputs if name}
     read = [(*node.inputs, *captured.get(node.place, ())) if captured else node.inputs for node in nodes]
@@ -333,7 +335,7 @@ def _sort(nodes: Sequence[Node], captured: Mapping[Place, tuple[str, ...]]) -> S
 
 
 def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
-    """Sizes of all learned tensors, and of those that a node holds inside it, at any depth."""
+    """Return the sizes of all learned tensors, and of those that a node holds inside it, at any depth."""
     learned = [(e, e.tensor.key) for e in entries if e.role is Role.PARAMETER and e.logical_numel]
     holders = find_holders(model)
     inside: dict[Place, list[int]] = defaultdict(list)
@@ -351,7 +353,7 @@ def weigh(model: Model, entries: Iterable[Entry], wiring: Wiring) -> Weights:
 
 
 def find_holders(model: Model) -> dict[GraphPath, Place]:
-    """The node that holds each nested graph; of a function the first that calls it."""
+    """Return the node that holds each subgraph; for a function, the first node that calls it."""
     found = {graph.path: graph.parent for graph in model.graphs if graph.parent is not None}
     for place, path in called_bodies(model).items():
         if path != place[0]:
@@ -360,11 +362,11 @@ def find_holders(model: Model) -> dict[GraphPath, Place]:
 
 
 _DEEPEST = 64
-"""Graphs within graphs that are looked through; functions may call each other in a circle."""
+"""Most levels of nested graphs that are followed; functions may call each other in a cycle."""
 
 
 def _around(path: GraphPath, holders: Mapping[GraphPath, Place]) -> Iterator[Place]:
-    """The nodes that a graph is in, the innermost first."""
+    """Yield the nodes that contain a graph, the innermost first."""
     for _ in range(_DEEPEST):
         place = holders.get(path)
         if place is None:

@@ -1,7 +1,7 @@
-"""Scopes of learned tensors -> the modules that their parents number, as `encoder.layer.0`: the blocks by name.
+"""Scopes of learned tensors -> numbered modules, such as `encoder.layer.0`: the blocks given by names.
 
-What is numbered is a block where it holds several matrices, its siblings are made of the same modules, and all of them
-hold most of what is learned. Of stages that hold blocks, the blocks: `stages.1.layers.0`.
+A numbered module is a block if it holds several matrices, its siblings consist of the same modules, and all of them
+hold most of the learned elements. If stages hold blocks, the blocks count: `stages.1.layers.0`.
 """
 
 from __future__ import annotations
@@ -16,39 +16,40 @@ from analyzer.model.operators import Kind, named
 from analyzer.records import Mutable, field
 
 Lists = tuple[tuple[str, ...], ...]
-"""Modules that their parents number, by the parent, in the order of the numbers."""
+"""Numbered modules, grouped by their parent, in the order of the numbers."""
 
 MOST = 0.5
-"""Share of what is learned that all blocks hold together, to be the blocks whatever structure says."""
+"""Least share of the learned elements that all blocks hold together to count whatever structure finds."""
 
 _MOST = 0.5
-"""Share of one child's modules that its sibling has too; of a stage
-that its blocks hold; of what is around it that a block without siblings holds."""
+"""Least share of one child's modules that its sibling has too; of a stage that its blocks hold; of the surrounding
+module that a block without siblings holds.
+"""
 
 _LEAST = 0.05
-"""Share of what all lists hold that those of one name hold: the layers of a small head are no blocks."""
+"""Least share of the elements of all lists for lists of one name: the layers of a small head are no blocks."""
 
 _DEEPEST = 32
-"""Parts of a scope that are looked at."""
+"""Most parts of a scope that are used."""
 
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _TABLES = named(Kind.LOOKS_UP)
 
 
 class _Module(Mutable):
-    """A module, and what is learned in it and below."""
+    """A module, and the learned tensors in it and below."""
 
     path: str
     depth: int
     elements: int = 0
     matrices: int = 0
-    """Modules that hold a matrix, itself included."""
+    """Number of modules that hold a matrix, itself included."""
     own: list[str] = field(default_factory=list)
     """Shapes of the learned tensors that it holds itself."""
     children: dict[str, _Module] = field(default_factory=dict)
 
     def below(self) -> Iterator[_Module]:
-        """Itself, and all modules in it."""
+        """Yield this module and all modules in it."""
         waiting = [self]
         while waiting:
             module = waiting.pop()
@@ -61,40 +62,41 @@ class _Module(Mutable):
         return bool(self.children) and not any("x" in shape for shape in self.own)
 
     def kinds(self) -> frozenset[str]:
-        """The modules in it that hold something, by their paths from here."""
+        """Return the modules in it that hold tensors, by their paths relative to it."""
         return frozenset(module.path[len(self.path) :] for module in self.below() if module.own)
 
     def form(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The same with what each holds: equal for modules that repeat each other."""
+        """Return these modules with the shapes that each holds: equal for modules that repeat each other."""
         return tuple(sorted((m.path[len(self.path) :], tuple(sorted(m.own))) for m in self.below() if m.own))
 
 
 def has_matrix(entry: Entry) -> bool:
-    """Whether a learned tensor mixes channels: more than one of its axes has more than one element, or it is packed."""
+    """Whether a learned tensor mixes channels: several of its axes have more than one element, or it is packed."""
     return sum(map((1).__lt__, entry.tensor.shape)) > 1 or entry.logical_numel > entry.tensor.numel
 
 
 class Numbered(NamedTuple):
-    """The numbered modules that may be blocks."""
+    """Numbered modules that may be blocks."""
 
     lists: Lists
-    """Sorted by the name of their parent; nothing where names do not tell."""
+    """Lists sorted by the name of their parent; empty if names do not give blocks."""
     held: int
     """Learned elements that they hold together."""
     whole: int
-    """Those of the whole model."""
+    """Learned elements of the whole model."""
     least: float
-    """Share of these that they hold at least, to be blocks."""
+    """Least share of these that they must hold to be blocks."""
 
     def at(self, share: float) -> Lists:
-        """The blocks, if they hold so much of what is learned; else nothing."""
+        """Return the blocks, if they hold this share of the learned elements; else nothing."""
         return self.lists if self.held >= max(share, self.least) * self.whole else ()
 
 
 def find_lists(entries: Iterable[Entry]) -> Numbered:
     """Find the numbered modules that may be blocks in the entries of the whole model.
 
-    Tables that are looked up, as embeddings are, do not count: a vocabulary outweighs the layers of a small model.
+    Tables that are looked up, such as embeddings, do not count: a vocabulary is larger than the layers of a small
+    model.
     """
     learned = [entry for entry in entries if entry.role is Role.PARAMETER and entry.logical_numel]
     learned = [entry for entry in learned if entry.read_by not in _TABLES]
@@ -120,7 +122,7 @@ def find_lists(entries: Iterable[Entry]) -> Numbered:
 
 
 def _are_told_twice(lists: Lists) -> bool:
-    """Whether some names have one root more than others: what is in which block is not told then."""
+    """Whether some names have an additional root module: then they do not tell which block holds a tensor."""
     firsts = {members[0] for members in lists}
     return any(one[dot.end() :] in firsts for one in firsts for dot in re.finditer(r"\.", one))
 
@@ -128,9 +130,9 @@ def _are_told_twice(lists: Lists) -> bool:
 def _tree(entries: Iterable[Entry]) -> _Module:
     root = _Module("", 0)
     ways: dict[str, list[_Module]] = {"": [root]}
-    """Of the modules around those that hold tensors, which are fewer."""
+    """Paths of modules around those that hold tensors, which are fewer."""
     known: dict[tuple[tuple[int, ...], int, int], tuple[bool, str]] = {}
-    """Of tensors of one shape whether they are matrices, and what they are told apart by: most are of few shapes."""
+    """By shape, whether tensors are matrices, and a text that tells them apart: most tensors have one of few shapes."""
     for entry in entries:
         scope, tensor, elements = entry.scope, entry.tensor, entry.logical_numel
         home, dot, last = scope.rpartition(".")
@@ -165,7 +167,7 @@ def _tree(entries: Iterable[Entry]) -> _Module:
 
 
 def _way(root: _Module, scope: str) -> list[_Module]:
-    """The modules from the root to one, which are made where they are not there."""
+    """Return the modules from the root to a scope; missing ones are created."""
     module, way = root, [root]
     for number, part in enumerate(scope.split(".", _DEEPEST)[:_DEEPEST] if scope else (), 1):
         below = module.children.get(part)
@@ -178,11 +180,11 @@ def _way(root: _Module, scope: str) -> list[_Module]:
 
 
 def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
-    """The lists in a module, the outermost of each; of stages those in them.
+    """Yield the lists in a module, the outermost of each; for stages, the lists in them.
 
     Args:
-        module: to look into.
-        least: matrices of a member; of one matrix is a block that holds modules, not a map by itself.
+        module: module to search.
+        least: fewest matrices of a member; with one, a member must contain modules, and not be a linear map itself.
     """
     inside: set[str] = set()
     for members in _siblings(module, least):
@@ -198,7 +200,7 @@ def _lists(module: _Module, least: int = 2) -> Iterator[list[_Module]]:
 
 
 def _siblings(module: _Module, least: int = 2) -> list[list[_Module]]:
-    """Its numbered children that are made of the same modules, several matrices each, by what is before the number."""
+    """Return its numbered children that consist of the same modules, with several matrices each, grouped by stem."""
     if not module.children:
         return []
     is_stage = _NUMBERED.fullmatch(module.path.rpartition(".")[2]) is not None
@@ -230,7 +232,7 @@ def _are_alike(one: frozenset[str], two: frozenset[str]) -> bool:
 
 
 def _stage(module: _Module) -> list[list[_Module]]:
-    """The lists that a module is little more than: its own, or else those of a child that is one."""
+    """Return the lists that make up most of a module: its own, or else those of one of its children."""
     for places in ([module], module.children.values()):
         found = [
             members
@@ -244,7 +246,7 @@ def _stage(module: _Module) -> list[list[_Module]]:
 
 
 def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]]) -> bool:
-    """Whether blocks are in these modules, no two of which are equal: equal ones repeat each other, and are blocks."""
+    """Whether these modules contain blocks, and no two are equal: equal modules repeat each other, and are blocks."""
     if not all(stages):
         return False
     forms = Counter(member.form() for member in members)
@@ -252,9 +254,9 @@ def _are_stages(members: Sequence[_Module], stages: Sequence[list[list[_Module]]
 
 
 def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
-    """All but the numbered modules without siblings that are not, together, most of what is around them.
+    """Return the lists without single numbered modules that hold less than half of the surrounding module.
 
-    A stage may have one block, where other stages have blocks under the same name.
+    A stage may have one block if other stages have blocks under the same name.
     """
     patterns = Counter(_pattern(members[0]) for members in found)
     lone = [members[0] for members in found if len(members) == 1 and patterns[_pattern(members[0])] == 1]
@@ -273,15 +275,15 @@ def _without_lone(found: Sequence[list[_Module]], root: _Module) -> list[list[_M
 
 
 def _around(module: _Module) -> str:
-    """The module that holds the one whose child a numbered module is."""
+    """Return the parent of a numbered module's parent."""
     return ".".join(module.path.split(".")[:-2])
 
 
 def _with_small(found: Sequence[list[_Module]], root: _Module) -> list[list[_Module]]:
-    """The lists, with the blocks of stages that hold a single matrix, as the first of an EfficientNet do.
+    """Return the lists with blocks of stages that hold a single matrix, such as the first of an EfficientNet.
 
-    They are numbered as blocks of other stages are, and hold modules themselves: a convolution with its norm after it,
-    side by side, is numbered alike and is no block.
+    They are numbered like blocks of other stages, and contain modules: a convolution followed by its norm, as siblings,
+    is numbered alike and is not a block.
     """
     if not found:
         return []

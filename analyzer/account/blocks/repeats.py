@@ -1,7 +1,7 @@
-"""A sequence of units -> its tandem repeats: stretches in which a period of units comes again and again.
+"""Sequence of units -> its tandem repeats: stretches in which a period of units repeats.
 
 After Main and Lorentz, "An O(n log n) algorithm for finding all repetitions in a string" (1984), for short periods
-only, with what repeats approximately added at both ends: the first layer of a stage often has a weight more.
+only, with approximate repeats added at both ends: the first layer of a stage often has an additional weight.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from analyzer.records import Frozen
 
 Unit = tuple[int, ...]
-"""The sizes of a unit's weights, sorted."""
+"""Sorted sizes of a unit's weights."""
 
 _LONGEST_PERIOD = 32
-"""Units in one block."""
+"""Most units in one block."""
 
 _MOST_COMPARED = 1_000_000
-"""Pairs of units that are compared; of more units only shorter periods are found."""
+"""Most pairs of units that are compared; with more units only shorter periods are found."""
 
 _MOST_IN_COMMON = 400_000
-"""Weights of units that are compared one by one, to find variants."""
+"""Most weights of units that are compared one by one to find variants."""
 
 _LONGEST_VARIANT = 3
-"""Units in one block where no two blocks are equal."""
+"""Most units in one block if no two blocks are equal."""
 
 _SAME_WORK = 0.65
-"""Share of the operators of two blocks that must agree for both to be blocks, whatever the sizes of their weights."""
+"""Least share of equal operators for two blocks to be alike, whatever the sizes of their weights."""
 
 _ALIKE = 0.5
-"""Share of two blocks' weights, by number or by elements, that must agree for the one to be a variant of the other."""
+"""Least share of equal weights, by number or by elements, for one block to be a variant of another."""
 
 
 class Repeat(Frozen):
-    """Blocks of equally many units, one after the other."""
+    """Consecutive blocks with the same number of units."""
 
     start: int
     period: int
@@ -50,11 +50,11 @@ class Repeat(Frozen):
 
 
 def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repeat, ...]:
-    """The repeats that cover the most elements, without overlap, in order.
+    """Return the repeats that cover the most elements, without overlap, in order.
 
     Args:
-        units: what follows each other.
-        variants: blocks of which no two are equal may repeat each other too.
+        units: units in their order.
+        variants: whether blocks may repeat each other even if no two are equal.
 
     >>> find_repeats([(9,), (4, 4), (2,), (4, 4), (2,), (4, 4), (2,), (7,)])
     (Repeat(start=1, period=2, count=3),)
@@ -75,14 +75,14 @@ def find_repeats(units: Sequence[Unit], *, variants: bool = False) -> tuple[Repe
 
 
 def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat, ...]:
-    """The repeats, and the blocks beside them that do the same with weights of other sizes: each a run of its own.
+    """Return the repeats and similar blocks beside them, with weights of other sizes: each of these is its own run.
 
     A stage of a convolutional network or of a pyramid of attentions is narrower than the next, and may have one block.
-    Where nothing repeats, what does the same as what comes before it; a unit of each of the two has to be equal then.
+    If nothing repeats, consecutive similar blocks are returned; they must then have an equal unit.
 
     Args:
-        forms: what each unit computes with its weights, as numbers that are equal for equal operators.
-        repeats: blocks of equal sizes that are known, in order.
+        forms: operators of each unit as numbers, equal for equal operators.
+        repeats: known blocks of equal sizes, in order.
 
     >>> add_alike([(7,), (1, 1, 2), (1, 1, 2), (8,)], ())
     (Repeat(start=1, period=1, count=1), Repeat(start=2, period=1, count=1))
@@ -106,7 +106,7 @@ def add_alike(forms: Sequence[Unit], repeats: Sequence[Repeat]) -> tuple[Repeat,
 
 
 def _alone(common: _Common) -> list[Repeat]:
-    """Blocks that do the same as the one before or after them, a run each, in the period in which most is equal."""
+    """Return blocks similar to the one before or after, as a run each, in the period with the most equal units."""
     tries = []
     for period in range(1, _LONGEST_VARIANT + 1):
         found: list[Repeat] = []
@@ -124,7 +124,7 @@ def _alone(common: _Common) -> list[Repeat]:
 
 
 def _is_next(common: _Common, start: int, period: int) -> bool:
-    """Whether the block after one is a variant of it, and a unit of several operators of it is equal."""
+    """Whether the next block is a variant of this one, with an equal unit of several operators."""
     is_equal = any(
         common.of(start + unit, start + period + unit)[0] and len(common.units[start + unit]) > 1
         for unit in range(period)
@@ -133,7 +133,7 @@ def _is_next(common: _Common, start: int, period: int) -> bool:
 
 
 def _equal(common: _Common, repeats: Sequence[Repeat]) -> tuple[int, int]:
-    """Units that are equal to those of the block before them, and operators that both have."""
+    """Count units that equal those of the block before them, and operators that both have."""
     pairs = [
         common.of(position, position + later.period)
         for one, later in itertools.pairwise(repeats)
@@ -144,7 +144,7 @@ def _equal(common: _Common, repeats: Sequence[Repeat]) -> tuple[int, int]:
 
 
 class _Common:
-    """What units have in common, as long as not too much has been compared: then nothing, unless they are equal."""
+    """Common weights of units. Once the limit of comparisons is reached, only equal units have any."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self.units = units
@@ -154,7 +154,7 @@ class _Common:
         self._left = _MOST_IN_COMMON
 
     def of(self, one: int, two: int) -> tuple[int, int, int]:
-        """Whether two units are equal; the number, and the elements, of the weights that both have."""
+        """Return whether two units are equal, and the number and the elements of the weights that both have."""
         a, b = self.units[one], self.units[two]
         if a == b:
             return 1, len(a), self._elements[one + 1] - self._elements[one]
@@ -167,9 +167,9 @@ class _Common:
         return 0, *found
 
     def is_variant(self, one: int, two: int, period: int, share: float = 0.0) -> bool:
-        """Whether one block is a variant of another: a unit is equal, or half of the weights of the larger are.
+        """Whether one block is a variant of another: a unit is equal, or half of the larger block's weights are.
 
-        With a share that share of what the larger has, by number alone.
+        With `share`, that share of the larger block's weights must be equal, by number alone.
         """
         if self._left < 0:
             return False
@@ -194,7 +194,7 @@ _Stretch = tuple[int, int, int]
 
 
 def _choose(units: Sequence[Unit]) -> list[_Stretch]:
-    """Stretches that do not overlap, the ones that cover most first; of equal ones that of the shorter period."""
+    """Return stretches that do not overlap, those that cover most first; of equal ones that of the shorter period."""
     elements = [0, *itertools.accumulate(map(sum, units))]
 
     def rank(start: int, end: int, period: int) -> tuple[int, int, int, int]:
@@ -219,7 +219,7 @@ def _choose(units: Sequence[Unit]) -> list[_Stretch]:
 
 
 def _stretches(units: Sequence[Unit]) -> Iterator[_Stretch]:
-    """Longest stretches of at least two periods in which every unit is equal to the one a period later."""
+    """Yield the longest stretches of at least two periods in which every unit equals the one a period later."""
     longest = min(_LONGEST_PERIOD, len(units) // 2, max(1, _MOST_COMPARED // max(1, len(units))))
     numbers: dict[Unit, int] = {}
     alike = [numbers.setdefault(unit, len(numbers)) for unit in units]
@@ -234,7 +234,7 @@ def _stretches(units: Sequence[Unit]) -> Iterator[_Stretch]:
 
 
 def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:
-    """Where in a stretch the blocks begin: where most are found with the variants beside them, and most agree."""
+    """Return the best start of the blocks in a stretch: most blocks, variants included, and most agreement."""
     start, end, period = stretch
     found = [
         _extend(common, Repeat(first, period, (end - first) // period), low, high)
@@ -244,7 +244,7 @@ def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:
     equal, elements = (
         [0],
         [0],
-    )  # of units and those a period before them, summed up from the first that has one
+    )  # cumulative sums over units compared with those a period later
     for position in range(low, max(repeat.end for repeat in found) - period):
         is_equal, _, both = common.of(position, position + period)
         equal.append(equal[-1] + is_equal)
@@ -260,7 +260,7 @@ def _phase(common: _Common, stretch: _Stretch, low: int, high: int) -> Repeat:
 
 
 def _extend(common: _Common, repeat: Repeat, low: int, high: int) -> Repeat:
-    """With a block before and a block after, where these are variants of the others."""
+    """Add a block before and a block after, if these are variants of the others."""
     period, start, count = repeat.period, repeat.start, repeat.count
     if start - period >= low and common.is_variant(start - period, start, period):
         start, count = start - period, count + 1
@@ -271,7 +271,7 @@ def _extend(common: _Common, repeat: Repeat, low: int, high: int) -> Repeat:
 
 
 def _add_variants(common: _Common, found: Sequence[Repeat], periods: Iterable[int]) -> list[Repeat]:
-    """Also blocks between the repeats of which each is a variant of the one before it."""
+    """Add blocks between the repeats if each is a variant of the one before it."""
     every = list(found)
     for period in periods:
         bounds = [0, *(bound for repeat in every for bound in (repeat.start, repeat.end)), len(common.units)]
@@ -282,7 +282,7 @@ def _add_variants(common: _Common, found: Sequence[Repeat], periods: Iterable[in
 
 
 def _agreement(common: _Common, repeats: Iterable[Repeat]) -> tuple[int, int]:
-    """How much blocks have in common with those before them: equal units, and elements of equal weights."""
+    """Sum up the agreement of blocks with those before them: equal units, and elements of equal weights."""
     equal = elements = 0
     for repeat in repeats:
         for position in range(repeat.start, repeat.end - repeat.period):

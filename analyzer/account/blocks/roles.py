@@ -1,7 +1,7 @@
-"""Flow -> what each learned tensor does, by the operator that computes with it: attention, feed-forward or another.
+"""Flow -> function of each learned tensor, given by the operator that computes with it: attention, feed-forward, ...
 
 Sources: ONNX docs/Operators.md, onnxruntime docs/ContribOperators.md; Vaswani et al., "Attention Is All You Need"
-(2017), section 3.2, for what makes attention: a product of two activations that passes, or has passed, a softmax.
+(2017), section 3.2, for the definition of attention: a product of two activations before or after a softmax.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _EMBEDDINGS = frozenset({"EmbedLayerNormalization", "QEmbedLayerNormalization"})
 _TABLES = named(Kind.LOOKS_UP) - _EMBEDDINGS
 _NORMS = named(Kind.NORMALIZES)
 _BIASES = {"SkipLayerNormalization": frozenset({4}), "SkipSimplifiedLayerNormalization": frozenset({3})}
-"""Inputs of a norm that are the bias of the linear map before it."""
+"""Inputs of a norm that hold the bias of the linear map before it."""
 
 _OPERANDS = frozenset({Slot.DATA, Slot.LEARNED, Slot.CODES})
 _EMBEDDING_NORMS = frozenset({5, 6})
-"""Inputs of these that are the norm's."""
+"""Inputs of embedding operators that belong to the norm."""
 
 _MOMENTS = frozenset(
     {"InstanceNormalization", "LpNormalization", "ReduceL2", "ReduceMean", "ReduceSumSquare"}
 )
-"""Operators of which a norm that is written out takes a mean or a length."""
+"""Operators that compute the mean or the length in a decomposed norm."""
 
 _SCALES = frozenset({"Div", "Mul"})
 _TELLING = {
@@ -51,24 +51,24 @@ _TELLING = {
     **dict.fromkeys(_RECURRENT, RECURRENT),
     **dict.fromkeys(_ATTENTION, ATTENTION),
 }
-"""Operators that tell what their weights do, all of them or nearly."""
+"""Operators that give the function of all, or nearly all, of their weights."""
 
 _TOLD_BY_SLOT = _TELLING.keys() | _BIASES.keys()
-"""Operators of which the name, and perhaps the input, is asked first."""
+"""Operators whose name, and possibly input, is tried first."""
 
 _BEFORE_VECTORS = _MOMENTS | _NORMS | _CONVOLUTIONS
-"""Operators that tell what a vector does that is added to what comes of them."""
+"""Operators that give the function of a vector that is added to their result."""
 
 _SOFTMAX = frozenset({"BiasSoftmax", "QLinearSoftmax", "Softmax"})
 
 _TOLD_APART = _LINEAR | _SOFTMAX | _ATTENTION
 
 _NEAR = 8
-"""Steps between a moment, or a linear map, and the vectors that scale or shift what comes of it."""
+"""Most steps from a moment, or a linear map, to the vectors that scale or shift its result."""
 
 
 class Roles:
-    """Answers for one flow."""
+    """Functions of the learned tensors of one flow."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow
@@ -81,16 +81,16 @@ class Roles:
                 self._sort(vertex, node)
         self._attended = self._find_attended()
         self._users: dict[int, int] = {}
-        """What computes first with what a static vertex hands on, past others that do no more than that."""
+        """First vertex that computes with the value of a static vertex, past others that only pass it on."""
         for vertex in sorted(flow.conduits, reverse=True):
             user = self._users.get(vertex, vertex)
             self._users.update(dict.fromkeys(flow.conduits[vertex], user))
 
     def of(self, reader: Reader, tensor: StoredTensor, is_inside: bool) -> str:
-        """What a learned tensor does for one of the nodes that read it; `is_inside` a block or not."""
+        """Return the function of a learned tensor for one of its readers; `is_inside` means inside a block."""
         flow = self._flow
         vertex = flow.vertex(*reader)
-        if vertex in self._linear and flow.nodes[vertex].op_type not in _TOLD_BY_SLOT:  # nearly all
+        if vertex in self._linear and flow.nodes[vertex].op_type not in _TOLD_BY_SLOT:  # true of nearly all
             return self._by_product(vertex, is_inside)
         slot = reader.slot
         if self._flow.static[vertex] and not (slot == 0 and self._is_table(vertex)) and vertex in self._users:
@@ -100,7 +100,8 @@ class Roles:
         found = self._by_operator(vertex, slot, tensor)
         if found is not None:
             return found
-        if vertex in self._linear or self._is_table(vertex):  # a table: weights of experts, chosen by number
+        # A table holds weights of experts, which are chosen by number.
+        if vertex in self._linear or self._is_table(vertex):
             return self._by_product(vertex, is_inside)
         if len(tensor.shape) - tensor.shape.count(1) > 1:
             return ATTENTION if is_inside else EMBEDDING
@@ -126,7 +127,7 @@ class Roles:
         return FEED_FORWARD if is_inside else LINEAR
 
     def _vector(self, vertex: int, is_inside: bool) -> str:
-        """A bias does what its linear map does; a scale, and the shift after it, are a norm's near a moment."""
+        """Return the function of a vector: a bias has its linear map's; a scale or shift after a moment is a norm's."""
         moments, told, tellers = self._near
         before = self._flow.before[vertex]
         if self._flow.nodes[vertex].op_type in _SCALES:
@@ -141,7 +142,7 @@ class Roles:
 
     @cached_property
     def _near(self) -> tuple[list[int], list[int], list[int]]:
-        """For each vertex the steps back to the nearest moment, those to the nearest vertex that tells, and that."""
+        """Return, per vertex, the steps to the nearest moment and to the nearest telling vertex, and the latter."""
         flow = self._flow
         moments: list[int] = []
         told: list[int] = []
@@ -177,14 +178,14 @@ class Roles:
             self._attention.append(vertex)
 
     def _find_attended(self) -> set[int]:
-        """The linear maps whose results are multiplied as queries, keys or values, or that take what came of it."""
+        """Return linear maps whose results are multiplied as queries, keys or values, or that read the result."""
         before, after = self._flow.before, self._flow.after
         stops = self._products | self._linear
         near_soft = _reach(before, self._soft, stops) | _reach(after, self._soft, stops)
         attending = [*(self._products & near_soft), *self._attention]
         fed = [
             vertex for vertex in attending if not self._flow.sizes[vertex]
-        ]  # the others project by themselves
+        ]  # the others have projections of their own
         near = _reach(before, fed, self._linear) | _reach(after, attending, self._linear)
         return near & self._linear
 
@@ -198,7 +199,7 @@ class Roles:
 
 
 def _reach(neighbours: Sequence[Sequence[int]], starts: Iterable[int], stops: Set[int]) -> set[int]:
-    """What ways along the neighbours lead to, up to and with the first stop on each."""
+    """Return the vertices reached through `neighbours`, up to and including the first stop on each path."""
     found: set[int] = set()
     waiting = list(starts)
     while waiting:

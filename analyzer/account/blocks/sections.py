@@ -1,4 +1,4 @@
-"""Flow -> chains of sections: what lies between the points that everything flows through, one after the other.
+"""Flow -> chains of sections: the parts between consecutive points that all data flows through.
 
 In a network with residual connections these points are the sums, and a section is a branch: attention, feed-forward, a
 bottleneck of convolutions.
@@ -17,41 +17,42 @@ from analyzer.account.blocks.flow import NONE, Flow, PostDominators, post_domina
 from analyzer.records import Frozen, Mutable
 
 _FEW = 4
-"""Nodes with weights of which a chain of its own consists."""
+"""Fewest nodes with weights in a separate chain."""
 
 
 _DEEPEST = 8
-"""Streams that feed streams that feed streams."""
+"""Most levels of streams that feed other streams."""
 
 _FAR = 4096
-"""Edges between summands that are looked at, to know whether one is computed from another."""
+"""Most edges between summands that are visited to find whether one is computed from another."""
 
 _FAR_IN_ALL = 1_000_000
-"""Such edges of one flow."""
+"""Most such edges of one flow."""
 
 
 Chain = list[int]
-"""The points that everything from one source flows through, in order: each is the end of a section, which holds what
-lies before it, after the point before it."""
+"""Points that all data from one source flows through, in order. Each is the end of a section, which holds the vertices
+between the previous point and this one.
+"""
 
 
 class Sections(Frozen):
     """Every vertex of a flow in a section of a chain."""
 
     chains: tuple[Chain, ...]
-    """In the order of their ends."""
+    """Chains in the order of their ends."""
     anchors: list[int]
-    """The end of the section that each vertex is in: where it is first needed; NONE where nothing flows on."""
+    """End of the section of each vertex: the section that first needs it; NONE if no data flows on from it."""
     sides: list[bool]
-    """Whether a vertex serves several sections: masks, tables of positions, what an encoder hands to a decoder."""
+    """Whether a vertex serves several sections: masks, tables of positions, an encoder's output to a decoder."""
     inner: Mapping[int, list[int]]
-    """By the end of a section, of those that have some: vertices with weights that not everything flows through."""
+    """By the end of a section, if there are any, its vertices with weights that only some data flows through."""
     branches: Set[int]
-    """The sections, by their ends, of which some of these lie beside a way from point to point: units of their own."""
+    """Ends of sections in which some of these vertices are parallel to a path between points: separate units."""
 
 
 class Cutter:
-    """Cuts a flow at the points that everything flows through on its way to the heaviest output."""
+    """Cuts a flow at the points that all data flows through on its way to the heaviest output."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
@@ -62,14 +63,14 @@ class Cutter:
         self._ways = _Ways.of(flow, self._tree, self._weighty)
 
     def cut(self) -> Sections:
-        """One chain to the output, and one for each other stream that several of its sections need."""
+        """Return one chain to the output, and one for each other stream that several of its sections need."""
         count = len(self.flow.nodes)
         if self._end == NONE:
             return Sections((), [NONE] * count, [False] * count, {}, frozenset())
         return self._cut([self._ways.down(self.flow, self._end)])
 
     def refine(self, sections: Sections, is_host: Callable[[int], bool]) -> Sections | None:
-        """Give streams that end in one of some sections, told by its end, a chain of their own; None without such."""
+        """Give streams that end in a section accepted by `is_host` a chain of their own; None if there are none."""
         if not sections.chains:
             return None
         anchors = sections.anchors
@@ -78,7 +79,7 @@ class Cutter:
 
     @cached_property
     def _weighty(self) -> list[int]:
-        """How many vertices with weights are below each in the tree, itself included."""
+        """Number of vertices with weights in the subtree of each vertex, itself included."""
         found = [1 if sizes else 0 for sizes in self.flow.sizes]
         for vertex, parent in enumerate(self._tree.parent):
             if parent != NONE:
@@ -100,7 +101,7 @@ class Cutter:
         return Sections(ordered, anchors, sides, inner, branches)
 
     def _others(self, anchors: Sequence[int]) -> Iterator[Chain]:
-        """The other ways that end at a point, which is its own anchor: of a single way all is a point already."""
+        """Yield the other paths to points that are their own anchors; on a single path all vertices are points."""
         for point in sorted(self._ways.more):
             for child in self._ways.above(point) if anchors[point] == point else ():
                 if anchors[child] != child and self._weighty[child] >= _FEW:
@@ -108,7 +109,7 @@ class Cutter:
 
 
 def _heaviest(flow: Flow) -> int:
-    """The output with the most elements on one way to it, of equal ones the last; NONE where nothing flows to any."""
+    """Return the output with the most elements on one path to it, the last of equals; NONE if no data reaches any."""
     outputs = {vertex for vertex in flow.outputs if not flow.static[vertex]}
     if len(outputs) < 2:
         return min(outputs, default=NONE)
@@ -123,16 +124,16 @@ def _heaviest(flow: Flow) -> int:
 
 
 class _Ways(Frozen):
-    """The ways in the tree from the sources of a flow to its end."""
+    """Paths in the tree from the sources of a flow to its end."""
 
     first: Sequence[int]
-    """A vertex on these ways that has each as its immediate post-dominator: that of the longest way; or NONE."""
+    """For each vertex, the child on the longest path among those that it immediately post-dominates; or NONE."""
     more: Mapping[int, Sequence[int]]
-    """The others of those that have several."""
+    """The other children of vertices that have several."""
     longest: Sequence[int]
-    """The depth of the deepest source above each; NONE of what is on no way."""
+    """Depth of the deepest source above each vertex; NONE for vertices on no path."""
     weighty: Sequence[int]
-    """How many vertices with weights are below each in the tree."""
+    """Number of vertices with weights in the subtree of each vertex."""
     search: _Search
 
     @classmethod
@@ -155,11 +156,11 @@ class _Ways(Frozen):
         return cls(first, more, longest, weighty, _Search(flow))
 
     def above(self, vertex: int) -> list[int]:
-        """What has a vertex as its immediate post-dominator, that of the longest way first."""
+        """Return the vertices that a vertex immediately post-dominates, that on the longest path first."""
         return [self.first[vertex], *self.more.get(vertex, ())] if self.first[vertex] != NONE else []
 
     def down(self, flow: Flow, vertex: int) -> list[int]:
-        """The way to a vertex that leads from point to point: at a sum over that of which the others are computed."""
+        """Return the path to a vertex from point to point; at a sum it follows the summand that others derive from."""
         way = []
         while vertex != NONE:
             way.append(vertex)
@@ -168,7 +169,7 @@ class _Ways(Frozen):
         return way
 
     def _origin(self, flow: Flow, vertex: int) -> int:
-        """Of several that a vertex follows the one that the stream comes from."""
+        """Return the one of several predecessors from which the stream comes."""
         found = self.above(vertex)
         direct = sorted(set(flow.before[vertex]).intersection(found))
         origin = self.search.origin(direct) if len(direct) > 1 else NONE
@@ -176,15 +177,15 @@ class _Ways(Frozen):
             return origin
         if direct:
             return max(direct, key=lambda child: (self.longest[child], -child))
-        # x + attention(x) + mlp(x): the stream is in a sum of its own there, and a mask may be a longer way
+        # in x + attention(x) + mlp(x) the stream is inside a separate sum, and a mask may be a longer path
         return max(found, key=lambda child: (self.weighty[child], self.longest[child], -child))
 
 
 def _starts(flow: Flow, tree: PostDominators) -> list[int]:
-    """What reads nothing but what the graph is given; and where the first weights are, on each way from there.
+    """Return the vertices that read only graph inputs, and those with the first weights on each path from there.
 
-    What is given may go other ways too: the numbers of tokens also make masks, and tell where a text ends. It is a
-    start itself where all ways lead to a sum that also reads it: a residual connection.
+    An input may take other paths too: the numbers of tokens also make masks, and show where a text ends. An input is a
+    start itself if all its paths lead to a sum that also reads it: a residual connection.
     """
     given = flow.given
     found = [
@@ -207,16 +208,16 @@ def _starts(flow: Flow, tree: PostDominators) -> list[int]:
 
 
 class _Search(Mutable):
-    """Finds what of some vertices others of them are computed from."""
+    """Finds, among some vertices, those from which others are computed."""
 
     flow: Flow
     left: int = _FAR_IN_ALL
-    """Edges that may still be looked at."""
+    """Edges that may still be visited."""
 
     def origin(self, vertices: Sequence[int]) -> int:
-        """The first of them, which are sorted, from which another is computed; NONE where none is, near by."""
+        """Return the first of these sorted vertices from which another is computed; NONE if there is none nearby."""
         asked = set(vertices)
-        waiting = [-vertex for vertex in reversed(vertices)]  # a heap: the last first
+        waiting = [-vertex for vertex in reversed(vertices)]  # a heap: the last vertex comes first
         seen = set(vertices)
         found = NONE
         steps = 0
@@ -235,7 +236,7 @@ class _Search(Mutable):
 
 
 def _anchors(flow: Flow, tree: PostDominators, chains: Iterable[Chain]) -> tuple[list[int], list[int]]:
-    """For each vertex the point where it is first needed, and the first point that all ways from it lead through."""
+    """Return for each vertex the point that first needs it, and the first point that all paths from it lead through."""
     depth, parent, after = tree.depth, tree.parent, flow.after
     count = len(depth)
     anchors = [NONE] * count
@@ -256,7 +257,7 @@ def _anchors(flow: Flow, tree: PostDominators, chains: Iterable[Chain]) -> tuple
 def _look_inside(
     flow: Flow, chains: Iterable[Chain], anchors: Sequence[int], owners: Sequence[int]
 ) -> tuple[dict[int, list[int]], set[int]]:
-    """What `Sections` says of the sections that hold weights before their ends."""
+    """Return the fields `inner` and `branches` of `Sections`."""
     previous: dict[int, int] = {}
     for chain in chains:
         previous.update(zip(chain, itertools.chain((NONE,), chain), strict=False))

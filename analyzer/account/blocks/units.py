@@ -1,4 +1,4 @@
-"""Sections of a flow -> runs of repeated blocks, and where each vertex is: in a block, before or after them."""
+"""Sections of a flow -> runs of repeated blocks, and the position of each vertex: in a block, before or after them."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ from analyzer.account.blocks.sections import Chain, Cutter, Sections
 from analyzer.records import Frozen
 
 OUTSIDE = -1
-"""The block of what is in none."""
+"""Block number of vertices that belong to no block."""
 
 
 class RunPlace(NamedTuple):
-    """A place among the runs of one graph."""
+    """Position among the runs of one graph."""
 
     run: int
-    """Number of the run; of what is in no block, how many runs come before it."""
+    """Number of the run; for a vertex in no block, the number of runs before it."""
     block: int
     unit: int = 0
 
 
 _make_place: Callable[[Iterable[Any]], RunPlace] = functools.partial(tuple.__new__, RunPlace)
-"""A place of its fields: in a fifth of the time that a call of the class takes."""
+"""Make a place from its fields: takes a fifth of the time of a call of the class."""
 
 
 class GraphLayout(Frozen):
     """The runs of one graph, and the slot of each vertex."""
 
     counts: tuple[int, ...]
-    """Blocks of each run."""
+    """Number of blocks of each run."""
     slots: tuple[RunPlace, ...]
     places: tuple[int, ...]
     """Number of the section in which each vertex is first needed."""
 
     @classmethod
     def empty(cls, count: int) -> GraphLayout:
-        """Of a graph without blocks."""
+        """Return the layout of a graph without blocks."""
         return cls((), (RunPlace(0, OUTSIDE),) * count, tuple(range(count)))
 
 
 class _Unit(NamedTuple):
-    """A branch with what follows it up to the next, or where there are no branches one section with weights."""
+    """A branch, or in a chain without branches a section with weights, with the sections up to the next one."""
 
     start: int
     stop: int
-    """Its sections, from `start` to before `stop`."""
+    """The unit's sections reach from `start` to before `stop`."""
     sizes: Unit
     tails: tuple[tuple[int, Unit], ...] = ()
-    """The sections after the first that have weights, and the weights."""
+    """The sections after the first that have weights, and these weights."""
 
 
 def lay_out(flow: Flow) -> GraphLayout:
@@ -72,7 +72,7 @@ def lay_out(flow: Flow) -> GraphLayout:
 
 
 Owner = tuple[int, int]
-"""Which list of named blocks, and which block of it."""
+"""Number of a list of named blocks, and of a block in it."""
 
 
 def lay_out_named(
@@ -82,17 +82,17 @@ def lay_out_named(
     sizes: Sequence[int],
     structure: GraphLayout,
 ) -> tuple[GraphLayout, tuple[int, ...]]:
-    """Put the vertices of one graph into the blocks that names tell, and what has no name by what flows.
+    """Put the vertices of one graph into the blocks given by names, and unnamed vertices where the data flow puts them.
 
     Args:
-        flow: of the graph.
-        owners: the block that names put each vertex in, if any.
-        told: whether names tell of a vertex at all: one that is told of and has no owner is in no block.
-        sizes: blocks of each list.
-        structure: the units of blocks are those that it has.
+        flow: data flow of the graph.
+        owners: the block in which names put each vertex, if any.
+        told: whether names place a vertex at all: a vertex that they place without an owner is in no block.
+        sizes: number of blocks of each list.
+        structure: layout from structure, whose units divide the blocks.
 
     Returns:
-        The layout, and the list that each of its runs is, in the order of the computation.
+        The layout, and the list that each of its runs is, in the order of computation.
     """
     owned = _fill(flow, owners, told)
     seen = _in_order(flow, owned)
@@ -100,7 +100,7 @@ def lay_out_named(
     before = _runs_before(flow, owned, runs)
     slots: list[RunPlace] = []
     units: dict[Owner, dict[RunPlace, int]] = defaultdict(dict)
-    """Of each named block the units of structure that lie in it, numbered in the order in which they come."""
+    """Units from structure in each named block, numbered in order of occurrence."""
     for (owner, slot), alike in itertools.groupby(zip(owned, structure.slots, strict=True)):
         first, count = len(slots), sum(1 for _ in alike)
         if owner is None:
@@ -115,7 +115,7 @@ def lay_out_named(
 
 
 def _runs_before(flow: Flow, owned: Sequence[Owner | None], runs: Mapping[int, int]) -> list[int]:
-    """The run of each vertex; of one in no block the first run that comes after it."""
+    """Return the run of each vertex; for a vertex in no block, the first run after it."""
     after, conduits = flow.after, flow.conduits
     before = [len(runs)] * len(owned)
     for vertex in range(len(owned) - 1, -1, -1):
@@ -130,10 +130,10 @@ def _runs_before(flow: Flow, owned: Sequence[Owner | None], runs: Mapping[int, i
 
 
 def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
-    """The lists, each after those from whose values its own are computed; else in the order in which names tell them.
+    """Return the lists in the order in which their values depend on each other; else in the order in which names occur.
 
-    Where a file's nodes stand says little: the first node of a decoder may prepare a table of positions. Lists that
-    take turns, as the residual blocks and the attentions of a U-Net do, are in the order of their first nodes.
+    The order of nodes in the file says little: the first node of a decoder may prepare a table of positions. Lists that
+    alternate, like the residual blocks and the attentions of a U-Net, are in the order of their first nodes.
     """
     static_last = sorted(zip(flow.static, owned, strict=True), key=operator.itemgetter(0))
     firsts = list(dict.fromkeys(owner[0] for _, owner in static_last if owner is not None))
@@ -166,9 +166,9 @@ def _in_order(flow: Flow, owned: Sequence[Owner | None]) -> list[int]:
 
 
 def _fill(flow: Flow, owners: Sequence[Owner | None], told: Sequence[bool]) -> list[Owner | None]:
-    """The owners, with those of vertices that names tell nothing of: what reads a block's values last is in that block.
+    """Return the owners, with unnamed vertices added to the block whose values they read last.
 
-    What only prepares stored tensors is where all that reads it is; what several blocks read so is in none.
+    Vertices that only prepare stored tensors belong to the block of all their readers, or to no block if these differ.
     """
     owned = list(owners)
     for vertex, before in enumerate(flow.before):
@@ -196,9 +196,10 @@ class _Runs(Frozen):
 
     counts: list[int]
     slots: list[RunPlace]
-    """Of the sections, chain by chain."""
+    """Slots of the sections, chain by chain."""
     positions: list[int]
-    """By vertex, the number of the section of which it is the end; of others, and of NONE, that of no section."""
+    """By vertex, the number of the section that ends there; for other vertices, and NONE, the count of sections.
+    """
 
     def is_outside(self, end: int) -> bool:
         """Whether a section is in no block."""
@@ -221,7 +222,7 @@ def _runs(flow: Flow, sections: Sections) -> _Runs:
 def _lay_out_chain(
     flow: Flow, work: Mapping[int, Sequence[str]], sections: Sections, chain: Chain, first_run: int
 ) -> tuple[list[int], list[RunPlace]]:
-    """How many blocks each run of a chain has, and the slot of each section."""
+    """Return the number of blocks of each run of a chain, and the slot of each section."""
     weights = _weights(flow, sections, chain)
     branches = [position for position, end in enumerate(chain) if end in sections.branches]
     has_branches = len(branches) > 1
@@ -245,7 +246,7 @@ def _lay_out_chain(
 
 
 def _weights(flow: Flow, sections: Sections, chain: Chain) -> list[Unit]:
-    """The sizes of the weights in each section of a chain, sorted; most sections have none."""
+    """Return the sorted sizes of the weights in each section of a chain; most sections have none."""
     sizes, static, inner = flow.sizes, flow.static, sections.inner
     found: list[Unit] = [()] * len(chain)
     for position, end in enumerate(chain):
@@ -258,10 +259,10 @@ def _weights(flow: Flow, sections: Sections, chain: Chain) -> list[Unit]:
 
 
 def _units(weights: Sequence[Unit], branches: Sequence[int] | None) -> list[_Unit]:
-    """The units of a chain: they start at its branches; None where it has none."""
+    """Return the units of a chain: they start at its branches, or, if these are None, at sections with weights."""
     weighty = [position for position, sizes in enumerate(weights) if sizes]
     starts = weighty if branches is None else branches
-    if branches is None:  # each ends where the next has weights
+    if branches is None:  # each unit ends where the next section with weights begins
         return [
             _Unit(start, stop, weights[start]) for start, stop in itertools.pairwise([*starts, len(weights)])
         ]
@@ -280,11 +281,11 @@ def _units(weights: Sequence[Unit], branches: Sequence[int] | None) -> list[_Uni
 
 
 _WITHOUT_WEIGHTS = frozenset({"MatMul", "Einsum", "Softmax", "Transpose"})
-"""Operators that tell attention and mixing over positions from a perceptron, whose weights are alike."""
+"""Operators that distinguish attention and mixing over positions from a perceptron with similar weights."""
 
 
 def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
-    """By the end of each section the operators that say what it does, with weights or without."""
+    """Return, by the end of each section, its characteristic operators, with weights or without."""
     found: dict[int, list[str]] = defaultdict(list)
     for vertex, anchor in enumerate(anchors):
         name = flow.nodes[vertex].op_type
@@ -298,7 +299,7 @@ def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
 
 
 def _forms(work: Mapping[int, Sequence[str]], chain: Chain, units: Sequence[_Unit]) -> list[Unit]:
-    """What the branch of each unit does, as numbers, sorted."""
+    """Return the operators of each unit's branch as sorted numbers."""
     numbers: dict[str, int] = {}
     return [
         tuple(sorted(numbers.setdefault(name, len(numbers) + 1) for name in work.get(chain[unit.start], ())))
@@ -307,11 +308,11 @@ def _forms(work: Mapping[int, Sequence[str]], chain: Chain, units: Sequence[_Uni
 
 
 def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
-    """Where a unit of the last block ends: it takes of what follows as much as the other blocks have of it."""
+    """Return the end of a unit in the last block: it takes as many following sections as the other blocks have."""
     last = units[repeat.start + repeat.period * (repeat.count - 1) + unit]
     if unit < repeat.period - 1:
         return last.stop
-    if repeat.count == 1:  # nothing tells what follows it from what belongs to it
+    if repeat.count == 1:  # nothing separates later sections from its own
         return last.tails[0][0] if last.tails else last.stop
     others = [units[repeat.start + repeat.period * block + unit] for block in range(repeat.count - 1)]
     tails = Counter(tuple(sizes for _, sizes in other.tails) for other in others)
@@ -328,12 +329,12 @@ def _stop_of_last(units: Sequence[_Unit], repeat: Repeat, unit: int) -> int:
 
 
 def _places(flow: Flow, sections: Sections, runs: _Runs) -> list[int]:
-    """The section, by number, in which each vertex is first needed; what leads nowhere follows what it reads."""
+    """Return the number of the section that first needs each vertex; one that no section needs follows its sources."""
     positions, nowhere = runs.positions, len(runs.slots)
     places = [positions[anchor] for anchor in sections.anchors]
     for vertex, before in enumerate(flow.before):
         if places[vertex] == nowhere and before:
-            # After a point it is in the next section, if nothing else tells.
+            # A source that ends a section puts the vertex into the next section.
             places[vertex] = max(
                 min(places[source] + 1, nowhere - 1) if positions[source] < nowhere else places[source]
                 for source in before
@@ -347,7 +348,7 @@ def _places(flow: Flow, sections: Sections, runs: _Runs) -> list[int]:
 def _slots(
     flow: Flow, sections: Sections, places: Sequence[int], order: Sequence[RunPlace]
 ) -> list[RunPlace]:
-    """The slot of each vertex. What several blocks need is before them, but for a lone weight: that is the first's."""
+    """Return each vertex's slot. Vertices that several blocks need are before them; a lone weight is in the first."""
     end = RunPlace(order[-1].run, OUTSIDE) if order else RunPlace(0, OUTSIDE)
     slots = [order[place] if place < len(order) else end for place in places]
     shared = [False] * len(slots)

@@ -128,7 +128,8 @@ def as_read(entries: Sequence[Entry], wiring: Wiring) -> tuple[Entry, ...]:
     """Return the entries with values of the trace as their readers see them: as parameters, or unattributed.
 
     In a comparison with PyTorch a name does not excuse a tensor: a constant in arithmetic must be explained by its
-    values. It stays a constant only beside a weight that kept its PyTorch name, because a bias would have kept its own name too.
+    values. It stays a constant only beside a weight that kept its PyTorch name, because a bias would have kept its
+    own name too.
     """
     by_key = {entry.tensor.key: entry for entry in entries}
     structure = Structure(wiring)
