@@ -203,7 +203,7 @@ def _check(ledger: Ledger) -> None:
 
 
 def file_digests(model: Model) -> dict[str, str]:
-    """SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`.
+    """Return the SHA-256 of each of the model's files, in hexadecimal, by its path in `model.files`.
 
     Raises:
         UsageError: the model is remote, and not all of it was read.

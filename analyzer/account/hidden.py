@@ -164,7 +164,7 @@ _COMPUTES = frozenset(
         "where",
     )
 )
-"""Operators in lower case: `_MOVES` keep the number of elements; `_COMPUTES` change it, or have several inputs."""
+"""Operators in lower case: `_MOVES` only move, cast or join elements; `_COMPUTES` change values or their number."""
 
 _WITHOUT_PARAMETERS = frozenset(
     (
@@ -401,13 +401,13 @@ def _trailing(has_numbers: Array, block: int) -> int:
 
 
 _ALIKE = 0.99
-"""Correlation of a table with an equal part of a weight, even if either is stored as codes."""
+"""Least correlation of a table with an equal part of a weight, even if either is stored as codes."""
 
 _SOME = 256
 """Elements that are compared first."""
 
 _SOME_ALIKE = 0.5
-"""Correlation of these samples if the tensors are equal; unrelated ones are eight standard deviations from it."""
+"""Least correlation of these samples if all elements are alike; unrelated ones stay eight standard deviations below."""
 
 _LOOKS_UP = named(Kind.LOOKS_UP)
 
@@ -550,11 +550,11 @@ class _Part(Frozen):
     reads: bool = True
     """Whether values may be read."""
     slots: dict[tuple[Slot, ...], tuple[int | None, int | None]] = field(default_factory=dict)
-    """By the input slots of an operator, the inputs of the weight and of the bias."""
+    """Inputs of the weight and of the bias, by the slots of an operator."""
     sizes: dict[tuple[str, ...], set[int]] = field(default_factory=dict)
-    """By PyTorch names, the elements of tensors with these names; filled on first use."""
+    """Numbers of elements of tensors, by their PyTorch names; filled on first use."""
     held: dict[tuple[str, ...], int] = field(default_factory=dict)
-    """By PyTorch names, the elements of the smallest parameter stored unchanged according to the metadata."""
+    """Elements of the smallest parameter that is stored unchanged according to metadata, by PyTorch names."""
     seen: dict[Key, tuple[_Some, ...]] = field(default_factory=dict)
     """Samples of each table that was compared, by rows and by columns; empty for a table without numbers."""
 

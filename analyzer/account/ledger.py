@@ -25,7 +25,7 @@ class Role(enum.StrEnum):
     PARAMETER = "parameter"
     """Learned: an element of `named_parameters()`, or computed from one."""
     BUFFER = "buffer"
-    """State that is not learned: running statistics, `position_ids`, `inv_freq`, masks."""
+    """State of a module that is not learned: running statistics, `position_ids`, `inv_freq`, masks."""
     QUANTIZATION = "quantization"
     """Scales, zero points, group indices."""
     CONSTANT = "constant"
@@ -40,7 +40,7 @@ class Evidence(enum.StrEnum):
     CONTENT = "content"
     """Compared elements."""
     PROVENANCE = "provenance"
-    """Notes that the exporter left in the file, or the manifest."""
+    """Metadata that the exporter left in the file, or the manifest."""
     NAME = "name"
     """Names."""
     STRUCTURE = "structure"
@@ -178,7 +178,7 @@ class Finding(Frozen):
 
 
 Match = Literal["all", "first"]
-"""How the user's groups take an entry: all that match it, so that groups may overlap, or only the first."""
+"""Matching rule of the user's groups: an entry is in all that match it, so that they may overlap, or in the first."""
 
 Trainability = Mapping[Key, tuple[str, bool]]
 """PyTorch name and `requires_grad` of each entry's parameter, if the PyTorch side is known."""
@@ -243,7 +243,7 @@ class Group(Frozen):
 
     name: str
     label: tuple[str, ...] = ()
-    """The parts of its name, one for each key."""
+    """Parts of its name, one for each key."""
     parameters: int = 0
     unshared_parameters: int = 0
     """Value that `parameters` would have if every use of a tensor had its own copy."""
@@ -295,16 +295,16 @@ class Grouping(Frozen):
     """
 
     by: str
-    """A key, several with commas between them, `bytes` for the accounts, or `group` for the user's own."""
+    """A key, several separated by commas, `bytes` for the accounts, or `group` for the user's groups."""
     depth: int | None
-    """Leading parts of a scope, or of a block, that name a group; None where `by` has neither."""
+    """Leading parts of a scope, or of a block, that name a group; None if `by` contains neither key."""
     groups: tuple[Group, ...]
     overlap: Group
     """Amounts that the user's groups count more than once, beyond the first time."""
     ungrouped: Group
     """Entries that are in none of the user's groups."""
     match: Match | None = None
-    """How the user's groups take an entry; None if the groups are not the user's."""
+    """Matching rule of the user's groups; None if the groups are not the user's."""
     origin: str | None = None
     """Origin of the user's groups, such as `--group`, `onnxledger.toml` or `preset bert`."""
     members: tuple[tuple[str, ...], ...] = ()

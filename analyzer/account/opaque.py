@@ -107,7 +107,7 @@ def find_opaque(
         reads: whether values may be read. If not, no table is recognized, and all possibly opaque data is reported.
         whole: whether tensors of many million elements are read whole to check that they have a single value.
         is_known: whether the numbers of a value, given by its graph and name, are PyTorch's own.
-        tables: explained tensors without parameters: values computed from them are reported where they are used.
+        tables: explained tensors without parameters: data combined with them is reported where the result is used.
     """
     walk = _Walk(model, wiring, live, is_explained, tables)
     for part in model.parts:
@@ -143,7 +143,7 @@ class _Walk(Mutable, dict=True):
     meetings: dict[_Meeting, None] = field(default_factory=dict)
     _values: dict[GraphPath, dict[str, _Value]] = field(default_factory=dict)
     _valued: dict[GraphPath, bytearray] = field(default_factory=dict)
-    """By graph, whether facts may be known about the output of a node, by position, and about STORED values."""
+    """Flags by graph: whether facts may be known about a node's output, by its position, and about STORED values."""
     _answers: dict[
         tuple[GraphPath, tuple[_Value, ...], tuple[tuple[GraphPath, str] | None, ...]], list[_Value]
     ] = field(default_factory=dict)
@@ -418,7 +418,7 @@ class _Walk(Mutable, dict=True):
             is_fixed = is_fixed and value.is_fixed
         else:
             if not is_fixed and not self._carry(node):
-                return _GIVEN  # for most nodes: without inputs that carry data the result carries none
+                return _GIVEN  # for most nodes: without sources in its inputs a result has none
         known = operator_of(node)
         kind = None if known is None else known.kind
         if kind is Kind.MEASURES:
@@ -462,7 +462,7 @@ class _Walk(Mutable, dict=True):
         is_held = any(value.is_held for value in operands)
         if is_fixed and not is_held:
             sources = frozenset().union(*(operands[slot].sources for slot in slots)) | carried
-            # What codes stand for is weighed with them: decoding is no formula.
+            # Decoded numbers are weighed with their codes, so decoding does not count as a formula.
             is_plain = all(value.is_plain for value in operands) and (
                 kind is Kind.DECODES or self._is_recoded(node)
             )

@@ -65,9 +65,9 @@ class Named(Frozen):
 
     lists: Lists
     owners: Mapping[GraphPath, Sequence[Owner | None]]
-    """By graph, in the order of its nodes, the block of each node: the number of the list, and of the block in it."""
+    """Blocks of a graph's nodes, in order: the number of the list of named blocks, and of the block in it."""
     told: Mapping[GraphPath, Sequence[bool]]
-    """By graph, whether names place a node: a node that they place without an owner is in no block."""
+    """Flags of a graph's nodes: whether names place a node. A node that they place without an owner is in no block."""
 
     def find(self, flow: Flow, path: GraphPath) -> tuple[list[Owner | None], list[bool]]:
         """Return the block in which names put each vertex of a graph, and whether names place the vertex at all."""
@@ -231,9 +231,9 @@ class _Finder(Frozen):
     is_flat: bool
     """Whether all runs are in main graphs: then the slot of a vertex gives its spot, also outside the blocks."""
     _spots: dict[GraphPath, dict[RunPlace, Spot]] = field(default_factory=lambda: defaultdict(dict))
-    """By graph, known spots that depend only on the slot."""
+    """Cache, by graph, of spots that depend only on the slot."""
     _of_nodes: dict[GraphPath, list[Spot]] = field(default_factory=dict)
-    """By graph, the spots of its nodes, once all have been asked for."""
+    """Cache, by graph, of the spots of all its nodes."""
 
     @classmethod
     def of(cls, laid: Mapping[GraphPath, _Laid], keys: Sequence[_Order]) -> _Finder:

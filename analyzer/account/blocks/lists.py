@@ -132,7 +132,7 @@ def _tree(entries: Iterable[Entry]) -> _Module:
     ways: dict[str, list[_Module]] = {"": [root]}
     """Paths of modules around those that hold tensors, which are fewer."""
     known: dict[tuple[tuple[int, ...], int, int], tuple[bool, str]] = {}
-    """By shape, whether tensors are matrices, and a text that tells them apart: most tensors have one of few shapes."""
+    """Cache by shape: whether a tensor is a matrix, and its text. Most tensors have one of few shapes."""
     for entry in entries:
         scope, tensor, elements = entry.scope, entry.tensor, entry.logical_numel
         home, dot, last = scope.rpartition(".")

@@ -46,7 +46,7 @@ class Sections(Frozen):
     sides: list[bool]
     """Whether a vertex serves several sections: masks, tables of positions, an encoder's output to a decoder."""
     inner: Mapping[int, list[int]]
-    """By the end of a section, if there are any, its vertices with weights that only some data flows through."""
+    """Vertices with weights that only some data flows through, by the end of their section."""
     branches: Set[int]
     """Ends of sections in which some of these vertices are parallel to a path between points: separate units."""
 

@@ -198,8 +198,7 @@ class _Runs(Frozen):
     slots: list[RunPlace]
     """Slots of the sections, chain by chain."""
     positions: list[int]
-    """By vertex, the number of the section that ends there; for other vertices, and NONE, the count of sections.
-    """
+    """Number of the section that ends at each vertex; for other vertices, and NONE, the number of sections."""
 
     def is_outside(self, end: int) -> bool:
         """Whether a section is in no block."""
@@ -285,7 +284,7 @@ _WITHOUT_WEIGHTS = frozenset({"MatMul", "Einsum", "Softmax", "Transpose"})
 
 
 def _work(flow: Flow, anchors: Sequence[int]) -> dict[int, list[str]]:
-    """Return, by the end of each section, its characteristic operators, with weights or without."""
+    """Return the characteristic operators of each section, with weights or without, by the section's end."""
     found: dict[int, list[str]] = defaultdict(list)
     for vertex, anchor in enumerate(anchors):
         name = flow.nodes[vertex].op_type

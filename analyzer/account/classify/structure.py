@@ -476,7 +476,7 @@ def find_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:
 
 
 _MOST_GATES = 4
-"""Most biases of one recurrent layer that are stored in rows: one of the input's product, one of the state's."""
+"""Most rows in which a recurrent layer stores its biases: for the product of the input and for that of the state."""
 
 
 def _kept_origin(wiring: Wiring, node: Node, slot: int) -> StoredTensor | None:

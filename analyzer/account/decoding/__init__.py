@@ -32,7 +32,7 @@ _BAND = 1 << 20
 """Elements that are decoded at a time."""
 
 _FEW = 1 << 10
-"""Most codes of a tensor above `_SMALL` that are read one by one."""
+"""Most positions for which the codes of a tensor above `_SMALL` are read one by one."""
 
 _SMALL = 1 << 16
 """Largest tensor, in bytes, that is cheaper to read whole."""

@@ -183,10 +183,10 @@ def total_entries(
 
 
 def check_sums(ledger: Ledger, grouping: Grouping, *, has_nodes: bool = False) -> Grouping:
-    """The grouping, if sum(groups) - overlap + ungrouped is the ledger's own total, for every total.
+    """Return the grouping, if sum(groups) - overlap + ungrouped is the ledger's own total, for every total.
 
     Raises:
-        LedgerError: it is not, a defect of onnxledger.
+        LedgerError: the sums differ, a defect of onnxledger.
     """
     wanted = {
         "parameters": ledger.parameters,
