@@ -20,7 +20,7 @@ from analyzer.model.wiring import Wiring
 from analyzer.records import Mutable, replace
 
 _CUTS = frozenset({"Gather", "GatherElements", "GatherND", "Slice", "Split"})
-"""Operators that take a part of their first input. Stored inputs that select the part do not count as data."""
+"""Operators that take a part of their first input. A node that only prepares a tensor has a stored selection."""
 
 _Piece = tuple[str, ...]
 """Part of a tensor, given by the cuts that led to it; () is the whole."""

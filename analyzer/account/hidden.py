@@ -366,7 +366,7 @@ _OF_ONE = frozenset(
 """Functions that modules apply to a learned number."""
 
 _JOINS = frozenset(("cat", "concat", "stack"))
-"""Operators whose result has all elements of several inputs."""
+"""Operators that concatenate their inputs."""
 
 _REFORMS = frozenset(("flatten", "reshape", "unflatten", "view"))
 """Operators that change only the shape: with several sources, another operator has merged these before."""

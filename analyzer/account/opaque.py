@@ -566,7 +566,7 @@ def _judge(
     *,
     whole: bool,
 ) -> Opaque:
-    """Weigh data that meets activations: numbers outside known tables, many at one point or different ones in all."""
+    """Return unexplained data that meets activations: too many numbers at a point, or too many different in all."""
     weights: dict[Source, int] = {}
     salt = functools.cache(lambda: model.salt)  # it depends on all tensors' shapes, and is seldom needed
     evaluator = Evaluator(model, wiring, by_default=True)

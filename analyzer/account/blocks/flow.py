@@ -89,7 +89,7 @@ the next.
 """
 
 _MOST_WEIGHTS = 64
-"""Most weights of one node, merged by arithmetic on weights, that are told apart."""
+"""Most weights that are kept for one node, if arithmetic on weights merges several."""
 
 
 class Weights(Frozen):
@@ -157,7 +157,7 @@ class Flow(Mutable):
 
     @classmethod
     def of(cls, graph: Graph, wiring: Wiring, weights: Weights) -> Flow:
-        """Number the nodes of one graph, sorted if they are not. Nodes in a cycle have no flow from themselves."""
+        """Number the nodes of one graph, sorted if they are not. Cycles carry no data flow."""
         path = graph.path
         flow = cls(vertices=[0] * len(graph.nodes), _providers=wiring.providers[path])
         caller = Node(path, -1, "", "", "", (), ())

@@ -142,7 +142,7 @@ class Roles:
 
     @cached_property
     def _near(self) -> tuple[list[int], list[int], list[int]]:
-        """Return, per vertex, the steps to the nearest moment and to the nearest telling vertex, and the latter."""
+        """Return per vertex: steps to the nearest moment, steps to the nearest vertex that tells, and that vertex."""
         flow = self._flow
         moments: list[int] = []
         told: list[int] = []

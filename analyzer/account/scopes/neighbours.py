@@ -53,7 +53,7 @@ _BIAS_SLOTS: Mapping[str, frozenset[int]] = {
 """Inputs that are a bias of the value before."""
 
 _FOREIGN = frozenset({"MultiHeadAttention", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
-"""Operators of `_BIAS_SLOTS` in another module than the node before: the bias says nothing about their own module."""
+"""Operators whose bias belongs to the node before, in another module: the bias says nothing about their own module."""
 
 _MOST_BRIDGES = 6
 """Most nodes between a product and its bias: nodes that only pass the value on, and `Mul` after an integer product."""
