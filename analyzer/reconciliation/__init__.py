@@ -1,4 +1,4 @@
-"""Ledger + Manifest -> Reconciliation: where every PyTorch parameter went, where every stored tensor came from.
+"""Ledger + Manifest -> Reconciliation: the fate of every PyTorch parameter, and the origin of every stored tensor.
 
 The rules run in the order of `RULES`; the sums are checked before anything is returned.
 """
@@ -135,11 +135,11 @@ RULES: tuple[Callable[[Books], None], ...] = (
     mark_tiles,
     mark_ties,
 )
-"""The order in which the rules are asked."""
+"""Rules in the order in which they run."""
 
 
 _OF_READING = (settle_turned, settle_changed, settle_misplaced, settle_dead, settle_opaque)
-"""Those that look at where and how a value is read, and hold it against what PyTorch's modules do."""
+"""Rules that compare the readers of a value with PyTorch's modules."""
 
 
 def reconcile_ledger(
@@ -159,15 +159,15 @@ def reconcile_ledger(
     Args:
         ledger: the file's side, from `analyzer.account.audit`.
         manifest: PyTorch's side.
-        content: how far values are compared; None compares all of them, or all that the manifest describes, but
-            samples of a remote file where `weights` are at hand.
-        weights: PyTorch's values, where a checkpoint or a module is at hand.
-        progress: told (done, total) in bytes while contents are read.
-        is_file: whether that side is another file, of which nobody knows how PyTorch would read it: then values alone
-            are followed, and nothing is said of where they are read.
-        places: whether it is looked at where weights are read; not where PyTorch's program has that to say.
-        misplaced: parameters of which that says that they are read where others belong.
-        exchanged: tables that were computed of a buffer of which it says so.
+        content: mode in which values are compared; None compares all of them, or all that the manifest describes, but
+            samples of a remote file if `weights` are at hand.
+        weights: PyTorch's values, if a checkpoint or a module is at hand.
+        progress: called with (done, total) in bytes while contents are read.
+        is_file: whether the other side is a file too, so that PyTorch's reads are unknown: then only values are
+            compared, and not their readers.
+        places: whether to check the places where weights are read; False if PyTorch's program decides that.
+        misplaced: parameters that, according to the program, the file reads where others belong.
+        exchanged: tables computed from a buffer that, according to the program, the file reads where others belong.
 
     Raises:
         UsageError: contents are to be compared and the manifest has none.
@@ -190,11 +190,11 @@ def reconcile_ledger(
     books = Books(with_roots(read, manifest), manifest, contents, align(names, known))
     with np.errstate(
         invalid="ignore", over="ignore"
-    ):  # numbers may be any that a type has, signalling NaN too
+    ):  # contents may have any bit pattern, even a signalling NaN
         for rule in RULES:
             if not (is_file and rule in _OF_READING) and (places or rule is not settle_misplaced):
                 rule(books)
-            if is_file:  # a packed operand of a recurrence may stand in that file as it does here
+            if is_file:  # the other file may hold a packed recurrent weight in the same layout
                 books.misfits.clear()
         settle_told(books, misplaced, exchanged)
         return close_books(books, ledger)

@@ -1,16 +1,16 @@
 """Rules: a BatchNorm that an exporter or an optimizer computed in advance.
 
-Folded into the convolution, or the linear layer, before it: W'[o] = W[o] * s[o] and b'[o] = (b[o] - mean[o]) * s[o] +
-beta[o], with s = gamma / sqrt(var + eps) (Ioffe and Szegedy 2015, section 3.1; onnxscript
-rewriter/rules/common/_fuse_batchnorm.py). The manifest has the BatchNorm's vectors whole, and of the weight W its
-samples and each channel's projection and norm, which scale with it. A state dict has no eps. It is solved from the
-stored weight: s = W' / W gives eps = (gamma / s)^2 - var of every sample, and their median, if it is a power of ten as
-people write it (1e-3), is tried like any other. Codes are too coarse for that: of them all powers that people write are
-tried, and the bias, which is stored finely, decides.
+A folded BatchNorm is part of the convolution, or the linear layer, before it: W'[o] = W[o] * s[o] and b'[o] = (b[o] -
+mean[o]) * s[o] + beta[o], with s = gamma / sqrt(var + eps) (Ioffe and Szegedy 2015, section 3.1; onnxscript
+rewriter/rules/common/_fuse_batchnorm.py). The manifest has the BatchNorm's vectors whole, and for the weight W samples
+and each channel's projection and norm, which scale with the channel. A state dict has no eps. It is solved from the
+stored weight: s = W' / W gives eps = (gamma / s)^2 - var for every sample. Their median is tried as an eps if it is
+near a power of ten, as people write it (1e-3). Codes are too coarse for that: for them all common powers are tried, and
+the bias, which is stored precisely, decides.
 
-Frozen, a factor and a summand for each channel: x * scale + shift with scale = weight / sqrt(running_var + eps) and
-shift = bias - running_mean * scale, as the forward of DETR's and torchvision's `FrozenBatchNorm2d` writes it. A state
-dict does not say that the four are buffers.
+A frozen BatchNorm is a factor and a summand for each channel: x * scale + shift with scale = weight / sqrt(running_var
++ eps) and shift = bias - running_mean * scale, as the forward of DETR's and torchvision's `FrozenBatchNorm2d` writes
+it. A state dict does not tell that the four are buffers.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from analyzer.records import Frozen, replace
 
 
 class _Fold(Frozen):
-    """The BatchNorm that explains a weight, and the bias that it became; None where it became none."""
+    """BatchNorm that explains a weight, the weight's fit, and the bias that the BatchNorm became, if any."""
 
     norm: BatchNorm
     fit: ScaledFit
@@ -50,11 +50,12 @@ class _Fold(Frozen):
 
 
 def match_folded_batchnorm(books: Books) -> None:
-    """Explain weights whose every channel is the PyTorch weight's, scaled as one unused BatchNorm says.
+    """Explain weights whose channels are the PyTorch weight's, scaled by one unused BatchNorm.
 
-    They are the suspects, whose name stayed; and where the exporter renamed them (`onnx::Conv_117`), the nameless
-    weights, tried against the weight of the module that reads them first, then any of their shape. Where contents are
-    not compared, the exporter's name for the new bias and the module that reads it decide.
+    Candidates are the suspects, which kept their name, and nameless weights, which the exporter renamed
+    (`onnx::Conv_117`). Nameless ones are compared with the weight of the module that reads them first, then with any
+    weight of their size. If contents are not compared, the exporter's name for the new bias and the module that reads
+    it decide.
     """
     unused = [norm for norm in books.manifest.batch_norms if norm.running_var and norm.running_mean]
     if books.contents.mode == "none":
@@ -73,7 +74,7 @@ def match_folded_batchnorm(books: Books) -> None:
 
 
 def _open_pairs(books: Books) -> Iterator[tuple[Parameter, Entry]]:
-    """Each weight that is not settled beside each entry that may hold it folded."""
+    """Yield each open weight with each entry that may hold it folded."""
     for suspect in [*books.suspects, *_nameless(books)]:
         weight, entry = suspect.tensor, suspect.entry
         if not isinstance(weight, Parameter) or weight.name in books.parameters or len(weight.shape) < 2:
@@ -83,10 +84,10 @@ def _open_pairs(books: Books) -> Iterator[tuple[Parameter, Entry]]:
 
 
 def _match_solved(books: Books, scales: _Scales, count: int) -> None:
-    """Explain what is left by norms whose eps is solved from the weight itself.
+    """Explain the remaining weights by norms whose eps is solved from the weight itself.
 
-    A model's norms have one eps, or two. One that a norm has alone, where `count` others or more have another, is no
-    eps: somebody has scaled that weight.
+    The norms of a model share one eps, or two. An eps that only one norm has is rejected if there are other folds, of
+    which `count` were found before: somebody has scaled that weight.
     """
     found: list[tuple[_Fold, Parameter, Entry]] = []
     taken: set[object] = set()
@@ -106,7 +107,7 @@ def _match_solved(books: Books, scales: _Scales, count: int) -> None:
 
 
 def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
-    """Without contents: `<weight>_bias` beside a weight, read in a BatchNorm's module, is what that became."""
+    """Match folds without contents: `<weight>_bias` beside a weight is a folded BatchNorm if its module reads it."""
     modules = {norm.module: norm for norm in norms}
     for bias in books.ledger.entries:
         path, name = bias.tensor.key
@@ -122,7 +123,7 @@ def _match_by_name(books: Books, norms: list[BatchNorm]) -> None:
 
 
 def _nameless(books: Books) -> Iterator[Suspect]:
-    """Each unsettled learned entry beside each free weight of its size, that of the module that reads it first."""
+    """Yield each open learned entry with each free weight of its size, starting with the reading module's weight."""
     weights = [p for p in books.free_parameters() if len(p.shape) >= 2]
     sizes = {weight.numel for weight in weights}
     for entry in list(books.free_entries()):
@@ -143,7 +144,7 @@ def _find_fold(
     scales: _Scales,
     candidates: Callable[[Books, Entry, Parameter, int, int], Iterator[BatchNorm]],
 ) -> _Fold | None:
-    """The first BatchNorm, in module order, under which weight and bias agree in every channel."""
+    """Return the first BatchNorm, in module order, under which weight and bias agree in every channel."""
     axis, group = _channel_axis(books, entry, weight)
     for norm in candidates(books, entry, weight, axis, group):
         fold = _scale_and_shift(books, norm, weight)
@@ -160,14 +161,14 @@ def _find_fold(
 
 
 _Stacked = tuple[list[BatchNorm], Reals]
-"""Norms, and the factors of each: (norms, channels)."""
+"""Norms, and their factors as an array (norms, channels)."""
 
 _WRITTEN = (1e-3, 1e-4, 1e-6, 1e-5)
-"""What people write for an eps."""
+"""Common values of eps."""
 
 
 class _Scales:
-    """The factors of all BatchNorms that are not used yet, stacked by how many channels they have."""
+    """Factors of all unused BatchNorms, stacked by number of channels."""
 
     def __init__(self, books: Books, norms: list[BatchNorm]) -> None:
         found: dict[int, list[tuple[BatchNorm, Reals]]] = defaultdict(list)
@@ -179,11 +180,11 @@ class _Scales:
         self._scales = {size: np.stack([scale for _, scale in pairs]) for size, pairs in found.items()}
         self._used: set[str] = set()
         self.is_open = books.manifest.source.get("parameters_by") == BY_NAMES
-        """Whether nobody knows the norms' eps."""
+        """Whether the norms' eps is unknown."""
         self._others: dict[int, _Stacked] | None = None
 
     def _of_other_eps(self, books: Books, size: int) -> _Stacked:
-        """The norms of one size with each eps that people write, but for the one that all are taken to have."""
+        """Return the norms of one size with each common eps, except the eps that they have by default."""
         if self._others is None:
             self._others = {}
         if size not in self._others:
@@ -200,9 +201,9 @@ class _Scales:
     def solved(
         self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int
     ) -> Iterator[BatchNorm]:
-        """The norms with the eps that the stored weight gives, where no eps is known; each once.
+        """Yield the norms with the eps that the stored weight implies, if no eps is known; each once.
 
-        One number for all channels of a norm, a power of ten: any other eps would explain a weight of any factors.
+        The eps must be one power of ten for all channels: a free eps would explain a weight with any factors.
         """
         size = weight.shape[axis] * group
         if self.is_open and size in self._norms and books.contents.encoding(entry) is not None:
@@ -229,7 +230,7 @@ class _Scales:
     def near(
         self, books: Books, entry: Entry, weight: Parameter, axis: int, group: int
     ) -> Iterator[BatchNorm]:
-        """Those under which the weight's sampled elements are the entry's, all compared at once."""
+        """Yield the norms under which the weight's samples equal the entry's; all norms are compared at once."""
         size = weight.shape[axis] * group
         if size in self._norms:
             stacked = self._norms[size], self._scales[size]
@@ -259,7 +260,7 @@ class _Scales:
 
 
 def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, int]:
-    """Where the output channels of a weight are: axis 0, but axis 1 and groups of it for a transposed convolution."""
+    """Return the axis of a weight's output channels and the number of groups: (0, 1), or (1, groups) if transposed."""
     for node in books.users(entry):
         if node.op_type == "ConvTranspose" and len(weight.shape) >= 3:
             return 1, max(1, node.integers.get("group", 1))
@@ -267,16 +268,18 @@ def _channel_axis(books: Books, entry: Entry, weight: Parameter) -> tuple[int, i
 
 
 def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) -> Entry | None:
-    """The stored vector that is the shift: the bias of the operator that reads the weight, if that has one, else any.
+    """Return the stored vector that equals the shift: the bias of the weight's reader, if it has one, else any.
 
-    The optimizer drops a bias of zeros, and nothing needs to be found.
+    The optimizer drops a bias of zeros; then the file needs no such vector.
     """
     mine = {(node.graph_path, node.position) for node in books.users(weight)}
     suspected = [suspect.entry for suspect in books.suspects]
     open_ones = (
         entry for entry in (*books.free_entries(), *suspected) if entry.tensor.key not in books.entries
     )
-    free = [entry for entry in open_ones if entry is not weight]  # which may have one number for each channel
+    free = [
+        entry for entry in open_ones if entry is not weight
+    ]  # the weight itself may have one number for each channel
     like = [entry for entry in free if books.contents.numel(entry) == shift.size]
     beside = [e for e in like if any((node.graph_path, node.position) in mine for node in books.users(e))]
     beside = beside or [e for e in like if _is_added_behind(books, e, mine)]
@@ -285,7 +288,7 @@ def _find_shifted_bias(books: Books, weight: Entry, shift: Reals, sizes: Reals) 
 
 
 def _is_added_behind(books: Books, bias: Entry, layer: Set[tuple[GraphPath, int]]) -> bool:
-    """Whether a vector is added to what a layer gives, past what scales it: a convolution of integers has no bias."""
+    """Whether a vector is added to a layer's result, after nodes that scale it: ConvInteger has no bias input."""
     wiring = books.ledger.wiring
     for node, _ in wiring.readers(bias.tensor, past=MOVES | DECODES):
         parts = [node] if node.op_type == "Add" else []
@@ -300,11 +303,11 @@ def _is_added_behind(books: Books, bias: Entry, layer: Set[tuple[GraphPath, int]
 
 
 _SCALED = CARRIES | {"Cast", "Mul"}
-"""What stands between a product of integers and the sum with its bias."""
+"""Operators between a product of integers and the sum with its bias."""
 
 
 def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
-    """The factor of each channel, gamma / sqrt(var + eps): (out,)."""
+    """Return the factor of each channel, gamma / sqrt(var + eps): (out,)."""
     vector = books.contents.originals.vector
     variance, gamma = vector(norm.running_var), vector(norm.weight)
     if variance is None or (gamma is not None and gamma.shape != variance.shape):
@@ -313,25 +316,25 @@ def _norm_scale(books: Books, norm: BatchNorm) -> Reals | None:
 
 
 _FEWEST_SAMPLES = 8
-"""Samples from which the median of what each gives for eps is taken for it."""
+"""Least number of samples for a median of eps."""
 
 _MOST_OFF = 0.1
-"""By how much the median may be off, relative to eps: rounding of float32 beside a variance of up to some thousands."""
+"""Relative tolerance of the median: rounding of float32 beside a variance of up to some thousands."""
 
 _LEAST_EPS, _MOST_EPS = 1e-12, 1e-2
-"""Between which an eps is one: torch's default is 1e-5, TensorFlow's 1e-3."""
+"""Range of eps: torch's default is 1e-5, TensorFlow's 1e-3."""
 
 
 def _solve(
     books: Books, norm: BatchNorm, stored: Reals, original: Reals, channels: npt.NDArray[np.int64]
 ) -> float | None:
-    """The eps of a norm under which the samples of a weight become the stored ones; None where that is no eps.
+    """Return the eps of a norm that turns a weight's samples into the stored ones; None if it is no usual eps.
 
     Args:
-        norm: which may be folded into the weight; it has a scale for each channel.
-        stored: the stored numbers at the weight's sampled positions.
-        original: the weight's own.
-        channels: the output channel of each.
+        norm: norm that may be folded into the weight; it has a scale for each channel.
+        stored: stored numbers at the weight's sampled positions.
+        original: the weight's samples.
+        channels: output channel of each sample.
     """
     vector = books.contents.originals.vector
     variance, gamma = vector(norm.running_var), vector(norm.weight)
@@ -351,7 +354,7 @@ def _solve(
 
 
 def _scale_and_shift(books: Books, norm: BatchNorm, weight: Parameter) -> tuple[Reals, Reals, Reals] | None:
-    """Scale and shift (out,) that folding `norm` gives the layer of `weight`, and the size of what makes the shift."""
+    """Return scale and shift (out,) of folding `norm` into the layer of `weight`, and the size of the shift's terms."""
     vector = books.contents.originals.vector
     scale, mean = _norm_scale(books, norm), vector(norm.running_mean)
     bias, beta = vector(_bias_name(weight)), vector(norm.bias)
@@ -385,7 +388,7 @@ def _settle_parts(
     rule: str,
     fit: ScaledFit | None,
 ) -> None:
-    """The BatchNorm's weight is in the convolution's weight; its bias and the convolution's are in the new bias."""
+    """Settle a fold: the new weight holds the norm's weight too, the new bias the biases of norm and convolution."""
     decided_by = f"{rule} {norm.module}"
     if books.manifest.source.get("parameters_by") == BY_NAMES and fit is not None:
         decided_by += f", eps {norm.eps:g}"
@@ -408,7 +411,7 @@ def _settle_parts(
 
 
 def _merge_name(books: Books, name: str | None, entry: Entry, decided_by: str) -> None:
-    """Settle a parameter that went into another's tensor."""
+    """Settle a parameter that another parameter's tensor holds."""
     parameter = books.tensor(name) if name is not None else None
     if isinstance(parameter, Parameter) and parameter.name not in books.parameters:
         books.merge(parameter, entry, Line.FOLDED_BATCHNORM, decided_by, None)
@@ -423,7 +426,7 @@ _SCALES, _SHIFTS = ("Mul", "QLinearMul"), ("Add", "QLinearAdd")
 _MOST_NODES = 16
 
 _EPSILONS = (1e-5, 0.0, 1e-6, 1e-3)
-"""What frozen BatchNorms add to the variance, after the one that PyTorch's side tells."""
+"""Values of eps to try for frozen BatchNorms, after the manifest's."""
 
 
 class _Frozen(Frozen):
@@ -432,15 +435,15 @@ class _Frozen(Frozen):
     shift: Entry
     error: float
     layer: str | None
-    """The PyTorch name of the weight that computes what is normalized, where one is known."""
+    """PyTorch name of the weight of the layer before the norm, if known."""
     position: int
 
 
 def match_frozen_batchnorm(books: Books) -> None:
-    """Explain the pairs of vectors that multiply and shift what a layer gives as one unused BatchNorm does.
+    """Explain pairs of vectors that multiply and shift a layer's result as one unused BatchNorm does.
 
-    Values do not say whose layer it is. That is its own by the names: both are in one module, or have the same numbers,
-    and of several in one module the norms are in the order of the layers.
+    Values do not tell to which layer a norm belongs; names do. Norm and layer are in one module, or have the same
+    numbers in their names, and several norms in one module are in the order of their layers.
     """
     norms = [
         n for n in books.manifest.batch_norms if n.weight and n.bias and n.running_mean and n.running_var
@@ -473,7 +476,7 @@ def match_frozen_batchnorm(books: Books) -> None:
 
 
 def _is_beside(pair: _Frozen) -> bool:
-    """Whether the layer before is one of the norm's own module, or bears the same numbers."""
+    """Whether the layer before is in the norm's own module, or has the same numbers in its name."""
     if pair.layer is None:
         return True
     layer = module_of(pair.layer)
@@ -494,17 +497,17 @@ def _find_frozen(books: Books, norm: BatchNorm, pairs: Sequence[tuple[Entry, Ent
 
 
 def _is_unsettled(books: Books, entry: Entry) -> bool:
-    """Whether nothing has settled an entry, or a note alone, that says of which buffer it was computed."""
+    """Whether an entry is open, or settled only by a note that names a buffer as its origin."""
     settled = books.entries.get(entry.tensor.key)
     return settled is None or (settled.line is Line.BUFFER and settled.decided_by.endswith("+derived"))
 
 
 def _layer_before(books: Books, scale: Entry) -> tuple[str | None, int]:
-    """Whose weight computes what a factor multiplies, and where that is done."""
+    """Return the name of the weight of the layer that a factor multiplies, and the position of the multiplication."""
     wiring = books.ledger.wiring
     node = next(iter(wiring.readers(scale.tensor, past=MOVES | DECODES))).node
     parts = [part for part in wiring.producers(node) if isinstance(part, Node)]
-    for part in parts:  # grows past what writes its result as codes and reads them
+    for part in parts:  # grows past nodes that quantize and dequantize the result
         if part.op_type in CARRIES and len(parts) < _MOST_NODES:
             parts += [before for before in wiring.producers(part) if isinstance(before, Node)]
         if kind_of(part) in (Kind.CONVOLUTION, Kind.PRODUCT):
@@ -526,7 +529,7 @@ def _settle_frozen(books: Books, found: _Frozen, entry: Entry, name: str) -> Non
 
 
 def _factors_and_summands(books: Books) -> Iterator[tuple[Entry, Entry]]:
-    """A vector that something is multiplied by, and the one that is added right behind, or by the same convolution."""
+    """Yield vectors that multiply a value with the vector added right after, or by the same depthwise convolution."""
     suspected = [suspect.entry for suspect in books.suspects]
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT, Role.BUFFER)
     noted = [entry for entry in books.ledger.entries if _is_unsettled(books, entry)]
@@ -554,7 +557,7 @@ _WEIGHT, _BIAS = 1, 2
 
 
 def _is_of_one_pixel(books: Books, entry: Entry, reader: Reader) -> bool:
-    """Whether a vector is the weight of a convolution that takes each channel by itself, as blocked norms are."""
+    """Whether a vector is the weight of a grouped convolution with one number a channel, as of blocked norms."""
     is_weight = kind_of(reader.node) is Kind.CONVOLUTION and reader.slot == _WEIGHT
     return is_weight and reader.node.integers.get("group", 1) > 1 and _is_vector(books, entry)
 
@@ -564,7 +567,7 @@ def _is_vector(books: Books, entry: Entry) -> bool:
 
 
 def _operands(books: Books, node: Node) -> Iterator[StoredTensor]:
-    """What a node reads of the file, as it is or past what moves or decodes it."""
+    """Yield the stored tensors that a node reads, directly or after nodes that move or decode them."""
     for slot in range(len(node.inputs)):
         found = find_origin(books.ledger.wiring, node, slot)
         if found is not None:
@@ -572,7 +575,7 @@ def _operands(books: Books, node: Node) -> Iterator[StoredTensor]:
 
 
 def _fit_frozen(books: Books, norm: BatchNorm, scale_entry: Entry, shift_entry: Entry) -> float | None:
-    """Largest difference to the two vectors of a BatchNorm, if these are they."""
+    """Return the largest difference to a BatchNorm's scale and shift; None if the vectors do not match them."""
     vector = books.contents.originals.vector
     weight, bias = vector(norm.weight), vector(norm.bias)
     mean, variance = vector(norm.running_mean), vector(norm.running_var)

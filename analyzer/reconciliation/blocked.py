@@ -1,9 +1,9 @@
-"""Rules: convolutions that onnxruntime blocked for this machine (ORT_ENABLE_ALL, domain com.microsoft.nchwc).
+"""Rules: convolutions that onnxruntime blocked for one machine (ORT_ENABLE_ALL, domain com.microsoft.nchwc).
 
-No tensor is settled here: the weight is given PyTorch's order back, so that every other rule compares it, whole and
-element by element, with a weight or with one that a BatchNorm scaled. What stands behind the last channel has to be
-zeros; or ones where a factor of each channel has become a convolution of one pixel. How wide a block is no file says:
-it is the width in which the channels are in the direction of a weight's.
+No tensor is settled here. The weight gets PyTorch's order of elements back, so that every other rule compares it, whole
+and element by element, with a weight or with one that a BatchNorm scaled. The padding after the last channel has to be
+zeros, or ones if a factor of each channel has become a 1x1 convolution. The file does not tell the width of a block: it
+is the width in which the channels are parallel to a weight's.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from analyzer.records import replace
 
 _DOMAIN = "com.microsoft.nchwc"
 _BLOCKS = (16, 8)
-"""Floats of a vector: AVX-512; AVX2, NEON and others (MlasNchwcGetBlockSize)."""
+"""Widths of a block, the float32 lanes of a vector: AVX-512; AVX2, NEON and others (MlasNchwcGetBlockSize)."""
 _WEIGHT, _BIAS = 1, 2
 _NEAR = 1e-3
-"""Of a channel's direction: enough to choose an order; that it is the weight is for other rules to prove."""
+"""Relative tolerance of a channel's direction: enough to choose an order; other rules prove the weight."""
 
 
 def find_tiles(books: Books) -> None:
-    """Note of each blocked weight, and of its bias, in which order and how far they are PyTorch's."""
+    """Note the tiling of each blocked weight and its bias: PyTorch's order of elements, and the padding."""
     if books.contents.mode == "none":
         return
     ways: dict[int, dict[Key, Tiles]] = {block: {} for block in _BLOCKS}
@@ -46,7 +46,7 @@ def find_tiles(books: Books) -> None:
             tiles = None if array is None else _find(books, entry, node, array, block)
             if tiles is not None:
                 found[entry.tensor.key] = tiles
-    best = max(_BLOCKS, key=lambda block: len(ways[block]))  # one file is for one machine
+    best = max(_BLOCKS, key=lambda block: len(ways[block]))  # a file is blocked for one machine
     books.contents.tiles.update(ways[best])
     for entry in books.ledger.entries:
         node = _reader(books, entry, _BIAS)
@@ -55,7 +55,7 @@ def find_tiles(books: Books) -> None:
 
 
 def mark_tiles(books: Books) -> None:
-    """Say of what is held in tiles that it is moved, and how `recover` gets it back."""
+    """Mark parameters held in tiles as moved, and add the tiling to their pieces for `recover`."""
     found = books.contents.tiles
     for name, settled in books.parameters.items() if found else ():
         if not found.keys() & {piece.key for piece in settled.pieces}:
@@ -66,7 +66,7 @@ def mark_tiles(books: Books) -> None:
             line for line in settled.chain if line not in (Line.RENAMED, Line.IDENTICAL, Line.NAMED, *_MOVED)
         )
         chain = (*_MOVED, *rest) if is_blocked else settled.chain
-        # What is dead, misplaced or changed stays so, whatever else became of it.
+        # An unbalanced line (dead, misplaced, changed) stays.
         line = settled.line if MEANINGS[settled.line].unbalanced else name_of(chain)
         books.parameters[name] = replace(settled, pieces=pieces, chain=chain, line=line)
         for key in settled.entries:
@@ -79,7 +79,7 @@ _MOVED = (Line.TRANSPOSED, Line.RESHAPED)
 
 
 def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
-    """The blocked convolution that reads an entry at this input; None where anything else reads it too."""
+    """Return the blocked convolution that reads an entry at this slot; None if anything else reads it too."""
     readers = books.readers(entry)
     is_blocked = all(
         reader.node.domain == _DOMAIN and reader.node.op_type == "Conv" and reader.slot == slot
@@ -89,7 +89,7 @@ def _reader(books: Books, entry: Entry, slot: int) -> Node | None:
 
 
 def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> Tiles | None:
-    """The order in which all channels are in the direction of those of some PyTorch weight, or value of its program."""
+    """Return the tiling in which all channels are parallel to those of a PyTorch weight or a value of its program."""
     for tiles, weights in _ways(books, entry.tensor, max(1, node.integers.get("group", 1)), block):
         is_factor = all(len(weight.shape) < array.ndim for weight in weights)
         if not any(tiles.fills_with(array, number) for number in ((0.0, 1.0) if is_factor else (0.0,))):
@@ -108,7 +108,7 @@ def _find(books: Books, entry: Entry, node: Node, array: Array, block: int) -> T
 
 
 def _is_computed(books: Books, elements: Array, shape: tuple[int, ...]) -> bool:
-    """Whether elements are in the direction of a value that PyTorch's program computes of a weight (standardized)."""
+    """Whether elements are parallel to a value that PyTorch's program computes from a weight (standardized)."""
     program = books.manifest.program
     for value in () if program is None else program.values:
         element = value.dtype.to_numpy()
@@ -125,7 +125,7 @@ def _is_computed(books: Books, elements: Array, shape: tuple[int, ...]) -> bool:
 def _ways(
     books: Books, tensor: StoredTensor, groups: int, block: int
 ) -> Iterator[tuple[Tiles, list[Parameter]]]:
-    """Each shape that fills up to the stored one with blocks of this width, with the weights of that shape."""
+    """Yield each tiling whose shape, padded to blocks, is the stored one, with the weights of that shape."""
     rows, columns, *kernel = tensor.shape
     like = [
         p
@@ -148,7 +148,7 @@ def _ways(
 
 
 def _factors(books: Books, tensor: StoredTensor, block: int) -> Iterator[tuple[Tiles, list[Parameter]]]:
-    """The same of a factor for each channel that has become a convolution of one pixel."""
+    """Yield tilings of factors for each channel that have become a 1x1 convolution, and the vectors of that size."""
     vectors: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in books.manifest.parameters:
         is_vector = parameter.shape[:1] == (parameter.numel,) and len(parameter.shape) < len(tensor.shape)
@@ -163,7 +163,7 @@ def _filled(channels: int, block: int) -> int:
 
 
 def _cut(books: Books, entry: Entry, node: Node) -> None:
-    """A bias has as many elements as its weight has channels, and zeros behind them."""
+    """Note the padding of a bias: it has an element for each channel of its weight, and zeros after them."""
     weights = [part for part in books.ledger.wiring.producers(node) if isinstance(part, StoredTensor)]
     found = [tiles for part in weights if (tiles := books.contents.tiles.get(part.key)) is not None]
     if (

@@ -1,4 +1,4 @@
-"""The open books of a reconciliation: which PyTorch tensors and which stored tensors have found their line so far.
+"""Open books of a reconciliation: the PyTorch tensors and stored tensors that have found their line so far.
 
 Each rule takes the books, settles what it can prove, and leaves the rest to the next.
 """
@@ -22,11 +22,11 @@ from analyzer.reconciliation.names import Alignment
 from analyzer.records import Frozen, Mutable, field, replace
 
 _FACTORS = frozenset({Slot.LEARNED, Slot.BIAS, Slot.CODES})
-"""Inputs of recurrent operators and of attention that are weights; other inputs of attention are added, or mask."""
+"""Slots of recurrent and attention operators that take weights; other inputs of attention are masks or added biases."""
 
 
 def _multiplies(reader: Reader) -> bool:
-    """Whether a node multiplies by what it reads, or adds it to such a product: a matrix there is a weight."""
+    """Whether a node multiplies by this input, or adds it to a product: a matrix in that place is a weight."""
     known = operator_of(reader.node) if reader.node.is_standard else None
     if known is None or reader.slot < 0:
         return False
@@ -51,47 +51,47 @@ class Holding(Frozen):
     learned: int
     """Elements of the parameter that are in it, each once."""
     stored: int
-    """Stored elements that are its share: all of a tensor's that holds it alone."""
+    """Stored elements that are its share: all elements of the tensor if it holds no other parameter."""
 
 
 def piece_of(entry: Entry, fit: Fit) -> Piece:
-    """A parameter that one stored tensor holds whole."""
+    """Return the piece of a parameter that one stored tensor holds whole."""
     return Piece(entry.tensor.key, fit.layout.shape, fit.layout.axes)
 
 
 def is_inside(inner: str, outer: str) -> bool:
-    """Whether one module path is the other, or inside it; all are in the outermost."""
+    """Whether a module path equals another or lies inside it; every path lies inside the root, ""."""
     return not outer or f"{inner}.".startswith(f"{outer}.")
 
 
 class Books(Mutable):
-    """Mutable on purpose, and only while `reconcile` runs."""
+    """State of a reconciliation that the rules fill in; mutable on purpose, and only while `reconcile` runs."""
 
     ledger: Ledger
     manifest: Manifest
     contents: Contents
     aligned: Alignment
     parameters: dict[str, ParameterLine] = field(default_factory=dict)
-    """Settled PyTorch parameters, by first name."""
+    """Settled PyTorch parameters, by their first name."""
     entries: dict[Key, EntryLine] = field(default_factory=dict)
     """Settled stored tensors."""
     holdings: dict[str, list[Holding]] = field(default_factory=dict)
-    """Where each settled parameter is counted, by its first name."""
+    """Stored tensors in which each settled parameter is counted, by its first name."""
     suspects: list[Suspect] = field(default_factory=list)
     traced: frozenset[str] = frozenset()
     """Mangled names of the parameters that traced nodes in the file mention."""
     checked_places: int = 0
-    """Parameters of which it was looked at where they are read."""
+    """Number of parameters for which a wrong place would have been detected."""
     made: dict[Place, int] = field(default_factory=dict)
-    """Nodes that make numbers when the model runs, where weights belong, and how many; 0 where that is not known."""
+    """Nodes that generate numbers at run time where weights belong -> number of elements; 0 if unknown."""
     evaluated: dict[Key, Traced] = field(default_factory=dict)
-    """Values of PyTorch's program, by the tensors that are these."""
+    """Values of PyTorch's program, by the stored tensors that hold them."""
     changed: dict[str, tuple[str, Severity]] = field(default_factory=dict)
-    """Parameters that nodes change as PyTorch may do too: by which operator, and how much that is to be told."""
+    """Parameters that nodes change, as PyTorch may do too -> the operator, and the severity of the finding."""
     turned: list[str] = field(default_factory=list)
-    """Square weights that the file reads the other way round than a Linear does: whether PyTorch does nobody says."""
+    """Square weights that the file reads transposed relative to a `Linear`; nothing tells whether PyTorch does so."""
     misfits: set[Key] = field(default_factory=set)
-    """Entries that are read in a way in which no parameter may stand there as it is."""
+    """Entries whose readers rule out that they hold any parameter in its stored layout."""
     _modules: dict[Key, frozenset[str]] = field(default_factory=dict)
     _homes: dict[tuple[int, ...], set[str]] = field(default_factory=dict)
     _by_name: dict[str, Parameter | Buffer] = field(default_factory=dict)
@@ -106,13 +106,13 @@ class Books(Mutable):
 
     @property
     def fixed(self) -> Fixed:
-        """Which nodes compute of stored values alone; each is looked at once for all rules."""
+        """Predicate: whether a node computes from stored values alone; cached, and shared by all rules."""
         if self._fixed is None:
             self._fixed = Fixed(self.ledger.wiring)
         return self._fixed
 
     def tensor(self, name: str) -> Parameter | Buffer | None:
-        """The PyTorch tensor that a name in the file means."""
+        """Return the PyTorch tensor that a name in the file denotes; None if there is none."""
         found = self.aligned(name)
         return None if found is None else self._by_name[found]
 
@@ -120,7 +120,7 @@ class Books(Mutable):
         return self._by_key[key]
 
     def find(self, key: Key) -> Entry | None:
-        """The entry with this key, where there is one."""
+        """Return the entry with this key; None if there is none."""
         return self._by_key.get(key)
 
     def free_parameters(self) -> Iterator[Parameter]:
@@ -133,12 +133,12 @@ class Books(Mutable):
                 yield entry
 
     def open_entries(self, tensor: Parameter | None = None) -> list[Entry]:
-        """The entries of suspects, or of those of one tensor, and the free ones."""
+        """Return the entries of all suspects, or of one tensor's suspects, and then the free entries."""
         suspected = [each.entry for each in self.suspects if tensor is None or each.tensor is tensor]
         return [*suspected, *self.free_entries()]
 
     def halved(self) -> DType | None:
-        """The type of half precision in which the file holds all parameters that were found; None of any other."""
+        """Return the half-precision type in which the file holds every parameter found so far; None if not all do."""
         if self._halved[0] != len(self.parameters):
             held = (self.entry(key) for settled in self.parameters.values() for key in settled.entries)
             types = {entry.tensor.dtype for entry in held if self.contents.encoding(entry) is None}
@@ -147,30 +147,30 @@ class Books(Mutable):
         return self._halved[1]
 
     def release(self, *entries: Entry) -> None:
-        """Take entries off the suspects: a formula explains them."""
+        """Remove entries from the suspects, because a formula explains them."""
         keys = {entry.tensor.key for entry in entries}
         self.suspects = [suspect for suspect in self.suspects if suspect.entry.tensor.key not in keys]
 
     def readers(self, entry: Entry) -> list[Reader]:
-        """The nodes that read a stored tensor."""
+        """Return the nodes that read a stored tensor."""
         return self.ledger.wiring.readers(entry.tensor)
 
     def users(self, entry: Entry) -> Iterator[Node]:
-        """The nodes that read a tensor, and those that compute with it behind readers that decode or move it."""
+        """Yield the nodes that read a tensor, and those that compute with it after nodes that decode or move it."""
         direct = {reader.node.place: reader.node for reader in self.readers(entry)}
         behind = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
         yield from (direct | {reader.node.place: reader.node for reader in behind}).values()
 
     def is_multiplied(self, entry: Entry) -> bool:
-        """Whether some node multiplies by a tensor, as it is or past what only decodes or moves it.
+        """Whether some node multiplies by a tensor, directly or after nodes that only decode or move it.
 
-        What is joined with an activation is data of a product with a stored weight.
+        A product with a stored weight does not count if the tensor reaches it concatenated with an activation.
         """
         readers = self.ledger.wiring.readers(entry.tensor, past=CARRIES)
         return any(_multiplies(reader) and not self._is_data(reader) for reader in readers)
 
     def _is_data(self, reader: Reader) -> bool:
-        """Whether a product takes what an input of the model has a part in, times a weight that none has a part in."""
+        """Whether a product multiplies this input as data: it depends on a model input, the other factor does not."""
         node, known = reader.node, operator_of(reader.node)
         is_product = known is not None and known.kind in (Kind.PRODUCT, Kind.CONVOLUTION)
         if not is_product or len(node.inputs) < 2 or reader.slot > 1:
@@ -183,10 +183,10 @@ class Books(Mutable):
         return is_weight and isinstance(given, Node) and not self.fixed(given)
 
     def reader_modules(self, entry: Entry) -> frozenset[str]:
-        """The PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes tell their module."""
+        """Return the PyTorch modules whose nodes read a stored tensor, decoded or not, as far as nodes name them."""
         key = entry.tensor.key
         if key not in self._modules:
-            # Of a call the call tells whose it is: a function's body may be that of several modules.
+            # The call names the module, not the function's body: several modules may share one function.
             self._modules[key] = self._modules_of(entry, inlined=False) or self._modules_of(
                 entry, inlined=True
             )
@@ -200,10 +200,11 @@ class Books(Mutable):
         return frozenset(self.aligned.module(scopes[place]) for place in places if place in scopes)
 
     def is_elsewhere(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
-        """Whether an entry is read by another module than a parameter's, that has one of this shape itself.
+        """Whether another module than the parameter's reads an entry, and has a parameter of this shape itself.
 
-        Then it is the wrong place for equal content: somebody has swapped two layers. Modules inside one another are
-        no others: one may read what the other keeps. Vectors are left out: a bias is fused with the next normalization.
+        Equal content is then in the wrong place: somebody has swapped two layers. A module that contains the other
+        does not count as another: one may read parameters of the other. Vectors are exempt, because a bias may be
+        fused with the next normalization.
         """
         modules, homes = self.reader_modules(entry), {module_of(name) for name in tensor.names}
         if entry.tensor.key in self.misfits:
@@ -220,7 +221,7 @@ class Books(Mutable):
         return any(is_inside(other, module) for module in modules for other in others)
 
     def is_dropped_zero(self, parameter: Parameter) -> bool:
-        """Whether it is all zeros and a traced node names it: the optimizer takes a bias of zeros off its node."""
+        """Whether a parameter is all zeros and a traced node names it: the optimizer drops a bias of zeros."""
         samples = self.contents.originals.samples(parameter)
         if samples is None or samples.any() or not self.contents.originals.is_constant(parameter):
             return False
@@ -236,12 +237,12 @@ class Books(Mutable):
         learned: int | None = None,
         pieces: tuple[Piece, ...] = (),
     ) -> None:
-        """Settle that `entry` is where `parameter` is counted, and holds nothing else.
+        """Settle that `parameter` is counted in `entry`, which holds nothing else.
 
-        `learned` is how many of its elements count: all that it stands for, unless it is said.
+        `learned` is the number of its elements that count; by default all elements that the entry represents.
         """
         count = self.contents.numel(entry) if learned is None else learned
-        # What fills up tiles is nobody's.
+        # The padding of tiles belongs to no parameter.
         stored = count if entry.tensor.key in self.contents.tiles else entry.tensor.numel
         holding = Holding(entry.tensor.key, count, stored)
         before = self.entries.pop(entry.tensor.key, None)
@@ -277,7 +278,7 @@ class Books(Mutable):
     def merge(
         self, parameter: Parameter, entry: Entry, line: Line, decided_by: str, error: float | None
     ) -> None:
-        """Settle that `parameter` has no tensor of its own: `entry`, which is another's, holds it."""
+        """Settle that `parameter` has no tensor of its own: `entry` holds it, and counts for another parameter."""
         settled = self.parameters[parameter.name] = ParameterLine(
             parameter.name, line, (line,), (entry.tensor.key,), decided_by, error
         )
@@ -291,7 +292,7 @@ class Books(Mutable):
         self.parameters[parameter.name] = ParameterLine(parameter.name, line, (line,), (), decided_by, None)
 
     def copy(self, parameter: Parameter, entry: Entry, decided_by: str) -> None:
-        """Settle that `entry` holds a parameter once more, in the same file or in another one of the artifact."""
+        """Settle that `entry` is another copy of a parameter, in the same file or in another file of the artifact."""
         root = self.ledger.model.root
         held = {root(key[0]) for key in self.parameters[parameter.name].entries}
         line = Line.COPIED if root(entry.tensor.graph_path) in held else Line.DUPLICATED_FILE
@@ -314,6 +315,6 @@ class Books(Mutable):
         is_counted: bool = False,
         piece: Piece | None = None,
     ) -> None:
-        """Settle what an entry is that holds no one parameter; it may still be learned, and counted."""
+        """Settle the line of an entry that holds no single parameter; it may still be learned, and counted."""
         learned = self.contents.numel(entry) if is_counted else 0
         self.entries[entry.tensor.key] = EntryLine(entry.tensor.key, line, name, decided_by, learned, piece)

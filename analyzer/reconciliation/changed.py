@@ -1,8 +1,8 @@
-"""Rule: parameters and statistics that nodes change when the model runs, before they meet an activation.
+"""Rule: parameters and statistics that nodes change at run time, before they meet an activation.
 
-What is stored is PyTorch's, and yet the model computes with something else: the negative of it, or its elements in
-another order. PyTorch's own program may do so too, as Gemma's norms add 1; so this is told where the module's class
-says that it computes with the tensor as it is, and where most tensors of the kind arrive unchanged.
+The file stores PyTorch's values, and yet the model computes with others: their negatives, or their elements in another
+order. PyTorch's own program may do so too, as Gemma's norms add 1. So a change is an error only if the module's class
+is known to use the tensor unchanged, or if most tensors of the kind arrive unchanged.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ _PLAIN = re.compile(
     r"Linear|NonDynamicallyQuantizableLinear|Conv1D|(?:Lazy)?Conv(?:Transpose)?[123]d|Embedding"
     r"|LayerNorm|RMSNorm|GroupNorm|(?:Lazy)?(?:BatchNorm|InstanceNorm)[123]d|SyncBatchNorm"
 )
-"""Classes of torch and transformers whose forward computes with `weight`, `bias` and statistics as they are."""
+"""Classes of torch and transformers whose `forward` uses `weight`, `bias` and statistics unchanged."""
 
 _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var", "in_proj_weight", "in_proj_bias"})
 
 _RECURRENT = re.compile(r"(?:weight|bias)_(?:ih|hh)(?:_l\d+)?(?:_reverse)?")
-"""Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which compute with them as they are."""
+"""Names of the tensors of torch's LSTM, GRU and RNN, and of their cells, which use them unchanged."""
 
 _MOST_FOLLOWED = 1 << 24
-"""Elements of a tensor that is worked out after it was changed."""
+"""Most elements of a changed tensor that is computed to compare it."""
 _MOST_AXES = 4
 _EQUAL = 1e-6
-"""Relative difference of numbers that were computed and are the same."""
+"""Relative tolerance of equal numbers after a computation."""
 _LIKE_CODES = 0.98
-"""The least cosine of numbers and what their codes stand for: those of four bits have 0.99."""
+"""Least cosine between numbers and their decoded codes: codes of four bits reach 0.99."""
 _MOST_FREQUENCIES = 1 << 12
-"""Elements of what is looked at as rotary frequencies: half of a head's width."""
+"""Most elements of rotary frequencies, which are half of a head's width."""
 _SLACK = 4e-3
-"""Relative difference of frequencies: float16 rounds by a tenth of that."""
+"""Relative tolerance of frequencies: float16 rounds by a tenth of that."""
 
 
 class _Judged(Frozen):
-    """A tensor that is held, and what changes it, if anything does."""
+    """Held tensor, and the change that nodes make to it, if any."""
 
     tensor: Parameter | Buffer
     keys: tuple[Key, ...]
     change: _Change | None = None
     is_certain: bool = False
-    """Whether no program of PyTorch's does so: its module's class says so, or by what it meets."""
+    """Whether no PyTorch module can do so: its class uses the tensor unchanged, or another module's takes part."""
 
     @property
     def is_allowed(self) -> bool:
@@ -70,11 +70,11 @@ class _Judged(Frozen):
 
 
 def settle_changed(books: Books) -> None:
-    """Settle as `differing` what a node changes before a product, a norm or a sum with an activation reads it.
+    """Settle as `differing` each tensor that a node changes before a product, a norm or a sum with an activation.
 
-    Where the class does not tell, tensors of the same kind do: half of them at least arrive as they are. Where all are
-    changed alike, that may be PyTorch's too, but not what takes the order from their numbers, unless a class of its own
-    computes it; the rest is noted in `books.changed`.
+    If the class does not tell, tensors of the same kind do: at least half of them must arrive unchanged. If most are
+    changed alike, PyTorch may do so too, and they are noted in `books.changed`. A change that destroys the order of the
+    numbers is an error all the same, unless a custom class may compute it.
     """
     if books.contents.mode == "none":
         return
@@ -110,7 +110,7 @@ def settle_changed(books: Books) -> None:
 
 
 def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
-    """Settle those of one class and name: what is done to most of them may be PyTorch's."""
+    """Settle the tensors of one class and leaf name: PyTorch may make a change itself that most of them undergo."""
     is_habit = 2 * sum(judged.change is not None for judged in kind) > len(kind)
     in_all_layers = _changed_in_all_layers(kind)
     shifts = {judged.change.operator for judged in kind if judged.change is not None and judged.is_allowed}
@@ -119,7 +119,7 @@ def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
         if change is None:
             continue
         is_usual = is_habit or judged.is_allowed or _pattern(judged) in in_all_layers
-        # A class of its own may compute anything of a matrix, until its program is known.
+        # A custom class may compute anything from a matrix, unless its program is known.
         is_own = bool(_classes(books, tensor)) and len(tensor.shape) > 1
         is_told = books.manifest.program is not None or not is_own
         if judged.is_certain or not is_usual or (is_told and _is_scrambled(books, tensor, change)):
@@ -129,7 +129,7 @@ def _settle_kind(books: Books, kind: Sequence[_Judged]) -> None:
 
 
 def _note(books: Books, tensor: Parameter | Buffer, change: _Change, severity: Severity) -> None:
-    """Note what a tensor goes through, unless its module makes that of its tensors together, as a table."""
+    """Note a tensor's change, unless its module combines several of its own tensors, as into a table."""
     changes = () if change.found is None else change.found[1].changes
     others = {split_name(name)[0] for name in _names_behind(books, changes) - {*tensor.names}}
     if change.operator is not None and others != {split_name(tensor.name)[0]}:
@@ -137,7 +137,7 @@ def _note(books: Books, tensor: Parameter | Buffer, change: _Change, severity: S
 
 
 def _first(found: Iterable[_Change | None]) -> _Change | None:
-    """The first change that is found; one that nobody knows where the nodes behind a tensor are too many to follow."""
+    """Return the first change found; an unknown one if too many nodes follow a tensor."""
     try:
         return next(filter(None, found), None)
     except UntracedError:
@@ -145,7 +145,7 @@ def _first(found: Iterable[_Change | None]) -> _Change | None:
 
 
 def _changed_in_all_layers(kind: Iterable[_Judged]) -> set[str]:
-    """The patterns of names of which all vectors, of two layers at least, go through the same operator."""
+    """Return the patterns of names whose vectors, in at least two layers, all go through the same operator."""
     operators: dict[str, list[str | None]] = defaultdict(list)
     for judged in kind:
         if len(judged.tensor.shape) == 1:
@@ -162,13 +162,13 @@ _NUMBER = re.compile(r"\d+")
 
 
 def _classes(books: Books, tensor: Parameter | Buffer) -> tuple[str, ...]:
-    """Of the modules that own a tensor, under each of its names."""
+    """Return the classes of the modules that own a tensor, under each of its names."""
     modules = (books.manifest.modules.get(split_name(name)[0]) for name in tensor.names)
     return tuple(filter(None, modules))
 
 
 def _held(books: Books) -> Iterator[tuple[Parameter | Buffer, tuple[Key, ...]]]:
-    """What stands in the file on its own, with its copies: parameters, and buffers whose values were compared."""
+    """Yield the balanced parameters that the file stores, and the buffers, each with the keys of its tensors."""
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
         if settled.entries and not MEANINGS[settled.line].unbalanced:
@@ -187,7 +187,7 @@ def _settle(books: Books, tensor: Parameter | Buffer, keys: Iterable[Key], chang
     settled, rule = books.parameters.get(tensor.name), change.rule
     if settled is not None:
         if settled.compared != "none":
-            rule = f"{books.contents.evidence}+{rule}"  # what is stored was compared, and is PyTorch's
+            rule = f"{books.contents.evidence}+{rule}"  # the stored values were compared, and are PyTorch's
         chain = (*settled.chain, Line.DIFFERING)
         books.parameters[tensor.name] = replace(settled, line=Line.DIFFERING, chain=chain, decided_by=rule)
     for key in keys:
@@ -195,16 +195,16 @@ def _settle(books: Books, tensor: Parameter | Buffer, keys: Iterable[Key], chang
 
 
 class _Change(Frozen):
-    """What is done to a tensor before an activation meets it."""
+    """Change of a tensor by nodes before it meets an activation."""
 
     operator: str | None
-    """None where nobody knows what."""
+    """Type of the changing operator; None if it is unknown."""
     is_foreign: bool = False
-    """Whether it is computed with a vector of another module, as no module does."""
+    """Whether a tensor of another module takes part in the change of a vector, as in no PyTorch module."""
     is_shift: bool = False
     """Whether 1 is added to a gain that lies around 0, as Gemma's norms do."""
     found: tuple[Entry, Meeting] | None = None
-    """What is stored, and where what is made of it meets an activation."""
+    """Stored tensor, and the place where its changed values meet an activation."""
 
     @property
     def rule(self) -> str:
@@ -214,14 +214,14 @@ class _Change(Frozen):
 def _find_change(
     follower: Follower, tensor: Parameter | Buffer, key: Key, *, by_any: bool = False
 ) -> _Change | None:
-    """What nodes of stored values alone make of a stored tensor that is something else.
+    """Return the change that nodes of stored values alone make to a stored tensor; None if it arrives unchanged.
 
     Args:
         follower: follows stored tensors.
-        tensor: PyTorch's.
-        key: of the stored tensor that holds it.
-        by_any: whether any operator counts that computes with it, and not those alone that do with a `weight`;
-            then what only moves a matrix is let be.
+        tensor: the PyTorch tensor.
+        key: key of the stored tensor that holds it.
+        by_any: whether any operator counts that computes with it, and not only those that take a `weight`; then nodes
+            that only move a matrix are ignored.
     """
     books, fixed = follower.books, follower.fixed
     entry, is_matrix = books.entry(key), len(tensor.shape) > 1
@@ -230,12 +230,12 @@ def _find_change(
     for meeting in follower.meetings(entry):
         known = operator_of(meeting.node)
         if known is None or not (by_any or _takes(known.kind, known.slot(meeting.slot), is_matrix=is_matrix)):
-            arrived[:] = True  # somebody reads it, and nobody knows how
+            arrived[:] = True  # a reader of an unknown kind: taken for proper use
             continue
         changes = meeting.changes
         is_table = (meeting.way is not None and meeting.way.looks_up) or fixed(meeting.node)
         if changes and is_matrix and is_table:
-            continue  # rows of a table are added up and go through layers, as positions and queries do
+            continue  # a module may add up rows of a table or pass them through layers, such as positions or queries
         if changes and not _is_own_formula(books, tensor, changes) and not _is_undone(books, entry, meeting):
             if _is_of_program(books, tensor, meeting):
                 arrived[:] = True
@@ -264,17 +264,17 @@ def _find_change(
 
 
 def _is_rearranged(books: Books, tensor: Parameter | Buffer, change: _Change) -> bool:
-    """Whether a vector is what is only moved, and arrives in another order."""
+    """Whether a vector is only moved, and arrives in another order."""
     is_moved = change.found is not None and change.found[1].is_kept
     return is_moved and len(tensor.shape) == 1 and _is_scrambled(books, tensor, change)
 
 
 def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> bool:
-    """Whether what arrives is no formula of a tensor: as numbers grow, what is made of them grows nowhere.
+    """Whether a change destroys the order of a tensor's numbers, so that it is no usual formula.
 
     Scales, squashing functions, roundings, softmax and standardization keep the order of all numbers, or of those along
-    an axis, but for some that a mask makes 0. The negative, an absolute value, another order of the elements and one
-    number for all do not. What is computed with other parameters, or has another size, is no such thing.
+    an axis, except numbers that a mask makes 0. A negative, an absolute value, another order of the elements and one
+    number for all do not. Results that involve other parameters, or have another size, are not judged.
     """
     if change.found is None:
         return False
@@ -283,7 +283,9 @@ def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> 
         return False
     first = next((step for step in meeting.way or () if not keeps(step)), None)
     compared = _compared(books, books.contents.array(entry), meeting)
-    if compared is None and first is not None:  # of a part that was cut off what is made of that tells
+    if (
+        compared is None and first is not None
+    ):  # compare with the part that was cut off before the first change
         compared = _compared(books, _value(books, first.node, first.slot), meeting)
     if compared is None or compared[0].size < _FEWEST:
         return False
@@ -293,7 +295,7 @@ def _is_scrambled(books: Books, tensor: Parameter | Buffer, change: _Change) -> 
 
 
 def _keeps_order(stored: Reals, arrived: Reals) -> bool:
-    """Whether of all numbers, or of those along one axis, the larger stay the larger; what became 0 says nothing."""
+    """Whether all numbers, or those along one axis, keep their order; numbers that became 0 are ignored."""
     return _is_rising(stored.reshape(1, -1), arrived.reshape(1, -1)) or any(
         _is_rising(*(np.moveaxis(each, axis, -1).reshape(-1, length) for each in (stored, arrived)))
         for axis, length in enumerate(stored.shape)
@@ -302,7 +304,7 @@ def _keeps_order(stored: Reals, arrived: Reals) -> bool:
 
 
 def _is_rising(stored: Reals, arrived: Reals) -> bool:
-    """The same of the numbers of each row."""
+    """Whether the numbers of each row keep their order; numbers that became 0 are ignored."""
     order = np.argsort(stored, axis=1, kind="stable")
     ranked = np.take_along_axis(arrived, order, axis=1)
     is_varied = np.ptp(stored, axis=1) > 0
@@ -314,13 +316,13 @@ def _is_rising(stored: Reals, arrived: Reals) -> bool:
 
 
 _FEWEST = 4
-"""Elements of which an order can be told."""
+"""Least number of elements whose order is evidence."""
 
 
 def _find_in_cell(follower: Follower, tensor: Parameter | Buffer, key: Key) -> _Change | None:
-    """What makes of a tensor other numbers, or other rows, before a recurrent node reads it.
+    """Return the change of a tensor's numbers or rows before a recurrent node reads it; None without one.
 
-    Gates may be put in another order, and both biases added up: the cell does that itself.
+    A permutation of the gates and the sum of both biases do not count: they leave the cell's result as it is.
     """
     books = follower.books
     entry = books.entry(key)
@@ -355,7 +357,7 @@ _GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 
 
 def _are_whole_gates(places: Array, op_type: str) -> bool:
-    """Whether what arrives has each gate of a tensor once, its elements in their order."""
+    """Whether the arriving tensor has each gate once, with its elements in order."""
     gates = _GATES.get(op_type)
     arrived = places.reshape(-1)[np.flatnonzero(places)]
     if gates is None or not arrived.size or arrived.size % gates:
@@ -366,7 +368,7 @@ def _are_whole_gates(places: Array, op_type: str) -> bool:
 
 
 def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -> bool:
-    """Whether what arrives is a value that PyTorch's own program computes of the tensor."""
+    """Whether the arriving value is one that PyTorch's program computes from the tensor."""
     program = books.manifest.program
     if program is None or not any({*tensor.names} & {*value.parameters} for value in program.values):
         return False
@@ -375,7 +377,7 @@ def _is_of_program(books: Books, tensor: Parameter | Buffer, meeting: Meeting) -
 
 
 def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
-    """Whether a value is one that PyTorch's own program computes, of a parameter of these names if there are any."""
+    """Whether PyTorch's program computes a value, from a parameter of one of these names if any are given."""
     program = books.manifest.program
     ways = [digest(value), *([digest_transposed(value)] if value.ndim == 2 else [])]
     return any(
@@ -387,12 +389,12 @@ def _is_traced(books: Books, value: Array, names: Collection[str] = ()) -> bool:
 
 
 def _is_lost(entry: Entry, meeting: Meeting) -> bool:
-    """Whether nodes of stored values alone move a tensor in a way that nobody can follow."""
+    """Whether nodes of stored values alone move a tensor in an unknown way."""
     return entry.tensor.numel <= _MOST_FOLLOWED and (meeting.way is None or meeting.way.is_fixed)
 
 
 def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
-    """Whether what arrives has the tensor's numbers after all: a product with 1, or codes that were put and read."""
+    """Whether the arriving value has the tensor's numbers after all: multiplied by 1, or quantized and dequantized."""
     if entry.tensor.numel > _MOST_FOLLOWED:
         return False
     compared = _compared(books, books.contents.array(entry), meeting)
@@ -403,15 +405,15 @@ def _is_undone(books: Books, entry: Entry, meeting: Meeting) -> bool:
 
 
 def _value(books: Books, node: Node, slot: int) -> Array | None:
-    """What a node reads; None where that is not known."""
+    """Return the value of a node's input; None if it is unknown."""
     evaluator = Evaluator(books.ledger.model, books.ledger.wiring, _MOST_FOLLOWED, by_default=True)
     return evaluator.value(node.graph_path, node.inputs[slot])
 
 
 def _compared(books: Books, stored: Array | None, meeting: Meeting) -> tuple[Reals, Iterator[Reals]] | None:
-    """What arrives, and what is stored with its axes in every order; None where one is not known or has more elements.
+    """Return the arriving value, and the stored one in every order of axes; None if unknown or of different size.
 
-    Axes of one element are left out.
+    Axes of one element are dropped.
     """
     value = _value(books, meeting.node, meeting.slot)
     if stored is None or value is None or value.dtype.kind not in "fV" or value.size != stored.size:
@@ -431,7 +433,7 @@ def _is_near(found: Reals, expected: Reals, *, is_coded: bool) -> bool:
 
 
 def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
-    """What makes of frequencies what is none of theirs, before an activation meets them."""
+    """Return the change that turns rotary frequencies into other numbers before they meet an activation."""
     books = follower.books
     if not 2 < entry.tensor.numel <= _MOST_FREQUENCIES:
         return None
@@ -446,7 +448,7 @@ def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
         moved = meeting.moved
         if moved is None or any(node.op_type in ("Cos", "Sin") for node in changes):
             continue
-        # What rounds them to codes on the way is weighed as data that nothing explains.
+        # Rounding to codes on the way is judged by the rule for data that nothing explains.
         look = unrounded if meeting.is_coded else evaluator
         value = look.value(meeting.node.graph_path, meeting.node.inputs[meeting.slot])
         if value is None or value.dtype.kind in "fV":
@@ -457,9 +459,9 @@ def _find_untuned(follower: Follower, entry: Entry) -> _Change | None:
 
 
 def _is_in_tune(books: Books, meeting: Meeting, value: Array, frequencies: Reals) -> bool:
-    """Whether it is the same frequencies, perhaps each twice; or a table that is made of them.
+    """Whether a value has the same frequencies, perhaps each twice, or is a table made of them.
 
-    Times a number only where PyTorch's program computes that, or is not known.
+    A factor is allowed only if PyTorch's program computes the result, or is unknown.
     """
     found = value.astype(np.float64).reshape(-1)
     twice = (frequencies, np.concatenate([frequencies, frequencies]), np.repeat(frequencies, 2))
@@ -477,7 +479,7 @@ def _is_in_tune(books: Books, meeting: Meeting, value: Array, frequencies: Reals
 
 
 def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
-    """Whether an operator computes with what stands in this input as a parameter of that many axes."""
+    """Whether an operator takes a parameter, matrix or vector, at this slot."""
     if is_matrix:
         return kind in (Kind.PRODUCT, Kind.CONVOLUTION, Kind.LOOKS_UP, Kind.NORMALIZES) and slot in (
             Slot.LEARNED,
@@ -491,11 +493,11 @@ def _takes(kind: Kind, slot: Slot, *, is_matrix: bool) -> bool:
 
 
 def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
-    """Whether a module may compute this of its tensor: with its other tensors.
+    """Whether a module may change its tensor this way, by computing with its other tensors.
 
-    Of a class that is known to compute nothing of the kind nothing is let pass, but for a BatchNorm that an exporter
-    wrote out: (x - mean) / sqrt(var + eps) * weight + bias, arranged in any way (Ioffe and Szegedy 2015,
-    arXiv:1502.03167, algorithm 2).
+    A class that is known to use its tensors unchanged may not, except for a BatchNorm that an exporter decomposed:
+    (x - mean) / sqrt(var + eps) * weight + bias, arranged in any way (Ioffe and Szegedy 2015, arXiv:1502.03167,
+    algorithm 2).
     """
     module, leaf = split_name(tensor.name)
     if leaf == "running_var" and {node.op_type for node in changes} <= _ROOTS:
@@ -509,7 +511,7 @@ def _is_own_formula(books: Books, tensor: Parameter | Buffer, changes: Collectio
 
 
 def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node]) -> bool:
-    """Whether a number is added to a gain that lies around 0: to 1, where the values are a norm's."""
+    """Whether nodes add a number to a norm's gain whose values lie around 0."""
     is_sum = {node.op_type for node in changes} == {"Add"} and _names_behind(books, changes) <= {
         *tensor.names
     }
@@ -518,28 +520,27 @@ def _is_shift(books: Books, tensor: Parameter | Buffer, changes: Collection[Node
 
 
 _ROOTS = frozenset({"Add", "Sqrt", "Reciprocal", "Pow", "Div", "Mul", "Sub", "Max"})
-"""Operators that the root of a variance and an epsilon is made of, and what it multiplies or divides."""
+"""Operators of the square root of a variance plus epsilon, and of its product or quotient."""
 
 
 def _is_of_module(books: Books, module: str, changes: Iterable[Node]) -> bool:
-    """Whether two tensors of the module, at least, have a part in what is computed, and no other module's."""
+    """Whether nodes compute with at least two tensors of the module, and with none of another module."""
     names = _names_behind(books, changes)
     return len(names) > 1 and {split_name(name)[0] for name in names} == {module}
 
 
 def _names_behind(books: Books, nodes: Iterable[Node]) -> set[str]:
-    """The PyTorch tensors that nodes of stored values alone compute with."""
+    """Return the names of the PyTorch tensors that nodes of stored values alone compute with."""
     found = (each for node in nodes for each in behind(books.ledger.wiring, node))
     lines = (books.entries.get(each.key) for each in found if isinstance(each, StoredTensor))
     return {line.parameter for line in lines if line is not None and line.parameter is not None}
 
 
 def _is_in_order(places: Array, shape: tuple[int, ...], *, is_factor: bool) -> bool:
-    """Whether what comes from a tensor is a box of it: along each axis one step, onwards, and by whole axes.
+    """Whether the arriving elements are a box of the tensor: each axis has one positive step, along whole axes.
 
-    Axes may be cut into several, or several made one, but not both: rows of another length are other rows. An axis
-    along which all is the same is a repetition, and no axis of the tensor: one row of a table may stand for all, but
-    not one column, nor one row of a factor.
+    Axes may be split, or joined, but not both: rows of another length are other rows. A constant axis is a repetition,
+    not an axis of the tensor: one row of a table may be repeated for all, but not one column, nor one row of a factor.
     """
     found = np.nonzero(places)
     if not found[0].size:

@@ -1,14 +1,14 @@
-"""Stored numbers and PyTorch's -> whether the ones are the others: the same, rounded, or within a quantizer's step.
+"""Stored numbers and PyTorch's -> whether they match: equal, rounded, or within a quantizer's step.
 
-Of a large tensor a manifest has no values that codes could be held against, but two numbers of each row (each slice
-along the first axis): its projection on a direction of pseudo-random signs, and its norm
-(`analyzer.model.content.channel_statistics`). Every element is in them.
+For a large tensor a manifest has no values to compare codes with, but two numbers for each row (each slice along the
+first axis): its projection on a direction of pseudo-random signs, and its norm
+(`analyzer.model.content.channel_statistics`). Both depend on every element.
 
 A quantizer that rounds to the nearest errs by at most half a step s. The projection then errs by a sum of independent
-terms of at most 0.75 s each, so that it is off by more than 4 sqrt(sum s^2) with a chance below 1e-9 (Hoeffding 1963),
-and in the mean over all rows by no more than a quarter of 13/12 sum s^2 in square, 13/12 being the mean square of the
-direction's factors. The norm errs by at most sqrt(sum s^2), where no element is off by more than a step. Noise on some
-elements is told where it adds up to more than that in any row, or in the mean.
+terms of at most 0.75 s each, so that it is off by more than 4 sqrt(sum s^2) with a chance below 1e-9 (Hoeffding 1963).
+The mean of its squared error over all rows is at most a quarter of 13/12 sum s^2, 13/12 being the mean square of the
+direction's factors. The norm errs by at most sqrt(sum s^2), if no element is off by more than a step. Noise on some
+elements is detected if it adds up to more than that in any row, or in the mean.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from analyzer.records import Mutable
 Reals = npt.NDArray[np.float64]
 
 BAND = 1 << 22
-"""Elements that are compared at a time."""
+"""Number of elements that are compared at a time."""
 
 _CLAMPED = 1.2e-7
-"""Two of the smallest float16: a converter clamps to it."""
+"""Twice the smallest positive float16: a converter clamps numbers to it."""
 
 _MASKED = -1e4
-"""At most what a mask adds to a score: -65,504 in float16, -1e4 in older models. No table holds as much."""
+"""Upper bound of a mask's numbers: -65,504 in float16, -1e4 in older models. No table has such low numbers."""
 
 _NOTHING = 1e-12
-"""Sum of squares of numbers that a quantizer may take for zeros, whatever its scale."""
+"""Largest sum of squares of numbers that a quantizer of any scale may take for zeros."""
 
 
 def _allowed(steps: Reals) -> Reals:
@@ -44,9 +44,9 @@ def _allowed(steps: Reals) -> Reals:
 
 
 def within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[np.bool_]:
-    """Which elements are near the original's: within their steps where they are codes, else within a thousandth.
+    """Return a mask of the elements near the original's: within the step for codes, else within a thousandth.
 
-    Nothing is near what is no number, or has no end.
+    No element is near NaN or infinity.
     """
     room = np.abs(original) * 2.0**-10 if steps is None else _allowed(steps)
     with np.errstate(invalid="ignore"):
@@ -54,9 +54,9 @@ def within(stored: Reals, original: Reals, steps: Reals | None) -> npt.NDArray[n
 
 
 def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = False) -> bool:
-    """Whether codes stand for the original: each within its step, and all together in its direction.
+    """Whether codes represent the original: each within its step, and the vectors parallel.
 
-    A scale so large that everything is within a step of zero is no evidence; where both are nothing, only a name is.
+    A scale so large that everything is within a step of zero is no evidence. If both are zeros, only a name is.
     """
     values, original = stored.astype(np.float64).reshape(-1), original.reshape(-1)
     with np.errstate(invalid="ignore"):
@@ -69,21 +69,21 @@ def is_like(stored: Array, original: Reals, steps: Reals, *, is_named: bool = Fa
 
 
 def find_masked(values: Reals) -> npt.NDArray[np.bool_]:
-    """Which numbers only a mask adds."""
+    """Return a mask of the numbers so low that only an attention mask has them."""
     return values <= _MASKED
 
 
 def is_rounded(stored: Array, original: Array, dtype: DType) -> bool:
-    """Whether stored elements are the original's, as they are or rounded to another type."""
+    """Whether stored elements are the original's, unchanged or rounded to another type."""
     if stored.dtype == original.dtype:
         return stored.tobytes() == original.tobytes()
     return any(_same(stored, way) for way in rounded(original, dtype))
 
 
 def find_roundings(stored: Array, original: Array, dtype: DType, theirs: DType) -> Iterator[DType]:
-    """The narrower types to which the original's elements may have been rounded before they were stored in a wider one.
+    """Yield the narrower types to which elements may have been rounded before they were stored in a wider one.
 
-    A tool that widens a model's weights, or folds the Cast that did, leaves numbers of which the last bits are empty.
+    A tool that widens a model's weights, or folds the Cast that did, leaves numbers whose last bits are zero.
     """
     for through in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16):
         if through.bits < min(dtype.bits, theirs.bits) and dtype.is_floating and theirs.is_floating:
@@ -93,7 +93,7 @@ def find_roundings(stored: Array, original: Array, dtype: DType, theirs: DType) 
 
 
 def was_narrower(stored: Array) -> bool:
-    """Whether numbers may have been rounded to half a type before they were stored in this one."""
+    """Whether numbers may have been rounded to a narrower type before they were stored in this one."""
     return stored.dtype.kind == "f" and any(
         dtype.bits < 8 * stored.itemsize and narrow(stored, dtype) is not None
         for dtype in (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
@@ -101,7 +101,7 @@ def was_narrower(stored: Array) -> bool:
 
 
 def narrow(array: Array, dtype: DType) -> Array | None:
-    """The same numbers in a narrower type; None where it does not have them all. NaN is no number."""
+    """Return the same numbers in a narrower type; None if it cannot represent them all, or if one is NaN."""
     element = dtype.to_numpy()
     if element is None or array.dtype.kind not in "fV":
         return None
@@ -117,7 +117,7 @@ def _same(stored: Array, expected: Array) -> bool:
 
 
 def compare_arrays(restored: Array, original: Array, dtype: DType) -> float | bool:
-    """Band by band; the largest difference, or False where an element is not what it should be."""
+    """Compare arrays band by band; return the largest difference, or False if an element does not match."""
     largest = 0.0
     ways: set[int] | None = None
     for mine, theirs in zip(_bands(restored), _bands(original), strict=True):
@@ -134,7 +134,10 @@ def compare_arrays(restored: Array, original: Array, dtype: DType) -> float | bo
 
 
 def compare_codes(bands: Iterable[tuple[Reals, Reals]], original: Array) -> float | bool:
-    """The same of what codes stand for, flat, with their steps: each within its step, all in the same direction."""
+    """Compare decoded codes, flat and with their steps; return the largest difference, or False if they do not match.
+
+    Each must be within its step, and the vectors must be parallel.
+    """
     done, largest, product, mine, yours = 0, 0.0, 0.0, 0.0, 0.0
     for values, steps in bands:
         theirs = original[done : done + values.size].astype(np.float64)
@@ -145,7 +148,7 @@ def compare_codes(bands: Iterable[tuple[Reals, Reals]], original: Array) -> floa
         product += float(values @ theirs)
         mine, yours = mine + float(values @ values), yours + float(theirs @ theirs)
         done += values.size
-    # A scale so large that everything is within a step of zero is no evidence here either.
+    # A scale so large that everything is within a step of zero is no evidence.
     is_alike = product >= LEAST_LIKENESS * np.sqrt(mine * yours) and (mine > 0 or yours <= _NOTHING)
     return largest if done == original.size and is_alike else False
 
@@ -159,12 +162,12 @@ def _bands(array: Array) -> Iterator[Array]:
 
 
 def least_difference(stored: Array) -> float:
-    """What is no difference between a stored number and a computed one, however small both are."""
+    """Return the absolute difference below which a stored and a computed number count as equal."""
     return _CLAMPED if stored.dtype == np.float16 else 1e-12
 
 
 def largest_difference(stored: Array, original: Array) -> float | None:
-    """Largest absolute difference; None where that is no number."""
+    """Return the largest absolute difference; None if it is not a finite number, or sizes differ."""
     if stored.size != original.size or any(a.dtype.kind in "OSUc" for a in (stored, original)):
         return None
     with np.errstate(invalid="ignore", over="ignore"):
@@ -176,23 +179,23 @@ def largest_difference(stored: Array, original: Array) -> float | None:
 # sums of rows
 
 _MOST_OFF = 4.0
-"""Of the root of a row's squared steps: how far its projection may be off."""
+"""Largest error of a row's projection, relative to the root of its sum of squared steps."""
 
 _MEAN_OFF = 0.25 * 13 / 12
-"""Of a row's squared steps: how far, in square, the projections may be off in the mean."""
+"""Largest mean of the squared errors of projections, relative to a row's sum of squared steps."""
 
 _COARSEST = 4.0
-"""Squared steps by the squares of the numbers: coarser codes hold none of them."""
+"""Largest ratio of squared steps to squared numbers: coarser codes carry no information on the numbers."""
 
 _ROUNDED = 1e-5
-"""Relative error of scales and sums that were rounded on the way."""
+"""Relative rounding error of scales and sums."""
 
 _TILE = 1 << 20
-"""Elements that are decoded at a time."""
+"""Number of elements that are decoded at a time."""
 
 
 class _Sums(Mutable):
-    """Of each row: projection, sum of squares, sum of squared steps."""
+    """Sums of each row: projection, sum of squares, sum of squared steps."""
 
     projections: Reals
     squares: Reals
@@ -204,7 +207,7 @@ class _Sums(Mutable):
 
 
 def compare_sums(encoded: Encoded, layout: AxisLayout, known: tuple[Reals, Reals]) -> bool | None:
-    """Whether codes can be those of the tensor with these projections and norms; None where that cannot be computed."""
+    """Whether codes may represent the tensor with these projections and norms; None if that cannot be computed."""
     projections, norms = known
     found = _sum_tiles(encoded, layout) if _is_matrix(encoded, layout) else _sum_arrays(encoded, layout)
     if found is None or found.projections.shape != projections.shape:
@@ -225,7 +228,7 @@ def compare_sums(encoded: Encoded, layout: AxisLayout, known: tuple[Reals, Reals
 
 
 def _is_matrix(encoded: Encoded, layout: AxisLayout) -> bool:
-    """Whether it is decoded tile by tile: other tensors are small enough to be decoded whole."""
+    """Whether a tensor is a matrix that can be decoded tile by tile; others are small enough to be decoded whole."""
     permuted = tuple(layout.shape[axis] for axis in layout.axes)
     is_plain = len(layout.shape) == 2 and len(encoded.shape) == 2
     return is_plain and (
@@ -294,10 +297,10 @@ def _sum_arrays(encoded: Encoded, layout: AxisLayout) -> _Sums | None:
 
 
 def _rows_of_codes(flat: Reals, encoded: Encoded, layout: AxisLayout) -> Reals:
-    """What the entry stands for as PyTorch has it (rows, all else)."""
+    """Return decoded codes in PyTorch's order, as an array (rows, all else)."""
     return layout.restore(flat.reshape(encoded.shape)).reshape(layout.shape[0], -1).astype(np.float64)
 
 
 def is_odd(number: npt.NDArray[np.generic]) -> bool:
-    """Whether the last byte of its mantissa is not empty, as of a number that training left."""
+    """Whether the last byte of a float32's mantissa is not zero, as usual for a trained number."""
     return number.dtype == np.float32 and bool(number.view(np.uint32)[0] & 0xFF)

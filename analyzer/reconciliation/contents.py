@@ -1,7 +1,8 @@
-"""A stored tensor and a PyTorch tensor -> whether and how the one holds the other, in values, each read when asked.
+"""Stored tensor and PyTorch tensor -> their fit by values: layout, chain of lines, evidence and error.
 
-`Originals` is PyTorch's side: all values of a tensor, or the evidence in the manifest. `Contents` holds the file's
-against it. `Stacks` asks one question of the samples of all tensors of a shape at once.
+Values are read only when needed. `Originals` is PyTorch's side: all values of a tensor, or the evidence in the
+manifest. `Contents` compares the file's values with it. `Stacks` compares the samples of all tensors of a shape at
+once.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ from analyzer.records import Frozen, Mutable, field
 if TYPE_CHECKING:
     from analyzer.checkpoints import Weights
 
-# what is known of PyTorch's values
+# PyTorch's values
 
 
 class Originals(Mutable):
-    """PyTorch's side: each question is answered from the values where they are at hand, else from the manifest."""
+    """PyTorch's values: taken from the weights if they are at hand, else from the evidence in the manifest."""
 
     manifest: Manifest
     weights: Weights | None = None
     salt: str = ""
-    """What picked the elements that the manifest has, or picks them among the values at hand."""
+    """Salt of the sampled positions, in the manifest and in the weights at hand."""
     _samples: dict[str, Array | None] = field(default_factory=dict)
     _constant: dict[str, bool] = field(default_factory=dict)
     _rows: dict[tuple[str, DType], npt.NDArray[np.uint64] | None] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Originals(Mutable):
         return None if name is None else self._by_name.get(name)
 
     def values(self, tensor: Parameter | Buffer) -> Array | None:
-        """All elements in PyTorch's shape; of a manifest only those of small tensors."""
+        """Return all elements in PyTorch's shape; a manifest has them for small tensors only."""
         if self.weights is not None:
             for name in tensor.names:
                 found = self.weights.array(name)
@@ -108,21 +109,21 @@ class Originals(Mutable):
         return None if samples is None else samples.reshape(tensor.shape)
 
     def vector(self, name: str | None) -> Reals | None:
-        """A small tensor by name, as float64."""
+        """Return a small tensor by name, as float64."""
         tensor = self.named(name)
         found = None if tensor is None else self.values(tensor)
         return None if found is None else found.astype(np.float64)
 
     def has(self, tensor: Parameter | Buffer) -> bool:
-        """Whether anything is known of its values."""
+        """Whether anything is known about a tensor's values."""
         return self.samples(tensor) is not None
 
     def positions(self, numel: int) -> npt.NDArray[np.int64]:
-        """Where in a tensor of so many elements those of `samples` stand, row-major."""
+        """Return the row-major positions of the elements of `samples` in a tensor of `numel` elements."""
         return sample_positions(numel, self.salt)
 
     def samples(self, tensor: Parameter | Buffer) -> Array | None:
-        """The elements at `positions`; None where nothing is known."""
+        """Return the elements at `positions`; None if nothing is known."""
         if tensor.name not in self._samples:
             self._samples[tensor.name] = self._sample(tensor)
         return self._samples[tensor.name]
@@ -135,7 +136,7 @@ class Originals(Mutable):
         return None if values is None else sample(values, self.salt)
 
     def is_constant(self, tensor: Parameter | Buffer) -> bool:
-        """Whether all elements are the same; where nothing is known, they may be."""
+        """Whether all elements are equal; True if nothing is known, because they may be."""
         if tensor.content is not None:
             return tensor.content.constant_filled
         if tensor.name not in self._constant:
@@ -154,21 +155,21 @@ class Originals(Mutable):
         return None if values is None else digest(values)
 
     def cast_digest(self, tensor: Parameter | Buffer, dtype: DType) -> str | None:
-        """Of the elements cast to another floating-point type, as `analyzer.model.content.cast_digest` takes it."""
+        """Return the digest of the elements in another float type, as `analyzer.model.content.cast_digest` does."""
         if tensor.content is not None and dtype.name in tensor.content.casts:
             return tensor.content.casts[dtype.name]
         values = self.values(tensor)
         return None if values is None else cast_digest(values, dtype)
 
     def row_digests(self, tensor: Parameter | Buffer) -> npt.NDArray[np.uint64] | None:
-        """Of each row along the last axis."""
+        """Return the digest of each row along the last axis."""
         text = tensor.row_digests if isinstance(tensor, Parameter) else None
         if text is not None:
             return decode_values(text, np.dtype("<u8")).astype(np.uint64)
         return self.cast_row_digests(tensor, tensor.dtype)
 
     def cast_row_digests(self, tensor: Parameter | Buffer, dtype: DType) -> npt.NDArray[np.uint64] | None:
-        """Of each row in another type, in the form that `model.content.rounded` gives; kept for the next entry."""
+        """Return the digest of each row in another type, rounded by `model.content.rounded`; results are cached."""
         key = (tensor.name, dtype)
         if key not in self._rows:
             values = self.values(tensor) if len(tensor.shape) >= 2 and tensor.numel else None
@@ -181,7 +182,7 @@ class Originals(Mutable):
         return self._rows[key]
 
     def channel_statistics(self, tensor: Parameter) -> tuple[Reals, Reals] | None:
-        """Projection and norm of each output channel."""
+        """Return the projection and the norm of each output channel."""
         if tensor.channel_projections is not None and tensor.channel_norms is not None:
             both = (tensor.channel_projections, tensor.channel_norms)
             first, second = (decode_values(text, np.dtype("<f8")).astype(np.float64) for text in both)
@@ -190,29 +191,29 @@ class Originals(Mutable):
         return None if values is None or not values.size else channel_statistics(values)
 
 
-# what the file has, held against that
+# the file's values, compared with PyTorch's
 
 Positions = npt.NDArray[np.int64]
 
 _FEW = 8
-"""Different numbers from which it is evidence that a half type has them all: one in 8,192 of float32 is of float16."""
+"""Least number of distinct values that are evidence if all fit a half type: one in 8,192 of float32 is a float16."""
 
 
 class Fit(Frozen):
-    """How a stored tensor holds a PyTorch tensor."""
+    """Match of a stored tensor with a PyTorch tensor: layout, changes and evidence."""
 
     layout: AxisLayout
     chain: tuple[Line, ...]
-    """What became of it, in order; empty where it is as PyTorch has it."""
+    """Lines of its changes, in order; empty if it is as in PyTorch."""
     evidence: str
-    """`content` where every element was compared, `sums` where every row of codes was, `sampled` where some elements
-    were, `shape` where none was."""
+    """`content` if every element was compared, `sums` if every row of codes was, `sampled` if some elements were,
+    `shape` if none was."""
     error: float | None
     """Largest difference among the compared elements."""
 
 
 class Contents(Mutable):
-    """Comparisons of values, under one mode."""
+    """Comparisons of values between the file and PyTorch, in one mode."""
 
     mode: ContentMode
     originals: Originals
@@ -220,9 +221,9 @@ class Contents(Mutable):
     progress: Callable[[int, int], None] | None = None
     total_nbytes: int = 0
     is_local: bool = True
-    """Whether the file can be mapped, so that all of a tensor is as cheap to name as a few elements."""
+    """Whether the file can be memory-mapped, so that a whole tensor is as cheap to address as a few elements."""
     tiles: dict[Key, Tiles] = field(default_factory=dict)
-    """What stands in tiles, and how it gets PyTorch's order of elements."""
+    """Tiling of each tensor that is stored in tiles, which restores PyTorch's order of elements."""
     _encodings: dict[Key, Encoded | None] = field(default_factory=dict)
     _looks: dict[tuple[Key, AxisLayout], tuple[Array, Reals | None] | None] = field(default_factory=dict)
     _arrays: dict[Key, Array | None] = field(default_factory=dict)
@@ -232,7 +233,7 @@ class Contents(Mutable):
 
     @property
     def evidence(self) -> str:
-        """What an equality found here is called in `decided_by`."""
+        """Word of `decided_by` for an equality found in this mode."""
         return "sampled" if self.mode == "sampled" else "content"
 
     def compares(self, tensor: Parameter | Buffer) -> bool:
@@ -240,39 +241,39 @@ class Contents(Mutable):
         return self.mode != "none" and self.originals.has(tensor)
 
     def encoding(self, entry: Entry) -> Encoded | None:
-        """How the readers of a stored tensor decode it; None where it stands for itself."""
+        """Return the encoding that a stored tensor's readers decode; None if it is not encoded."""
         key = entry.tensor.key
         if key not in self._encodings:
             self._encodings[key] = find_encoding(entry.tensor, self.wiring)
         return self._encodings[key]
 
     def shape(self, entry: Entry) -> tuple[int, ...]:
-        """Of what the entry stands for."""
+        """Return the shape of the tensor that an entry represents, decoded and without tiles."""
         if entry.tensor.key in self.tiles:
             return self.tiles[entry.tensor.key].shape
         encoded = self.encoding(entry)
         return entry.tensor.shape if encoded is None else encoded.shape
 
     def numel(self, entry: Entry) -> int:
-        """Elements that the entry stands for."""
+        """Return the number of elements that an entry represents, decoded and without tiles."""
         if entry.tensor.key in self.tiles:
             return math.prod(self.tiles[entry.tensor.key].shape)
         encoded = self.encoding(entry)
         return entry.logical_numel if encoded is None else encoded.numel
 
     def uses(self, entry: Entry, shape: tuple[int, ...], axes: tuple[int, ...]) -> frozenset[Use]:
-        """What operators do with an entry that has PyTorch's axes in this order, in PyTorch's axes."""
+        """Return the operators' uses of an entry in PyTorch's axes, if the entry has these in the order `axes`."""
         return in_order(self.stored_uses(entry), self.shape(entry), shape, axes)
 
     def stored_uses(self, entry: Entry) -> frozenset[Use]:
-        """What operators do with what an entry stands for, in its own axes."""
+        """Return the operators' uses of the tensor that an entry represents, in the entry's own axes."""
         key = entry.tensor.key
         if key not in self._uses:
             self._uses[key] = find_uses(entry.tensor, self.shape(entry), self.wiring)
         return self._uses[key]
 
     def agrees(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
-        """Whether the file, by this layout, uses a tensor as its module's class does; None where nothing tells."""
+        """Whether the file, in this layout, uses a tensor as its module's class does; None if nothing tells."""
         answers = set()
         for use in self.uses(entry, layout.shape, layout.axes):
             own = class_use(tensor, self.originals.manifest.modules, is_lookup=use.summed is None)
@@ -280,9 +281,9 @@ class Contents(Mutable):
         return answers.pop() if len(answers) == 1 else None
 
     def precision(self, entry: Entry) -> DType:
-        """The type to which an entry's numbers were rounded: its own, or a narrower one that has those looked at.
+        """Return the type to which an entry's numbers were rounded: its own, or a narrower one that has all samples.
 
-        Few numbers, or round ones, say nothing of that.
+        Too few distinct numbers are no evidence for a narrower type.
         """
         key, dtype = entry.tensor.key, entry.tensor.dtype
         if key not in self._precisions:
@@ -305,9 +306,9 @@ class Contents(Mutable):
         return entry.tensor.payload.at(np.zeros(min(1, entry.tensor.numel), dtype=np.int64)) is not None
 
     def fit(self, entry: Entry, tensor: Parameter | Buffer, *, is_named: bool = True) -> Fit | None:
-        """How `entry` holds `tensor`; None where it does not, or where its values are compared and cannot be read.
+        """Return the fit of `tensor` in `entry`; None if there is none, or if values to compare cannot be read.
 
-        Without a name, few equal elements in another shape prove nothing.
+        Without a common name, a few equal elements in another shape prove nothing.
         """
         if not self.compares(tensor):
             return self._fit_by_shape(entry, tensor)
@@ -320,14 +321,14 @@ class Contents(Mutable):
         return None
 
     def fits_turned(self, entry: Entry, tensor: Parameter | Buffer) -> bool:
-        """Whether an entry holds a tensor in any order of axes, also one that its name and readers forbid."""
+        """Whether an entry holds a tensor in any order of axes, even one that its name and readers rule out."""
         if not self.compares(tensor):
             return False
         found = self.layouts(entry, tensor.shape, is_computed=True)
         return any(self.fit_layout(entry, tensor, layout) is not None for layout in found if layout.is_plain)
 
     def look(self, entry: Entry, layout: AxisLayout) -> tuple[Array, Reals | None] | None:
-        """The stored numbers at a PyTorch tensor's sampled positions, and the step of each where they are codes."""
+        """Return the stored numbers at a PyTorch tensor's sampled positions, and the quantization step of codes."""
         key = (entry.tensor.key, layout)
         if key not in self._looks:
             numel = int(np.prod(layout.shape, dtype=np.int64))
@@ -335,7 +336,7 @@ class Contents(Mutable):
         return self._looks[key]
 
     def at(self, entry: Entry, positions: Positions) -> tuple[Array, Reals | None] | None:
-        """The stored numbers at positions of what the entry stands for, and steps where they are codes."""
+        """Return the numbers at positions of the tensor that an entry represents, and the steps of quantized codes."""
         encoded = self.encoding(entry)
         if encoded is not None:
             return encoded.at(positions)
@@ -346,7 +347,7 @@ class Contents(Mutable):
             positions = self.tiles[entry.tensor.key].positions(positions)
         if not self.is_local:
             found = payload.at(positions)
-        else:  # mapped, not read, and once for all questions
+        else:  # mapped once, and read only where it is indexed
             if entry.tensor.key not in self._arrays:
                 self._arrays[entry.tensor.key] = payload.array()
             array = self._arrays[entry.tensor.key]
@@ -354,18 +355,18 @@ class Contents(Mutable):
         return None if found is None or found.dtype.kind in "OSU" else (found, None)
 
     def array(self, entry: Entry) -> Array | None:
-        """All numbers that the entry stands for, in their shape."""
+        """Return all numbers of the tensor that an entry represents, in its shape."""
         encoded = self.encoding(entry)
         self._note(entry)
         return self._untiled(entry) if encoded is None else encoded.array()
 
     def _untiled(self, entry: Entry) -> Array | None:
-        """All stored numbers, in PyTorch's order where they stand in tiles."""
+        """Return all stored numbers, with tiles undone."""
         array, tiles = entry.tensor.payload.array(), self.tiles.get(entry.tensor.key)
         return array if array is None or tiles is None else np.ascontiguousarray(tiles.restore(array))
 
     def changes(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[Line, ...] | None:
-        """What the types alone say: cast, quantized, or nothing; None where one cannot be the other."""
+        """Return the changes that the types alone imply: cast, quantized, or none; None if the types exclude a fit."""
         encoded = self.encoding(entry)
         if encoded is not None:
             is_real = tensor.dtype.is_floating
@@ -375,10 +376,10 @@ class Contents(Mutable):
         return (Line.CAST,) if entry.tensor.dtype.is_floating and tensor.dtype.is_floating else None
 
     def error(self, entry: Entry, tensor: Parameter | Buffer) -> float | None:
-        """Largest difference, in the layout in which it is least; None if it is not known.
+        """Return the largest difference, in the layout where it is smallest; None if unknown.
 
-        Of all elements where these are compared and at hand, else of the sampled ones; if they agree there, and the
-        content is another's all the same, it is not known.
+        All elements count if they are compared and at hand, else the sampled ones. If all samples agree although the
+        contents differ, the difference is unknown.
         """
         samples = self.originals.samples(tensor) if self.mode != "none" else None
         found = []
@@ -397,17 +398,17 @@ class Contents(Mutable):
         return largest_difference(layout.restore(array), values)
 
     def agreement(self, entry: Entry, tensor: Parameter | Buffer) -> tuple[int, int]:
-        """Of the sampled elements, how many agree in the best layout, and how many there are."""
+        """Return how many sampled elements agree in the best layout, and how many there are."""
         found = (
             self._agreement(entry, tensor, layout) for layout in layouts(tensor.shape, self.shape(entry))
         )
         return max(found, default=(0, 0))
 
     def closest(self, entry: Entry, tensor: Parameter | Buffer) -> AxisLayout | None:
-        """The layout in which it would hold the tensor; None if sizes differ, or nothing tells which of several it is.
+        """Return the layout in which an entry would hold the tensor; None if sizes differ, or several remain possible.
 
-        Of several, it is the one in which the file uses it as PyTorch does, or else more than half of the sampled
-        elements agree, and not in another.
+        Among several, it is the one in which the file uses the tensor as PyTorch does, else the only one in which most
+        sampled elements agree, if these are more than half.
         """
         if self.changes(entry, tensor) is None:
             return None
@@ -428,7 +429,7 @@ class Contents(Mutable):
         return int(near.sum()), int(near.size)
 
     def _fit_by_shape(self, entry: Entry, tensor: Parameter | Buffer) -> Fit | None:
-        """What shapes, types and notes say."""
+        """Return the fit that follows from shapes, types and notes alone."""
         changed = self.changes(entry, tensor)
         found = next(iter(self._layouts(entry, tensor)), None)
         if changed is None or found is None:
@@ -436,10 +437,10 @@ class Contents(Mutable):
         return Fit(found, (*found.chain, *changed), "shape", None)
 
     def layouts(self, entry: Entry, shape: tuple[int, ...], *, is_computed: bool) -> list[AxisLayout]:
-        """The likeliest first: exporters transpose a matrix whose name they do not keep.
+        """Return the layouts in which an entry may hold this shape, the likeliest first.
 
-        Of a square one, neither shapes tell, nor samples that happen to stand on its diagonal. What a convolution reads
-        has its axes as PyTorch has them.
+        Exporters transpose a matrix whose name they do not keep. For a square matrix the shapes cannot tell, nor can
+        samples that happen to lie on its diagonal. A convolution's weight has PyTorch's order of axes.
         """
         stored = self.shape(entry)
         found = list(layouts(shape, stored))
@@ -452,22 +453,22 @@ class Contents(Mutable):
 
     def _layouts(self, entry: Entry, tensor: Parameter | Buffer) -> list[AxisLayout]:
         found = self.layouts(entry, tensor.shape, is_computed=is_computed(entry, tensor))
-        if len(found) > 1:  # a stable sort: what the file's operators say goes before what names do
+        if len(found) > 1:  # a stable sort: evidence of operators outranks that of names
             found.sort(key=lambda layout: self.agrees(entry, tensor, layout) is not True)
         if self.shape(entry) != tensor.shape or not is_own(entry, tensor):
             return found
-        # What keeps its name and its shape keeps its axes. Of a matrix the operator has to say so: where onnxruntime's
-        # quantizer makes a MatMul of a Gemm, it transposes the weight and keeps the name.
+        # A tensor that keeps its name and shape keeps its axes. For a matrix the operator has to confirm it:
+        # onnxruntime's quantizer turns a Gemm into a MatMul, transposes the weight and keeps the name.
         straight = [layout for layout in found if Line.TRANSPOSED not in layout.chain]
         return found if len(tensor.shape) == 2 and not is_straight(entry, self.wiring) else straight or found
 
     def fit_layout(
         self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, *, is_named: bool = True
     ) -> Fit | None:
-        """`fit` in one layout, where values are compared.
+        """Return the fit in one layout, by a comparison of values.
 
-        Where another layout fits as well, and nothing but values tells which it is, a few elements do not decide:
-        all are compared, whatever the mode, and without them it is neither.
+        If another layout is possible too, and only values can tell them apart, a few elements do not decide: all are
+        compared in any mode, and if they are not at hand there is no fit.
         """
         changed = self.changes(entry, tensor)
         samples = self.originals.samples(tensor)
@@ -487,7 +488,7 @@ class Contents(Mutable):
                 evidence = "sampled" if whole is None else "content"
                 evidence = "sums" if sums else evidence
                 error = error if whole is None or whole is True else whole
-            if through is None or error:  # what was rounded to nothing else was not rounded
+            if through is None or error:  # no difference, so nothing was rounded
                 changed = changed if through is None else (Line.CAST,)
                 return Fit(layout, (*layout.chain, *changed), evidence, error)
         return None
@@ -501,7 +502,7 @@ class Contents(Mutable):
         *,
         is_named: bool,
     ) -> Iterator[DType | None]:
-        """The narrower types in which elements may have been before they were stored; None where in none."""
+        """Yield the narrower types to which elements may have been rounded before they were stored; None for none."""
         stored, steps = look
         if steps is not None:
             if is_like(stored, samples.astype(np.float64), steps, is_named=is_named):
@@ -512,7 +513,7 @@ class Contents(Mutable):
         yield from find_roundings(stored, samples, entry.tensor.dtype, tensor.dtype)
 
     def is_open(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool:
-        """Whether the tensor may stand there in another order of axes too, and only values tell."""
+        """Whether the entry may hold the tensor in another order of axes too, and only values tell."""
         if layout.window is None and len(self.layouts(entry, tensor.shape, is_computed=True)) < 2:
             return False
         return not (layout.is_plain or layout.window) or (
@@ -520,7 +521,7 @@ class Contents(Mutable):
         )
 
     def _compare_sums(self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout) -> bool | None:
-        """Hold what PyTorch's side says of each row against codes; None where it says nothing of them."""
+        """Compare codes with PyTorch's statistics of each row; None if there are none."""
         encoded = self.encoding(entry)
         if encoded is None or not isinstance(tensor, Parameter):
             return None
@@ -530,9 +531,9 @@ class Contents(Mutable):
     def _compare_whole(
         self, entry: Entry, tensor: Parameter | Buffer, layout: AxisLayout, through: DType | None
     ) -> float | bool | None:
-        """Compare all elements: False where they differ, the largest difference or True where not, None if unknown.
+        """Compare all elements: False if they differ, else the largest difference or True; None if unknown.
 
-        `through` is the narrower type in which they were for a while, if they were.
+        `through` is the narrower type to which they were rounded before they were stored, if any.
         """
         self._note(entry)
         original = self.originals.values(tensor)
@@ -547,7 +548,7 @@ class Contents(Mutable):
             and is_exact(tensor.dtype, dtype)
             and dtype is not tensor.dtype
         ):
-            through = tensor.dtype  # nothing was lost: the digest is of what it was
+            through = tensor.dtype  # the cast is exact: the digest is of the original type
         if array is not None and through is not None:
             array, dtype = narrow(array, through), through
         if array is None:
@@ -565,7 +566,7 @@ class Contents(Mutable):
         return None if expected is None else cast_digest(restored, dtype) == expected
 
     def repeats(self, entry: Entry, layout: AxisLayout, values: Array) -> bool:
-        """Whether codes stand for these values, in PyTorch's order of axes, each within a step."""
+        """Whether codes represent these values, in PyTorch's order of axes, each within a step."""
         encoded = self.encoding(entry)
         return encoded is not None and self._compare_codes(encoded, values, layout) is not False
 
@@ -589,7 +590,7 @@ Tensor = Parameter | Buffer
 
 
 class Stacks(Mutable):
-    """Those of which values are known and that have more than one element."""
+    """Tensors with known values and more than one element, stacked by shape."""
 
     contents: Contents
     tensors: Iterable[Tensor]
@@ -605,7 +606,7 @@ class Stacks(Mutable):
                 self._by_shape.setdefault(tensor.shape, []).append(tensor)
 
     def shapes(self, numel: int) -> list[tuple[int, ...]]:
-        """The shapes that tensors of so many elements have."""
+        """Return the shapes of the tensors with `numel` elements."""
         return self._by_numel.get(numel, [])
 
     @property
@@ -615,7 +616,7 @@ class Stacks(Mutable):
     def near(
         self, shape: tuple[int, ...], look: tuple[Array, npt.NDArray[np.float64] | None]
     ) -> list[Tensor]:
-        """Tensors of a shape whose samples may be these: equal, rounded, or within a step of each."""
+        """Return the tensors of a shape whose samples may be these: equal, rounded, or within a step."""
         values, steps = look
         tensors, rows = self.of(shape)
         if values.dtype.kind not in "fiubV":
@@ -627,7 +628,7 @@ class Stacks(Mutable):
         return [tensors[number] for number in np.flatnonzero(near)]
 
     def of(self, shape: tuple[int, ...]) -> tuple[list[Tensor], npt.NDArray[np.float64]]:
-        """The tensors of a shape, and their samples (tensors, samples)."""
+        """Return the tensors of a shape, and their samples as an array (tensors, samples)."""
         tensors = self._by_shape[shape]
         if shape not in self._rows:
             samples = (self.contents.originals.samples(tensor) for tensor in tensors)

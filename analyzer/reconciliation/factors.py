@@ -1,13 +1,13 @@
-"""Rules: a factor for each channel that was multiplied into weights; and whether a weight times a factor is stored.
+"""Rules: factors of channels that were multiplied into weights; and the test for a stored weight times a factor.
 
-LayerScale gives gamma * (W x + b) (Touvron et al. 2021, equation 8); an optimizer stores gamma * W and gamma * b. The
-factor is a parameter of the weight's own block of which the file holds nothing else, and of several in a block each is
-in the weight that computes in its place. It may be one number for all channels (FCOS's scale of a level).
+LayerScale computes gamma * (W x + b) (Touvron et al. 2021, equation 8); an optimizer stores gamma * W and gamma * b.
+The factor is a parameter of the weight's own block that the file holds nowhere else. Several factors of a block must be
+in weights of the same order. The factor may be one number for all channels (FCOS's scale of a level).
 
-SmoothQuant divides what a norm gives by s and multiplies the weights that read it by s (Xiao et al. 2022,
+SmoothQuant divides a norm's output by s and multiplies the weights that read it by s (Xiao et al. 2022,
 arXiv:2211.10438, equation 3), so that activations are easier to quantize: g' = g / s, b' = b / s, and
-W'[o, i] = W[o, i] * s[i]. The gain tells s; it is believed where all that reads the norm's output multiplies it by
-such a weight: then the model computes what it did.
+W'[o, i] = W[o, i] * s[i]. The gain tells s. It is accepted if all readers of the norm's output multiply it by such a
+weight: then the model's function is unchanged.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ _TOLERANCE = {DType.FLOAT: 2e-6, DType.DOUBLE: 1e-12, DType.FLOAT16: 2e-3, DType
 
 
 class ScaledFit(Frozen):
-    """How a stored tensor holds a scaled weight."""
+    """Match of a stored tensor with a scaled weight."""
 
     layout: AxisLayout
     chain: tuple[Line, ...]
-    """What else became of it."""
+    """Lines of its other changes."""
     evidence: str
     error: float
 
 
 def tolerance_of(contents: Contents, entry: Entry) -> float:
-    """Relative rounding of what the entry holds; codes have their step besides."""
+    """Return the relative rounding error of an entry's numbers; codes have their step in addition."""
     if contents.encoding(entry) is not None:
         return _TOLERANCE[DType.FLOAT]
     return _TOLERANCE.get(contents.precision(entry), 0.0)
@@ -60,9 +60,9 @@ def tolerance_of(contents: Contents, entry: Entry) -> float:
 def fit_scaled(
     contents: Contents, entry: Entry, weight: Parameter, scale: Reals, axis: int, group: int = 1
 ) -> ScaledFit | None:
-    """Whether `entry` holds `weight` with each channel along `axis` times its factor; None where it does not.
+    """Return the fit of `weight`, with each channel along `axis` times its factor, in `entry`; None if there is none.
 
-    With groups, as a ConvTranspose has them, the channel also depends on which group axis 0 is in.
+    With groups, as in a ConvTranspose, the channel also depends on the group, which the index along axis 0 gives.
     """
     changed = contents.changes(entry, weight)
     samples = contents.originals.samples(weight)
@@ -90,7 +90,7 @@ def fit_scaled(
 
 
 def channels_of(contents: Contents, weight: Parameter, axis: int, group: int = 1) -> npt.NDArray[np.int64]:
-    """The output channel of each sampled element."""
+    """Return the output channel of each sampled element."""
     index = np.unravel_index(contents.originals.positions(weight.numel), weight.shape)
     if group == 1:
         return index[axis].astype(np.int64)
@@ -98,7 +98,7 @@ def channels_of(contents: Contents, weight: Parameter, axis: int, group: int = 1
 
 
 def _broadcast(shape: tuple[int, ...], scale: Reals, axis: int, group: int) -> Reals:
-    """The factor of each element, in a shape that broadcasts to the weight's."""
+    """Return the factors in a shape that broadcasts to the weight's."""
     if group == 1:
         return scale.reshape([-1 if number == axis else 1 for number in range(len(shape))])
     each = np.repeat(scale.reshape(group, -1), shape[0] // group, axis=0)  # (in, out / groups)
@@ -106,9 +106,9 @@ def _broadcast(shape: tuple[int, ...], scale: Reals, axis: int, group: int) -> R
 
 
 def fit_vector(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) -> float | None:
-    """Largest difference of a stored vector to the expected one, if it is that within rounding and step.
+    """Return the largest difference between a stored and an expected vector; None if rounding and step exceed it.
 
-    A sum rounds relative to the `sizes` of what is summed, and not to what is left.
+    A sum's rounding is relative to the `sizes` of its terms, not to the result.
     """
     if contents.numel(entry) != expected.size or sum(dim != 1 for dim in contents.shape(entry)) > 1:
         return None
@@ -120,7 +120,7 @@ def fit_vector(contents: Contents, entry: Entry, expected: Reals, sizes: Reals) 
 
 
 def _error_within(stored: Array, steps: Reals | None, expected: Reals, room: Reals) -> float | None:
-    """Largest difference, if each is within its rounding, and within its step."""
+    """Return the largest difference; None if one is beyond its rounding and its step."""
     if stored.dtype.kind not in "fV" and steps is None:
         return None
     values = stored.astype(np.float64)
@@ -142,7 +142,7 @@ def _compare_scaled(
     factors: Reals,
     tolerance: float,
 ) -> bool | None:
-    """Every element against the weight's values, else every channel against its projection and norm."""
+    """Compare every element with the weight's values, else every channel with its projection and norm."""
     array = contents.array(entry)
     if array is None:
         return False
@@ -157,7 +157,7 @@ def _compare_scaled(
         expected = (original.astype(np.float64) * factors).reshape(-1)
         every = None if steps is None else steps.reshape(-1)
         return _error_within(restored.reshape(-1), every, expected, tolerance * np.abs(expected)) is not None
-    if factors.shape[0] == 1 < factors.size:  # of inputs: what is left without them is PyTorch's own
+    if factors.shape[0] == 1 < factors.size:  # factors of input channels: divide them out
         restored = restored.astype(np.float64) / factors
         steps = None if steps is None else steps / factors
         factors = np.ones((weight.shape[0], *[1] * (restored.ndim - 1)))
@@ -167,7 +167,7 @@ def _compare_scaled(
         return None
     projections, sizes = known
     stored_projections, stored_sizes = channel_statistics(restored)
-    # The triangle inequality, for the norm; of codes the error of each element is at most a step, and independent.
+    # The triangle inequality bounds the norm; the errors of codes are independent, and at most a step each.
     # Half precision has no numbers near 0, where a channel with a small factor may be.
     each = least_difference(array) * math.sqrt(restored.size / max(len(restored), 1))
     slack = tolerance * stored_sizes + max(each, 1e-12)
@@ -178,10 +178,10 @@ def _compare_scaled(
     return bool(fits.all())
 
 
-# a factor of a block's own
+# a factor of the same block
 
 _BLOCK = re.compile(r"(?:.*\.)?\d+(?=\.)")
-"""The path of a name up to its last number: the block that the tensor is in."""
+"""Path of a name up to its last number: the block of the tensor."""
 
 
 class _LayerScale(Frozen):
@@ -194,7 +194,7 @@ class _LayerScale(Frozen):
 
 
 def match_layer_scale(books: Books) -> None:
-    """Explain weights and biases that are PyTorch's times one free vector of their block."""
+    """Explain weights and biases that equal PyTorch's times one free vector of their block."""
     if books.contents.mode == "none":
         return
     gammas = [p for p in books.free_parameters() if _is_factor(books, p)]
@@ -209,7 +209,7 @@ def match_layer_scale(books: Books) -> None:
     defined = {} if names == sorted(names) else {name: place for place, name in enumerate(names)}
     for pairs in found.values():
         if not defined and len({_NUMBER.sub("", pair.gamma.name) for pair in pairs}) > 1:
-            continue  # a safetensors file has sorted away which the class defines first, and no number tells
+            continue  # a safetensors file sorts names, so that the order of definition is unknown
         pairs.sort(key=lambda pair: (defined.get(pair.gamma.name, 0), natural_order(pair.gamma.name)))
         places = [min((node.position for node in books.users(p.entry)), default=-1) for p in pairs]
         if places == sorted(places):
@@ -236,7 +236,7 @@ def _is_factor(books: Books, parameter: Parameter) -> bool:
 
 
 def _is_learned_number(books: Books, parameter: Parameter) -> bool:
-    """Whether it is a number that training left: by any round one a weight may be multiplied by chance."""
+    """Whether a parameter is a trained number: a round factor may be a coincidence."""
     samples = books.contents.originals.samples(parameter)
     return samples is not None and is_odd(samples)
 
@@ -273,7 +273,7 @@ def _find_layer_scales(books: Books, gamma: Parameter) -> Iterator[_LayerScale]:
 
 
 def _find_scaled_bias(books: Books, weight: Entry, bias: Parameter, factors: Reals) -> Entry | None:
-    """The stored bias, of the node that reads the weight or of the one behind, that is PyTorch's times the factors."""
+    """Return the stored bias, of the weight's reader or the next node, that equals PyTorch's times the factors."""
     values = books.contents.originals.vector(bias.name)
     if values is None or values.size != factors.size:
         return None
@@ -304,11 +304,11 @@ def _settle_layer_scale(books: Books, found: _LayerScale) -> None:
 # a factor that moved out of a norm
 
 _KEEPS = DECODES | {"Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
-"""Operators past which a stored tensor is followed: none of them cuts, joins or turns a vector round."""
+"""Operators after which a stored tensor is still followed: none of them cuts, joins or reorders a vector."""
 
 
 class _ScaledWeight(Frozen):
-    """A weight that reads what the norm gives, and what it is with the factor taken back."""
+    """Weight that multiplies a norm's output, with its fit as a scaled weight."""
 
     entry: Entry
     parameter: Parameter
@@ -316,7 +316,7 @@ class _ScaledWeight(Frozen):
 
 
 def match_moved_gain(books: Books) -> None:
-    """Explain norms whose gain was divided by the factors that all weights behind it were multiplied by."""
+    """Explain norms whose gain was divided by factors, if all weights after the norm were multiplied by them."""
     if books.contents.mode == "none":
         return
     for suspect in list(books.suspects):
@@ -339,7 +339,7 @@ def match_moved_gain(books: Books) -> None:
 
 
 def _gain_factors(books: Books, entry: Entry, gain: Parameter) -> Reals | None:
-    """What the gain of each channel was divided by; None where that is not known, or is no factor."""
+    """Return the divisor of each channel's gain; None if it is unknown, or not positive and finite."""
     known = books.contents.originals.vector(gain.name) if len(gain.shape) == 1 else None
     stored = None if known is None else _stored_vector(books, entry, known.size)
     if known is None or stored is None:
@@ -357,7 +357,7 @@ def _stored_vector(books: Books, entry: Entry, size: int) -> Reals | None:
 
 
 def _divides(books: Books, entry: Entry, bias: object, factors: Reals) -> bool:
-    """Whether a stored bias, multiplied by the factors, is PyTorch's."""
+    """Whether a stored bias, multiplied by the factors, equals PyTorch's."""
     known = books.contents.originals.vector(bias.name) if isinstance(bias, Parameter) else None
     stored = None if known is None else _stored_vector(books, entry, known.size)
     if known is None or stored is None or known.size != factors.size:
@@ -367,7 +367,7 @@ def _divides(books: Books, entry: Entry, bias: object, factors: Reals) -> bool:
 
 
 def _norm_flow(books: Books, entry: Entry) -> tuple[Node, Entry | None] | None:
-    """The node that gives what a norm gives, and the entry of its bias; None where the entry is no norm's gain."""
+    """Return the node that produces a norm's output, and the entry of its bias; None if the entry is no norm's gain."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_KEEPS)
     if len(readers) != 1:
         return None
@@ -391,7 +391,7 @@ def _norm_flow(books: Books, entry: Entry) -> tuple[Node, Entry | None] | None:
 
 
 def _entry_at(books: Books, node: Node, name: str) -> Entry | None:
-    """The stored tensor of a name, as a node sees it, past what moves it or decodes it."""
+    """Return the stored tensor that provides a node's input, before nodes that move or decode it."""
     provider = books.ledger.wiring.find(node.graph_path, name) if name else None
     while isinstance(provider, Node) and provider.op_type in _KEEPS and provider.inputs:
         provider = books.ledger.wiring.find(provider.graph_path, provider.inputs[0])
@@ -399,7 +399,7 @@ def _entry_at(books: Books, node: Node, name: str) -> Entry | None:
 
 
 def _scaled_weights(books: Books, node: Node, factors: Reals) -> list[_ScaledWeight]:
-    """The weights that multiply what a node gives, if nothing else reads it and all are scaled by the factors."""
+    """Return the weights that multiply a node's output, if they are its only readers and all have the factors."""
     outputs = {
         name for graph in books.ledger.model.graphs for name in graph.outputs if graph.path == node.graph_path
     }
@@ -417,7 +417,7 @@ def _scaled_weights(books: Books, node: Node, factors: Reals) -> list[_ScaledWei
 
 
 def _scaled_weight_at(books: Books, node: Node, slot: int, factors: Reals) -> _ScaledWeight | None:
-    """The weight of a product whose other factor is read at an input."""
+    """Return the scaled weight of a product that reads its other factor at a slot; None if there is none."""
     for place, name in enumerate(node.inputs[:2]):
         entry = _entry_at(books, node, name) if place != slot else None
         for parameter in _matrices_of(books, entry) if entry is not None else ():
@@ -429,7 +429,7 @@ def _scaled_weight_at(books: Books, node: Node, slot: int, factors: Reals) -> _S
                 if fit is None or fit.evidence != books.contents.evidence:
                     continue
                 if books.contents.fit(entry, parameter) is not None:
-                    return None  # codes so coarse that they are the weight without the factor too
+                    return None  # codes so coarse that they match the unscaled weight too
                 uses = books.contents.uses(entry, fit.layout.shape, fit.layout.axes)
                 if uses and all(use.summed == axis for use in uses):
                     return _ScaledWeight(entry, parameter, fit)
@@ -437,7 +437,7 @@ def _scaled_weight_at(books: Books, node: Node, slot: int, factors: Reals) -> _S
 
 
 def _matrices_of(books: Books, entry: Entry) -> Iterator[Parameter]:
-    """The matrices that an entry may hold: the one of its name, else any, what is held already (a tied one) last."""
+    """Yield the matrices that an entry may hold: the one of its name, else any, with held ones (tied weights) last."""
     if entry.tensor.key in books.entries or entry.role is not Role.PARAMETER:
         return
     named = [suspect.tensor for suspect in books.suspects if suspect.entry.tensor.key == entry.tensor.key]

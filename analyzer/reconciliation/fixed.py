@@ -1,4 +1,4 @@
-"""Which nodes compute of stored values alone: what they give is the same in every run."""
+"""Node -> whether it computes from stored values alone, so that its outputs are the same in every run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from analyzer.records import Mutable, field
 
 
 class Fixed(Mutable):
-    """Whether no input of the model has a part in what a node computes; each node is looked at once."""
+    """Predicate: whether a node depends on no input of the model; each node is visited once."""
 
     wiring: Wiring
     _known: dict[Place, bool] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class Fixed(Mutable):
             top = waiting[-1]
             if top.place in known:
                 waiting.pop()
-            elif top.place in opened:  # what is still not known of those above it is in a circle
+            elif top.place in opened:  # an upstream node that is still unknown is on a cycle
                 known[top.place] = all(known.get(each.place, False) for each in opened[top.place])
             elif (above := self._above(top)) is None:
                 known[top.place] = False
@@ -31,7 +31,7 @@ class Fixed(Mutable):
         return known[node.place]
 
     def _above(self, node: Node) -> list[Node] | None:
-        """The nodes whose values a node reads; None where it reads an input of the model, or holds graphs."""
+        """Return the nodes whose outputs a node reads; None if it reads a model input, holds graphs, or is a call."""
         wiring = self.wiring
         if node.place in wiring.nested or node.place in wiring.calls:
             return None

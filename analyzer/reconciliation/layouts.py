@@ -1,12 +1,12 @@
-"""The shapes of a PyTorch tensor and of a stored one -> the orders of axes in which one can hold the other.
+"""Shapes of a PyTorch tensor and of a stored one -> orders of axes in which the one can hold the other.
 
-Two layouts of one shape, a square matrix and its transpose, are told apart by names and by what the file does with
-them: PyTorch's Linear computes x W^T, whatever Transpose, Gemm, MatMul or packed operator an exporter wrote for it.
+Two layouts of one shape, a square matrix and its transpose, are told apart by names and by the file's operators:
+PyTorch's Linear computes x W^T, whichever Transpose, Gemm, MatMul or packed operator an exporter wrote for it.
 
-The tiles are those in which onnxruntime stores a convolution's weight (MLAS: onnxruntime/core/mlas/lib/reorder.cpp,
-MlasReorderFilterOIHWBiBo and -OIHWBo): output channels in blocks of 8 or 16, as wide as the machine's vectors, the
-last filled up with zeros, and the place within the block last; input channels as well, but where there are fewer than
-a block of them, or one for each group.
+Tiles are the format in which onnxruntime stores a convolution's weight (MLAS: onnxruntime/core/mlas/lib/reorder.cpp,
+MlasReorderFilterOIHWBiBo and -OIHWBo). Output channels form blocks of 8 or 16, as wide as the machine's vectors; the
+last block is padded with zeros, and the index within the block is the last axis. Input channels form blocks too, unless
+there are fewer than a block of them, or one for each group.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from analyzer.reconciliation.lines import Line
 from analyzer.records import Frozen
 
 _MOST_ELEMENTS = 1 << 62
-"""Elements that positions can count; a header may claim more."""
+"""Most elements that positions can count; a header may claim more."""
 
 _MOST_AXES = 5
-"""Axes up to which every order is tried."""
+"""Most axes for which every order is tried."""
 
 
 class AxisLayout(Frozen):
-    """A PyTorch tensor with its axes in another order, then reshaped to the stored shape."""
+    """Layout of a PyTorch tensor in the file: its axes permuted, then reshaped to the stored shape."""
 
     shape: tuple[int, ...]
-    """PyTorch's."""
+    """Shape in PyTorch."""
     axes: tuple[int, ...]
-    """PyTorch's axes in the order in which the file has them."""
+    """PyTorch's axes in the file's order."""
     stored: tuple[int, ...]
     window: tuple[int, int] | None = None
-    """(axis, start) of the part of the stored tensor that it fills, where that is not all; then `stored` has as many
-    axes as `shape`."""
+    """(axis, start) of the part of the stored tensor that it fills; None for all of it. With a window, `stored` has as
+    many axes as `shape`."""
 
     @property
     def chain(self) -> tuple[Line, ...]:
-        """What it takes: nothing, `transposed`, `reshaped`, or both."""
+        """Lines of the layout's changes: none, `transposed`, `reshaped`, or both."""
         order = [axis for axis in self.axes if self.shape[axis] != 1]
         turned = order != sorted(order)
         permuted = tuple(self.shape[axis] for axis in self.axes)
@@ -58,18 +58,18 @@ class AxisLayout(Frozen):
 
     @property
     def is_plain(self) -> bool:
-        """Whether shapes alone prove it: axes moved, axes of 1 added or dropped, and nothing else."""
+        """Whether the layout only moves axes, and adds or drops axes of size 1."""
         permuted = [self.shape[axis] for axis in self.axes]
         return _without_ones(permuted) == _without_ones(self.stored)
 
     @property
     def has_equal_axes(self) -> bool:
-        """Whether two axes are equally long, so that its shape is that of another order of axes as well."""
+        """Whether two axes are equally long, so that another order of axes gives the same shape."""
         long = [dim for dim in self.shape if dim != 1]
         return len(set(long)) < len(long)
 
     def positions(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where in the stored tensor, row-major, the elements at these positions of PyTorch's stand."""
+        """Return the row-major positions in the stored tensor of elements at positions of the PyTorch tensor."""
         is_straight = self.axes == tuple(range(len(self.axes))) and self.window is None
         if is_straight or not self.shape:
             return positions
@@ -80,12 +80,12 @@ class AxisLayout(Frozen):
             axis, start = self.window
             permuted[axis] = permuted[axis] + start
             shape = self.stored
-        if math.prod(shape) > _MOST_ELEMENTS:  # a claim: no file holds so many
+        if math.prod(shape) > _MOST_ELEMENTS:  # a false claim: no file holds so many
             return np.zeros_like(positions)
         return np.ravel_multi_index(tuple(permuted), shape).astype(np.int64)
 
     def restore(self, array: Array) -> Array:
-        """A stored array in PyTorch's shape, a view of it."""
+        """Return a view of a stored array in PyTorch's shape."""
         shape = [self.shape[axis] for axis in self.axes]
         if self.window is not None:
             axis, start = self.window
@@ -96,7 +96,7 @@ class AxisLayout(Frozen):
 
 
 def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[AxisLayout]:
-    """The ways in which a stored tensor may hold one of PyTorch's, likeliest first; none where the sizes differ.
+    """Yield the layouts in which a stored shape may hold a PyTorch shape, likeliest first; none if the sizes differ.
 
     >>> (
     ...     [layout.axes for layout in layouts((3, 3), (3, 3))],
@@ -122,21 +122,21 @@ def layouts(shape: tuple[int, ...], stored: tuple[int, ...]) -> Iterator[AxisLay
         merged = _merged(shape, wanted)
         yield from (AxisLayout(shape, axes, stored) for axes in (*merged, *_spread(shape, wanted)))
     if not first.is_plain and sorted(_without_ones(shape)) != sorted(_without_ones(stored)):
-        yield first  # no reshape puts dims in another order: that is a transposed tensor, or a scrambled one
+        yield first  # a reshape between permuted dims would scramble the tensor
         if len(shape) == 2 and min(shape) > 1:
             yield AxisLayout(shape, (1, 0), stored)
 
 
 _BILINEAR = (1, 0, 2)
-"""How PyTorch's decomposition of `Bilinear` has the weight's axes (out, in1, in2) before it joins the last two."""
+"""Order of the weight's axes (out, in1, in2) in PyTorch's decomposition of `Bilinear`, before it joins the last two."""
 
 
 def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
-    """The one order of axes, some of them joined in PyTorch's order, that gives fewer axes of these sizes.
+    """Return the one order of axes that gives fewer axes of these sizes, some of them joined in PyTorch's order.
 
-    A table of channels, rows and columns becomes one of positions and channels. Where several orders give the sizes,
-    the one that joins neighbours alone does, or of three axes that of `Bilinear`; where even PyTorch's own order gives
-    them, nothing says which it is, and none does.
+    A table of channels, rows and columns becomes one of positions and channels. If several orders give the sizes, the
+    one that joins only neighbours counts, or for three axes that of `Bilinear`. If PyTorch's own order gives them too,
+    the order is ambiguous, and none is returned.
     """
     long = [axis for axis, size in enumerate(shape) if size != 1]
     if len(long) <= len(wanted) or len(wanted) < 2:
@@ -161,10 +161,10 @@ def _merged(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
 
 
 def _spread(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
-    """The order of axes in which a table of positions and channels becomes one of channels, rows and columns.
+    """Return the order of axes that turns a table of positions and channels into one of channels, rows and columns.
 
-    So a picture's positions are laid out to be resized. Where PyTorch's own order gives these sizes too, nothing says
-    which it is.
+    An exporter lays out an image's positions this way to resize them. If PyTorch's own order gives these sizes too, the
+    order is ambiguous, and none is returned.
     """
     long = [axis for axis, size in enumerate(shape) if size != 1]
     if len(long) != 2 or len(wanted) <= 2:
@@ -177,14 +177,14 @@ def _spread(shape: tuple[int, ...], wanted: list[int]) -> list[tuple[int, ...]]:
 
 
 def _is_neighbourly(axes: tuple[int, ...], shape: tuple[int, ...], wanted: list[int]) -> bool:
-    """Whether only axes are joined that are neighbours in PyTorch's order."""
+    """Whether all joined axes are neighbours in PyTorch's order."""
     groups = _groups([shape[axis] for axis in axes], wanted) or []
     parts = (axes[start:stop] for start, stop in itertools.pairwise(groups))
     return all(part[-1] - part[0] == len(part) - 1 for part in parts)
 
 
 def joins(shape: tuple[int, ...], joined: tuple[int, ...]) -> bool:
-    """Whether a shape is another's with neighbouring axes joined to one.
+    """Whether joining neighbouring axes of the first shape gives the second.
 
     >>> joins((10, 10, 5), (10, 50)), joins((10, 10, 5), (50, 10))
     (True, False)
@@ -193,7 +193,7 @@ def joins(shape: tuple[int, ...], joined: tuple[int, ...]) -> bool:
 
 
 def _groups(sizes: list[int], wanted: list[int]) -> list[int] | None:
-    """Where to cut sizes so that the products of the parts are those wanted; None where that cannot be."""
+    """Return the cuts of sizes into parts with the wanted products; None if there are none."""
     cuts, product = [0], 1
     for place, size in enumerate(sizes, 1):
         product *= size
@@ -206,7 +206,7 @@ def _groups(sizes: list[int], wanted: list[int]) -> list[int] | None:
 
 
 def _order(axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Axes of one element may stand anywhere."""
+    """Return an order of axes without axes of one element, whose place is arbitrary."""
     return tuple(axis for axis in axes if shape[axis] != 1)
 
 
@@ -214,34 +214,34 @@ def _without_ones(shape: tuple[int, ...] | list[int]) -> list[int]:
     return [dim for dim in shape if dim != 1]
 
 
-# what a name and a reading operator say of the axes
+# evidence of names and reading operators on the axes
 
 PACKS_TRANSPOSE = frozenset({"MatMulBnb4", "MatMulNBits"})
-"""Products whose second factor is packed as (columns, summed): the transpose of the matrix that MatMul had."""
+"""Products whose second factor is packed as (columns, summed): the transpose of MatMul's matrix."""
 
 _CONVOLUTIONS = named(Kind.CONVOLUTION)
-"""Operators whose weight has its axes in PyTorch's order."""
+"""Convolutions, whose weight has PyTorch's order of axes."""
 
 _INTEGER_PRODUCTS = frozenset(
     {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul"}
 )
-"""Operators whose weight a quantizer may have turned, where it stood for what Gemm reads."""
+"""Integer products, whose weight a quantizer may have transposed when it replaced a Gemm."""
 
 
 def is_computed(entry: Entry, tensor: Parameter | Buffer) -> bool:
-    """Whether a stored tensor does not bear its own PyTorch name, so that an exporter made it of that."""
+    """Whether a stored tensor does not bear its PyTorch name, so that an exporter computed it."""
     name = float_name(entry.tensor.name)
     return name not in tensor.names and name not in entry.sources
 
 
 def is_own(entry: Entry, tensor: Parameter | Buffer) -> bool:
-    """Whether a stored tensor bears a tensor's name, but for a prefix."""
+    """Whether a stored tensor bears a PyTorch tensor's name, up to a prefix."""
     stored = f".{float_name(entry.tensor.name)}"
     return any(stored.endswith(f".{name}") or f".{name}".endswith(stored) for name in tensor.names)
 
 
 def is_turned(entry: Entry, wiring: Wiring, *, is_computed: bool) -> bool:
-    """Whether a matrix is the transpose of PyTorch's as far as its name and the operator that reads it tell."""
+    """Whether a matrix is presumably the transpose of PyTorch's, by its name and its reading operator."""
     if entry.read_by in PACKS_TRANSPOSE:
         return not is_computed
     reads = wiring.readers(entry.tensor)
@@ -249,7 +249,7 @@ def is_turned(entry: Entry, wiring: Wiring, *, is_computed: bool) -> bool:
 
 
 def is_straight(entry: Entry, wiring: Wiring) -> bool:
-    """Whether the operator that reads a matrix takes it as PyTorch has it, a row for each output or token."""
+    """Whether a reader takes a matrix in PyTorch's order, with a row for each output or token."""
     return any(
         (node.op_type == "Gemm" and slot == 1 and node.integers.get("transB") == 1)
         or (node.op_type == "Gather" and slot == 0)
@@ -258,23 +258,23 @@ def is_straight(entry: Entry, wiring: Wiring) -> bool:
 
 
 def is_convolved(entry: Entry, wiring: Wiring) -> bool:
-    """Whether a convolution reads a tensor as it is stored, decoded or cast."""
+    """Whether a convolution reads a tensor, directly or after nodes that decode or cast it."""
     reads = wiring.readers(entry.tensor, past=DECODES)
     return any(node.op_type in _CONVOLUTIONS and slot > 0 for node, slot in reads)
 
 
 def is_turnable(entry: Entry) -> bool:
-    """Whether codes may be of the transpose of what their name says: a quantizer turns what Gemm reads."""
+    """Whether codes may be of the transpose of the named tensor: a quantizer transposes the weight of a Gemm."""
     return entry.read_by in _INTEGER_PRODUCTS
 
 
-# what operators do along each axis
+# roles of axes in operators
 
 _ADDED = -1
-"""Stands for an axis of one element that an operator has put in."""
+"""Placeholder for an axis of one element that an operator has inserted."""
 
 _SAME = frozenset({"Cast", "CastLike", "DequantizeLinear", "Identity", "QuantizeLinear", "Slice", "Split"})
-"""Operators that keep the axes of their first input where they are."""
+"""Operators that keep the order of their first input's axes."""
 
 _LEFT = dict.fromkeys(("FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulInteger"), 0) | {
     "DynamicQuantizeMatMul": 0,
@@ -283,7 +283,7 @@ _LEFT = dict.fromkeys(("FusedGemm", "FusedMatMul", "Gemm", "MatMul", "MatMulInte
     "QLinearMatMul": 0,
 }
 _RIGHT = _LEFT | dict.fromkeys(_LEFT, 1) | {"QGemm": 3, "QLinearMatMul": 3, "Attention": 1, "QAttention": 1}
-"""Products, and which input is their first factor, and their second: (..., rows, summed) x (..., summed, columns)."""
+"""Products -> input slot of the first factor (`_LEFT`) and the second: (..., rows, summed) x (..., summed, columns)."""
 
 _LOOKUPS: Mapping[str, tuple[frozenset[int], str]] = {
     "EmbedLayerNormalization": (frozenset({2, 3, 4}), ""),
@@ -291,16 +291,16 @@ _LOOKUPS: Mapping[str, tuple[frozenset[int], str]] = {
     "GatherBlockQuantized": (frozenset({0}), "gather_axis"),
     "QEmbedLayerNormalization": (frozenset({2, 3, 4}), ""),
 }
-"""Operators that look rows up: in which inputs, and the attribute that says along which axis."""
+"""Operators that look rows up -> input slots of their tables, and the attribute that names the axis."""
 
 
 class Use(Frozen):
-    """What an operator does along the axes of a tensor, as stored or as PyTorch has them."""
+    """Use of a tensor by an operator: the roles of its axes, in the stored or in PyTorch's order."""
 
     result: int
-    """The axis that has an element for each result of a product, or for each thing that is looked up."""
+    """Axis with an element for each output of a product, or for each item of a lookup."""
     summed: int | None
-    """The axis that a product sums over; None where rows are looked up."""
+    """Axis that a product sums over; None for a lookup."""
 
 
 _CLASSES: Mapping[str, tuple[Use, ...]] = {
@@ -309,12 +309,12 @@ _CLASSES: Mapping[str, tuple[Use, ...]] = {
     "Linear": (Use(0, 1),),
     "NonDynamicallyQuantizableLinear": (Use(0, 1),),
 }
-"""What modules do with their `weight`: those of torch.nn, and Conv1D of transformers.pytorch_utils. An embedding that
-is tied to a head is the head's weight as well."""
+"""Uses of `weight` in the classes of torch.nn, and in Conv1D of transformers.pytorch_utils. An embedding that is tied
+to a head is the head's weight as well."""
 
 
 def class_use(tensor: Parameter | Buffer, modules: Mapping[str, str], *, is_lookup: bool) -> Use | None:
-    """How PyTorch uses a tensor, as far as the classes of the modules that own it tell without doubt."""
+    """Return PyTorch's use of a tensor by the classes of its modules; None if they do not tell, or disagree."""
     found: set[Use | None] = set()
     for name in tensor.names:
         owner, leaf = split_name(name)
@@ -324,7 +324,7 @@ def class_use(tensor: Parameter | Buffer, modules: Mapping[str, str], *, is_look
 
 
 def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> frozenset[Use]:
-    """Along which axes of what a tensor stands for, of this shape, operators work; empty where nothing tells."""
+    """Return the operators' uses of a tensor of this shape, once decoded; empty if none is known."""
     found: set[Use] = set()
     waiting: list[tuple[StoredTensor | Node, tuple[int, ...]]] = [(tensor, tuple(range(len(shape))))]
     seen: set[tuple[Place, tuple[int, ...]]] = set()
@@ -344,20 +344,20 @@ def find_uses(tensor: StoredTensor, shape: tuple[int, ...], wiring: Wiring) -> f
 
 
 def is_second_factor(node: Node, slot: int) -> bool:
-    """Whether a node is a product that gives a column for each column, or row, of what it reads here."""
+    """Whether a node is a product that reads its second factor at this slot."""
     place = 1 if node.op_type in PACKS_TRANSPOSE else _RIGHT.get(node.op_type)
     return slot == place and kind_of(node) is Kind.PRODUCT
 
 
 def follows_axes(node: Node) -> bool:
-    """Whether `find_uses` sees through a node whatever it is given."""
+    """Whether `find_uses` follows axes through a node in any case."""
     return node.is_standard and (node.op_type in _SAME or node.op_type == "Transpose")
 
 
 def in_order(
     uses: Iterable[Use], stored: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> frozenset[Use]:
-    """Uses along the axes of a stored shape as uses along PyTorch's, which the file has in this order."""
+    """Convert uses along the axes of a stored shape to uses along PyTorch's axes, which the file has in this order."""
     long = [place for place, dim in enumerate(stored) if dim != 1]
     theirs = dict(zip(long, (axis for axis in axes if shape[axis] != 1), strict=False))
     if len(theirs) != len(long) or len(long) != sum(dim != 1 for dim in shape):
@@ -370,7 +370,7 @@ def in_order(
 
 
 def use_of(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
-    """What a node computes with a value whose axes are these of the stored tensor."""
+    """Return a node's use of a value whose axes are these axes of the stored tensor; None if it is no known use."""
     op_type, integers = node.op_type, node.integers
     if op_type in _LOOKUPS:
         slots, attribute = _LOOKUPS[op_type]
@@ -393,7 +393,7 @@ def use_of(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
 
 
 def _einsum(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
-    """Of two factors: the one axis that both have and the result has not, and the one that only this has."""
+    """Return an Einsum's use of a factor: it sums the one axis that both share, and keeps the one of this alone."""
     left, _, given = str(node.settings.get("equation", "")).replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != 2 or not given or slot > 1 or "." in terms[slot] or len(terms[slot]) != len(axes):
@@ -412,7 +412,7 @@ def _einsum(node: Node, slot: int, axes: tuple[int, ...]) -> Use | None:
 def _move(
     node: Node, slot: int, axes: tuple[int, ...], shape: tuple[int, ...], wiring: Wiring
 ) -> tuple[int, ...] | None:
-    """The axes of what a node makes of the value; None where it computes with it, or nobody can follow."""
+    """Return the axes of a value after a node moves it; None if the node computes with it, or cannot be followed."""
     if slot != 0:
         return None
     if node.op_type in _SAME:
@@ -436,7 +436,7 @@ def _move(
 
 
 def _numbers(node: Node, wiring: Wiring) -> tuple[int, ...] | None:
-    """The integers of a node's second input, where they are stored."""
+    """Return the integers of a node's second input, if they are stored."""
     name = node.inputs[1] if len(node.inputs) > 1 else ""
     stored = wiring.find(node.graph_path, name) if name else None
     array = stored.payload.array() if isinstance(stored, StoredTensor) and stored.numel <= 8 else None
@@ -445,7 +445,7 @@ def _numbers(node: Node, wiring: Wiring) -> tuple[int, ...] | None:
 
 
 def _reshape(given: tuple[int, ...], axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The axes where a reshape only adds axes of one element, or takes them away."""
+    """Return the axes after a reshape that only adds or drops axes of one element; None for another reshape."""
     sizes = [1 if axis == _ADDED else shape[axis] for axis in axes]
     wanted = [sizes[place] if dim == 0 and place < len(sizes) else dim for place, dim in enumerate(given)]
     known = int(np.prod([dim for dim in wanted if dim > 0], dtype=np.int64))
@@ -463,23 +463,23 @@ Positions = npt.NDArray[np.int64]
 
 
 class Tiles(Frozen):
-    """A PyTorch tensor in tiles, or a vector with zeros behind it."""
+    """Tiled storage of a PyTorch tensor, or a padded vector."""
 
     shape: tuple[int, ...]
-    """PyTorch's."""
+    """Shape in PyTorch."""
     stored: tuple[int, ...]
-    """The same axes, filled up to whole blocks."""
+    """Shape with the same axes, padded to whole blocks."""
     block: int
-    """Output channels of a tile."""
+    """Number of output channels in a tile."""
     is_deep: bool
-    """Whether a tile has as many input channels besides."""
+    """Whether a tile also has as many input channels."""
 
     def restore(self, array: Array) -> Array:
-        """A stored array in PyTorch's order, a view where it can be; without what fills it up."""
+        """Return a stored array in PyTorch's order without padding, as a view where possible."""
         return self.whole(array)[tuple(slice(dim) for dim in self.shape)]
 
     def whole(self, array: Array) -> Array:
-        """The same, with what fills it up."""
+        """Return a stored array in PyTorch's order with its padding."""
         if len(self.stored) == 1:
             return array.reshape(self.stored)
         rows, columns, *kernel = self.stored
@@ -490,7 +490,7 @@ class Tiles(Frozen):
         return tiled.transpose(order).reshape(self.stored)
 
     def fills_with(self, array: Array, number: float) -> bool:
-        """Whether nothing but one number stands where PyTorch has nothing."""
+        """Whether the padding consists of one number."""
         whole = self.whole(array)
         return all(
             bool((whole[(slice(None),) * axis + (slice(dim, None),)] == number).all())
@@ -498,7 +498,7 @@ class Tiles(Frozen):
         )
 
     def positions(self, positions: Positions) -> Positions:
-        """Where in the stored tensor, row-major, the elements at these positions of PyTorch's stand."""
+        """Return the row-major positions in the stored tensor of elements at positions of the PyTorch tensor."""
         if len(self.stored) == 1:
             return positions
         row, column, *kernel = np.unravel_index(positions, self.shape)

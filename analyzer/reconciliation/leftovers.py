@@ -1,8 +1,8 @@
-"""Rules for what no other rule has settled: suspects differ, parameters are unused or missing, entries have a role.
+"""Rules for the leftovers of all other rules: suspects differ, parameters are unused or missing, entries have a role.
 
-A head that this file's task does not have, and what only training reads, is asked for where no traced program says
-what is read. Nothing of the head may be in the file: no tensor of any of its parameters, and no node whose scope is
-inside it. What is absent and is neither stays `missing`.
+A parameter may belong to a head that this file's task does not have, or be read in training only. These rules apply if
+no traced program tells which parameters are read. The file must have nothing of the head: no tensor of its parameters,
+and no node with a scope inside it. Other absent parameters are `missing`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _BY_ROLE = {
 
 
 def settle_suspects(books: Books) -> None:
-    """A PyTorch name with other content, which no formula explains, or with content that cannot be read.
+    """Settle suspects as `differing`: a PyTorch name with unreadable content, or content that no formula explains.
 
-    Where its values are in the file all the same, in another order or under another name, or where nobody can read
-    them, the rule says so (`analyzer.reconciliation.lines.WHY`).
+    The rule tells if the values are in the file in another order or under another name, or cannot be read
+    (`analyzer.reconciliation.lines.WHY`).
     """
     for suspect in books.suspects:
         entry, tensor = suspect.entry, suspect.tensor
@@ -62,7 +62,7 @@ def settle_suspects(books: Books) -> None:
 
 
 def _say_how(books: Books, suspect: Suspect) -> str:
-    """The rule for a suspect: what is known of the values that its name stands for."""
+    """Return the rule for a suspect, which tells what became of the values of its name."""
     entry, tensor, contents = suspect.entry, suspect.tensor, books.contents
     if contents.compares(tensor) and not contents.is_readable(entry):
         return "none:unreadable"
@@ -79,7 +79,7 @@ def _say_how(books: Books, suspect: Suspect) -> str:
 
 
 def _is_reordered(books: Books, entry: Entry, tensor: Parameter | Buffer) -> bool:
-    """Whether an entry has all values of a tensor, each as often, in another order of more than a few numbers."""
+    """Whether an entry has all values of a tensor, each as often, in another order; constant tensors do not count."""
     if (
         entry.tensor.numel != tensor.numel
         or tensor.numel > _MOST_FILLER
@@ -95,7 +95,7 @@ def _is_reordered(books: Books, entry: Entry, tensor: Parameter | Buffer) -> boo
 
 
 def _is_held_elsewhere(books: Books, suspect: Suspect) -> bool:
-    """Whether another suspect's tensor has the values that are looked for: two names were exchanged."""
+    """Whether another suspect holds the values of this suspect's name, as if two names were exchanged."""
     tensor, contents = suspect.tensor, books.contents
     others = [
         other.entry
@@ -108,22 +108,22 @@ def _is_held_elsewhere(books: Books, suspect: Suspect) -> bool:
 
 
 _MOST_SUSPECTS = 64
-"""Other suspects of one size in which a tensor's values are looked for."""
+"""Most other suspects of equal size that are searched for a tensor's values."""
 
 
 def settle_fillers(books: Books) -> None:
-    """One number throughout where PyTorch has nothing of that size left, and masks: what an operator must be given.
+    """Settle fillers that operators require as `added`: constant-filled tensors, masks and known tables.
 
-    Of what an operator reads as a weight, only vectors that change nothing are taken for that: zeros that are added,
-    ones that are multiplied by. LayerNormalization without a bias gets zeros, a norm without a scale ones. A bias that
-    somebody has set to zero is not taken for that: its parameter is still to be found. The zeros that an unrolled loop
-    starts with are one where its other steps multiply the same weights by what the step before has made.
+    No PyTorch parameter of that size may be left. Among inputs that look like weights only neutral vectors count: zeros
+    that are added, ones that multiply. LayerNormalization without a bias gets zeros, a norm without a gain ones. A bias
+    that somebody has set to zero does not count, because its parameter is still missing. The zero state of an unrolled
+    loop counts if the loop's other steps multiply the same weights by the result of the previous step.
     """
     if books.contents.mode == "none" and not books.contents.is_local:
-        return  # of a remote file no values are read that nobody asked for
+        return  # values of a remote file are read only on request
     sizes: dict[int, list[Parameter]] = defaultdict(list)
     for parameter in books.free_parameters():
-        if parameter.read is not False:  # what forward does not read stands nowhere
+        if parameter.read is not False:  # the file lacks a parameter that forward does not read
             sizes[parameter.numel].append(parameter)
     zeroed = find_zeroed(books.manifest)
     for entry in [*books.free_entries(), *(suspect.entry for suspect in books.suspects)]:
@@ -143,7 +143,7 @@ def settle_fillers(books: Books) -> None:
         is_unknown = entry.role in (Role.PARAMETER, Role.UNATTRIBUTED) or _is_cache(entry)
         if not is_unknown or is_dotted(entry.tensor.name) or entry.tensor.numel > _MOST_FILLER:
             continue
-        if not entry.uses:  # what no operator reads, none had to be given
+        if not entry.uses:  # no operator requires it
             continue
         array = books.contents.array(entry)
         if array is None or not array.size or array.dtype.kind != "f":
@@ -168,7 +168,7 @@ def settle_fillers(books: Books) -> None:
             and (not is_weight or _is_neutral(entry, array) or _is_joined(books, entry, array))
         ):
             if array.size > 1 and is_only_turned(books, entry):
-                continue  # frequencies that somebody has made one
+                continue  # rotary frequencies that somebody has overwritten with one number
             books.settle(entry, Line.ADDED, "content:constant-filled")
         elif _is_mask(array) and (not is_weight or entry.decided_by in _MAY_BE_MASKS):
             books.settle(entry, Line.ADDED, "content:mask")
@@ -180,9 +180,9 @@ def settle_fillers(books: Books) -> None:
 
 
 def _is_of_unlisted(books: Books, entry: Entry) -> bool:
-    """Whether the exporter notes that an entry was computed of what a state dict need not list, and of nothing else.
+    """Whether the exporter notes that an entry was computed only from tensors that a state dict does not list.
 
-    A buffer that is not persistent has a name in the file alone, and `bias` is what some call a mask.
+    A non-persistent buffer has a name only in the file, and some modules call a mask `bias`.
     """
     is_computed = entry.decided_by in ("provenance:folded-from", "provenance:folded-with")
     is_open = is_computed and not books.manifest.lists_all_buffers and bool(entry.sources)
@@ -190,7 +190,7 @@ def _is_of_unlisted(books: Books, entry: Entry) -> bool:
 
 
 def _is_joined(books: Books, entry: Entry, array: Array) -> bool:
-    """Whether zeros are joined with what is computed, and read nowhere else: a first state, or a margin."""
+    """Whether zeros are only concatenated with computed values: an initial state, or padding."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME) if not array.any() else ()
     return bool(readers) and all(
         reader.node.op_type == "Concat"
@@ -201,7 +201,7 @@ def _is_joined(books: Books, entry: Entry, array: Array) -> bool:
 
 
 def _is_low_factor(books: Books, entry: Entry, array: Array) -> bool:
-    """Whether something is multiplied by the low numbers of a mask that is to be added."""
+    """Whether a tensor with numbers below -1 multiplies a value, as a mask before it is added."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
     return bool((array.astype(np.float64) < -1).any()) and any(
         reader.node.op_type == "Mul" for reader in readers
@@ -209,7 +209,7 @@ def _is_low_factor(books: Books, entry: Entry, array: Array) -> bool:
 
 
 def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
-    """Whether nodes that normalize alone read an entry, all in modules that are told and do not own a parameter."""
+    """Whether only normalizations read an entry, in known modules, none of which owns the parameter."""
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
     if not readers or not all(kind_of(reader.node) is Kind.NORMALIZES for reader in readers):
         return False
@@ -218,7 +218,7 @@ def _is_another_norms(books: Books, entry: Entry, parameter: Parameter) -> bool:
 
 
 def _is_table(array: Array) -> bool:
-    """Whether numbers are a known table, and so many that they are not one by themselves."""
+    """Whether numbers are a known table, and enough of them that this is no accident."""
     if array.size >= _LEAST_TABLE:
         return is_known_table(array)
     values = np.squeeze(array.astype(np.float64))
@@ -227,19 +227,19 @@ def _is_table(array: Array) -> bool:
 
 
 _LEAST_SLOPES = 3
-"""ALiBi's slopes follow from how many there are: three are no accident."""
+"""Least number of ALiBi slopes: their number determines them, so that three are no accident."""
 
 
 def _is_cache(entry: Entry) -> bool:
-    """Whether an operator alone says that it is a buffer: attention's tables of cosines and sines."""
+    """Whether only an operator's slot tells that an entry is a buffer: attention's tables of cosines and sines."""
     return entry.role is Role.BUFFER and entry.evidence is Evidence.STRUCTURE and not entry.sources
 
 
 def _is_made(books: Books, entry: Entry, array: Array) -> bool:
-    """Whether an operator reads as its own what forward makes of positions: waves, frequencies of such, or a mask.
+    """Whether an entry is a table that `forward` makes of positions: waves, their frequencies, or a mask.
 
-    Asked only where PyTorch's side does not list what is no parameter, as no state dict does; all others say what
-    frequencies they have.
+    This applies only if PyTorch's side does not list all buffers, as with a state dict; a complete manifest has the
+    frequencies.
     """
     if books.manifest.lists_all_buffers:
         return False
@@ -265,7 +265,7 @@ def _looks_up(reader: Reader) -> bool:
 
 
 def find_zeroed(manifest: Manifest) -> frozenset[str]:
-    """Parameters that PyTorch's own program multiplies by zeros, and reads nowhere else: no output depends on them."""
+    """Return the parameters that PyTorch's program only multiplies by zeros, so that no output depends on them."""
     if manifest.program is None:
         return frozenset()
     made: dict[str, list[Traced]] = defaultdict(list)
@@ -280,7 +280,7 @@ def find_zeroed(manifest: Manifest) -> frozenset[str]:
 
 
 def _is_nothing(value: Traced) -> bool:
-    """Whether a value of the program is zeros throughout."""
+    """Whether a value of the program is all zeros."""
     element = value.dtype.to_numpy()
     if value.content is None or element is None or not value.content.constant_filled:
         return False
@@ -288,7 +288,7 @@ def _is_nothing(value: Traced) -> bool:
 
 
 def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
-    """Whether an entry is zeros by which nothing is multiplied but parameters that the program multiplies by zeros."""
+    """Whether an entry is zeros that multiply only parameters that the program multiplies by zeros too."""
     if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
         return False
     readers = books.ledger.wiring.readers(entry.tensor, past=MOVES)
@@ -304,9 +304,9 @@ def _is_zero_factor(books: Books, entry: Entry, zeroed: frozenset[str]) -> bool:
 
 
 def _is_empty_row(books: Books, entry: Entry) -> bool:
-    """Whether a branch gives on zeros, which no node reads, in the shape of a parameter that stands elsewhere whole.
+    """Whether an entry is zeros that a branch only outputs, computed from parameters that the file holds elsewhere.
 
-    As exporters write a bag of an `EmbeddingBag` without ids: the notes name the table, whose shape alone was read.
+    Exporters write an empty bag of an `EmbeddingBag` this way: the notes name the table, but only its shape was read.
     """
     if not entry.sources or entry.uses or not 0 < entry.tensor.numel <= _MOST_FILLER:
         return False
@@ -317,7 +317,7 @@ def _is_empty_row(books: Books, entry: Entry) -> bool:
 
 
 def _is_nothing_of_what_is_held(books: Books, entry: Entry) -> bool:
-    """Whether an entry is zeros, made of parameters of other sizes that stand elsewhere whole."""
+    """Whether an entry is zeros computed from parameters of other sizes, which other tensors hold."""
     held = [books.parameters.get(source) for source in entry.sources]
     if any(line is None or MEANINGS[line.line].unbalanced for line in held):
         return False
@@ -332,7 +332,7 @@ def _sources(books: Books, entry: Entry) -> Iterable[Parameter]:
 
 
 def _is_first_product(books: Books, entry: Entry) -> bool:
-    """Whether zeros that are added are the product of those with a weight that other products read whole."""
+    """Whether an entry is zeros that are only added: the product of an initial state and a weight held elsewhere."""
     if not entry.sources or not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
         return False
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
@@ -342,7 +342,7 @@ def _is_first_product(books: Books, entry: Entry) -> bool:
 
 
 def _is_first_state(books: Books, entry: Entry) -> bool:
-    """Whether zeros stand in a product where other products with the same stored weights have an activation."""
+    """Whether an entry is zeros in products whose weights other products multiply by an activation."""
     if not entry.tensor.dtype.is_floating or not 0 < entry.tensor.numel <= _MOST_FILLER:
         return False
     readers = books.ledger.wiring.readers(entry.tensor, past=_SAME)
@@ -361,7 +361,7 @@ def _is_operand(reader: Reader) -> bool:
 
 
 def _is_repeated(books: Books, reader: Reader) -> bool:
-    """Whether another product multiplies the other operand, a stored one or its transpose, by what is computed."""
+    """Whether another product multiplies this product's stored weight, or its transpose, by a computed value."""
     wiring, node = books.ledger.wiring, reader.node
     weight = wiring.find(node.graph_path, node.inputs[1 - reader.slot])
     if not isinstance(weight, (StoredTensor, Node)):
@@ -376,17 +376,17 @@ def _is_repeated(books: Books, reader: Reader) -> bool:
 
 
 _MOST_FILLER = 1 << 24
-"""Elements up to which an entry that nothing explains is looked at once more."""
+"""Most elements of an unexplained entry that is examined as a filler."""
 
 _LEAST_TABLE = 8
-"""Elements from which numbers may be known for a table: two or three are a count, or have one ratio, by themselves."""
+"""Least number of elements of a known table: two or three numbers form a sequence by accident."""
 
 _MAY_BE_MASKS = ("structure:Add-vector", "provenance:folded-from", "provenance:folded-with")
-"""Of what seems learned: what is added to scores, and what has a weight's shape and not its values."""
+"""Rules of entries that seem learned, but may be masks: added vectors, and tensors folded from a weight's shape."""
 
 
 _SCALES = re.compile(r"structure:(?:(?:Mul|Div)-vector|\w*Norm\w*\[\d\])")
-"""Rules by which an entry is a factor of each channel; of a normalization that has a shift, that is the last."""
+"""Rules by which an entry is a factor of each channel; the shifts of normalizations are in `_SHIFTS`."""
 
 _SHIFTS = {
     "BatchNormalization[2]",
@@ -401,7 +401,7 @@ _SHIFTS = {
 
 
 def _is_neutral(entry: Entry, array: Array) -> bool:
-    """Whether a vector leaves what it is added to, or multiplied with, as it is."""
+    """Whether a vector is neutral: zeros that are added, or ones that multiply."""
     is_vector = sum(dim != 1 for dim in array.shape) <= 1
     is_shift = entry.decided_by.removeprefix("structure:") in _SHIFTS
     neutral = 1.0 if _SCALES.fullmatch(entry.decided_by) and not is_shift else 0.0
@@ -409,14 +409,14 @@ def _is_neutral(entry: Entry, array: Array) -> bool:
 
 
 def _is_mask(array: Array) -> bool:
-    """Whether there is nothing but zeros and one large negative number, as masks have that are added to scores."""
+    """Whether an array has only zeros and one large negative number, as a mask that is added to scores."""
     values = array.astype(np.float64)
     masked = find_masked(values)
     return bool(masked.any()) and bool((masked | (values == 0)).all()) and np.unique(values[masked]).size == 1
 
 
 def settle_parameters(books: Books) -> None:
-    """Absent parameters: without elements, unused by the export's trace, a zero bias that was dropped, else missing."""
+    """Settle absent parameters: empty, unused by the export's trace, a dropped bias of zeros, else missing."""
     for parameter in list(books.free_parameters()):
         if not parameter.numel:
             books.lose(parameter, Line.UNUSED, "none:no-elements")
@@ -429,14 +429,14 @@ def settle_parameters(books: Books) -> None:
 
 
 def settle_entries(books: Books) -> None:
-    """Entries that hold no PyTorch parameter, by what the file alone says they are."""
+    """Settle entries that hold no PyTorch parameter by their role in the file."""
     for entry in list(books.free_entries()):
         if entry.role is not Role.PARAMETER and _is_noted_weight(books, entry):
-            # A note may say of anything that the exporter made it; none makes a matrix to multiply by.
+            # A note may claim any tensor for the exporter, but exporters make no matrices to multiply by.
             books.settle(entry, Line.UNEXPLAINED, "structure:multiplied")
         elif entry.role is Role.BUFFER:
             known = [name for name in entry.sources if books.tensor(name) is not None]
-            # A state dict lacks what is not persistent: there the file's own word counts.
+            # A state dict lacks non-persistent buffers: then the file's own note counts.
             is_named = not books.manifest.lists_all_buffers and bool(entry.sources)
             line = Line.BUFFER if known or is_named else Line.UNEXPLAINED
             books.settle(entry, line, entry.decided_by, known[0] if known else None)
@@ -447,18 +447,21 @@ def settle_entries(books: Books) -> None:
 
 def _is_noted_weight(books: Books, entry: Entry) -> bool:
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
-    is_noted = entry.evidence in (Evidence.PROVENANCE, Evidence.NAME)  # an operator's own input is what it is
+    is_noted = entry.evidence in (
+        Evidence.PROVENANCE,
+        Evidence.NAME,
+    )  # evidence of an operator's slot is trusted
     return is_noted and is_matrix and books.is_multiplied(entry) and not _is_one_number(books, entry)
 
 
 def _is_one_number(books: Books, entry: Entry) -> bool:
-    """Whether all elements are the same, as those of a first state that a quantizer keeps."""
+    """Whether all elements are equal, as in an initial state that a quantizer keeps."""
     array = books.contents.array(entry) if books.contents.mode != "none" else None
     return array is not None and bool(array.size) and bool((array == array.reshape(-1)[0]).all())
 
 
 def settle_not_compared(books: Books) -> None:
-    """What PyTorch's side names and does not describe, where it describes others: nobody can say that it is held."""
+    """Settle held parameters whose values PyTorch's side lacks as `not-compared`, in a comparison of contents."""
     contents = books.contents
     if contents.mode == "none":
         return
@@ -476,10 +479,10 @@ def settle_not_compared(books: Books) -> None:
 
 
 def settle_dead(books: Books) -> None:
-    """A parameter that the file holds only where no output depends on it: the model computes with something else.
+    """Settle parameters as `dead` if no output depends on their tensors: the model computes with something else.
 
-    One that PyTorch's own program does not read, or multiplies by zeros, may well lie idle. Of one in several
-    pieces each is needed.
+    A parameter that PyTorch's program does not read, or multiplies by zeros, may be idle. A parameter in several pieces
+    needs all of them.
     """
     held = {key for line in books.parameters.values() for key in line.entries}
     live = find_live(books.ledger.model, books.ledger.wiring, lambda tensor: tensor.key in held)
@@ -505,7 +508,7 @@ def settle_dead(books: Books) -> None:
 
 
 def mark_ties(books: Books) -> None:
-    """A parameter of several names that is stored once, whole, is `tied`; the line it had stays in its chain."""
+    """Settle parameters of several names that are stored once, whole, as `tied`; the old line stays in the chain."""
     storing = {Line.IDENTICAL, Line.NAMED, Line.RENAMED, Line.TRANSPOSED, Line.RESHAPED}
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
@@ -541,10 +544,10 @@ HEADS = (
     "vocab_projector",
     "vocab_transform",
 )
-"""Modules that transformers puts on a bare model for one task (`modeling_*.py`), at the top or in the base model."""
+"""Heads that transformers adds to a bare model for one task (`modeling_*.py`), at the top or in the base model."""
 
 TRAINING_ONLY = ("mask_token", "masked_spec_embed")
-"""Last parts of names that forward reads in training alone (`modeling_vit.py`, `modeling_wav2vec2.py`)."""
+"""Leaf names of parameters that `forward` reads in training only (`modeling_vit.py`, `modeling_wav2vec2.py`)."""
 
 
 _NEVER_READ = re.compile(
@@ -552,15 +555,15 @@ _NEVER_READ = re.compile(
     r"|refinenet4\.resConfUnit1"
     r"|wav2vec2_conformer\.encoder\.pos_conv_embed)\."
 )
-"""Modules that a class makes and its forward never calls: DPT and Depth Anything, whose first fusion has nothing to add
-(transformers `modeling_dpt.py`, MiDaS `dpt_depth.py`), and Wav2Vec2-Conformer's convolution of positions."""
+"""Modules that a class creates but its `forward` never calls: in DPT and Depth Anything, whose first fusion has nothing
+to add (transformers `modeling_dpt.py`, MiDaS `dpt_depth.py`), and Wav2Vec2-Conformer's convolution of positions."""
 
 
 def settle_outside(books: Books) -> None:
-    """Settle whole heads that are absent as `outside`, and what only training reads as `unused`.
+    """Settle whole absent heads as `outside`, and parameters that only training reads as `unused`.
 
-    So is what the forward of its class never reads. Not beside the trace of an export, which read them or did not; that
-    of a class says nothing of the file's.
+    Parameters that the `forward` of their class never reads are `unused` too. The rule is skipped if an export's trace
+    tells which parameters are read; a class's own trace tells nothing about the file.
     """
     if books.manifest.trace not in (None, OF_CLASS):
         return
@@ -591,13 +594,13 @@ def settle_outside(books: Books) -> None:
 
 
 def _head(names: Iterable[str]) -> str | None:
-    """The head that all names of a parameter are in; a tied one that is also elsewhere is of none."""
+    """Return the head that contains all names of a parameter; None if a tied name is outside of it."""
     found = {_head_of(name) for name in names}
     return found.pop() if len(found) == 1 else None
 
 
 def _head_of(name: str) -> str | None:
-    """The first one or two parts of a name, or those after the base model's prefix, that are a head."""
+    """Return the head at the start of a name, or after the base model's prefix; None if there is none."""
     parts = name.split(".")
     for start in (0, 1):
         for length in (2, 1):

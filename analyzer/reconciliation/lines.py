@@ -1,4 +1,4 @@
-"""The lines of the bridge, what each means, and the records of a reconciliation."""
+"""Lines of the bridge with their meanings, and the records of a reconciliation."""
 
 from __future__ import annotations
 
@@ -22,64 +22,64 @@ if TYPE_CHECKING:
     from analyzer.reconciliation.layouts import Tiles
 
 Compared = Literal["whole", "sampled", "none"]
-"""Every element; some of them, with or without the sums of each row; or only names and shapes."""
+"""Extent of a comparison: every element; some elements, with or without the sums of rows; only names and shapes."""
 
 
 Computes = Literal["same", "differs", "not-known"]
-"""Whether the file computes PyTorch's program, by `analyzer.verify.proved`."""
+"""Whether the file computes PyTorch's program, as `analyzer.verify.proved` finds."""
 
 Reads = Literal["as-exported", "differs", "not-compared"]
-"""Wired as exported; wired otherwise; or a file that no export is known of, or that a tool has rewritten since."""
+"""Wiring of the file: as exported; different; or not comparable, without a known export or after a tool's rewrite."""
 
 
 class Line(enum.StrEnum):
-    """What became of a PyTorch parameter, or where a stored tensor came from. In the order of the report."""
+    """Line of the bridge: the fate of a PyTorch parameter, or the origin of a stored tensor; in the report's order."""
 
     IDENTICAL = "identical"
     NAMED = "named"
-    """The same name and shape; values were not compared."""
+    """Same name and shape; values were not compared."""
     RENAMED = "renamed"
     TRANSPOSED = "transposed"
     RESHAPED = "reshaped"
     SLICED = "sliced"
     """Some rows of a table, in order."""
     GATHERED = "gathered"
-    """Rows of a table as some indices pick them."""
+    """Rows of a table, selected by indices."""
     BROADCAST = "broadcast"
     """All rows of a table, repeated."""
     CONCATENATED = "concatenated"
-    """Stored in one piece with others: packed query, key and value; gate and up."""
+    """Stored in one tensor with others: packed query, key and value; gate and up."""
     TIED = "tied"
     """Several PyTorch names, stored once."""
     DEDUPLICATED = "deduplicated"
-    """Equal content of another parameter, merged by the exporter."""
+    """Equal to another parameter, and merged with it by the exporter."""
     REMOVED_ZERO = "removed-zero"
-    """A bias of zeros that the optimizer took off its node."""
+    """A bias of zeros that the optimizer removed from its node."""
     FOLDED_BATCHNORM = "folded-batchnorm"
     """A convolution's weight scaled by a BatchNorm, and the bias that the BatchNorm became."""
     FOLDED_WEIGHTNORM = "folded-weightnorm"
-    """A direction and a length (`weight_v`, `weight_g`), multiplied out."""
+    """A direction and a length (`weight_v`, `weight_g`), stored as their product."""
     FOLDED_POINTWISE = "folded-pointwise"
-    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w; a factor for each channel that moved from
-    a norm into the weights behind it."""
+    """A function of each element: 1 + w, exp(w), -exp(w), a constant times w; or a factor of each channel that moved
+    from a norm into the weights after it."""
     EVALUATED = "evaluated"
     """A value of PyTorch's own program that depends on no input, computed in advance."""
     CAST = "cast"
-    """In another floating-point type, rounded to it."""
+    """Rounded to another floating-point type."""
     QUANTIZED = "quantized"
     """Integers or 8-bit floats, with a scale for the tensor or for each channel."""
     BLOCK_QUANTIZED = "block-quantized"
     """Codes of a few bits, with a scale for each block."""
     COPIED = "copied"
-    """Stored again, as it stands or transposed."""
+    """Stored once more, unchanged or transposed."""
     DUPLICATED_FILE = "duplicated-file"
-    """Stored again in another file of the artifact."""
+    """Stored once more in another file of the artifact."""
     UNUSED = "unused"
     """The exported program does not read it."""
     OUTSIDE = "outside"
-    """Of a head that this file's task does not have."""
+    """Part of a head that this file's task does not have."""
     BUFFER = "buffer"
-    """A PyTorch buffer, or computed from one."""
+    """A PyTorch buffer, or a tensor computed from one."""
     ADDED = "added"
     """Made by the exporter."""
     QUANTIZATION = "quantization"
@@ -91,33 +91,33 @@ class Line(enum.StrEnum):
     UNEXPECTED = "unexpected"
     """The file has it, PyTorch does not."""
     UNEXPLAINED = "unexplained"
-    """No rule explains what it is."""
+    """No rule explains it."""
     MISPLACED = "misplaced"
     """One parameter's values where another's belong."""
     DEAD = "dead"
     """Held, but no output depends on it."""
     OPAQUE = "opaque"
-    """Data that nothing of PyTorch's explains, and that computes."""
+    """Data that takes part in the computation, and that nothing in PyTorch explains."""
     NOT_COMPARED = "not-compared"
-    """PyTorch's side names it and does not describe it."""
+    """PyTorch's side names it, but does not describe it."""
 
 
 class Meaning(Frozen, kw_only=True):
-    """What a line means to whoever reads the bridge."""
+    """Meaning of a line for a reader of the bridge."""
 
     values: Literal["kept", "cast", "coded", "computed", "none"]
-    """What the file has of a parameter's values: all bits, rounded to another type, codes of them, what was computed
-    from them, or nothing that is known to be theirs."""
+    """Form of a parameter's values in the file: all bits; rounded to another type; quantized codes; results computed
+    from them; or nothing that is known to be theirs."""
     is_cut: bool = False
-    """Whether it is of a table of which the file may have only some rows, in whatever type."""
+    """Whether the file may have only some rows of the table, in any type."""
     has_tensor: bool = True
     """Whether a parameter on it has a stored tensor that is, or may be, its own."""
     unbalanced: tuple[str, ...] = ()
-    """What is wrong, of one tensor and of several; nothing where the account balances all the same."""
+    """Texts of the error for one tensor and for several; empty if the line does not unbalance the account."""
     lost: str = ""
-    """Why nothing on it can be given back; empty where it can, or where the tensor at hand says why not."""
+    """Reason why a parameter on this line cannot be recovered; empty if it can, or if the tensor itself tells why."""
     in_formula: str = ""
-    """What is said of elements that a formula has and the file, by this line, has not."""
+    """Text about elements that a formula counts and that the file lacks because of this line."""
 
     @property
     def changes_values(self) -> bool:
@@ -230,13 +230,13 @@ MEANINGS: Mapping[Line, Meaning] = {
         ),
     ),
 }
-"""What every line means: whoever asks, asks here."""
+"""Meaning of every line: the one place to look it up."""
 
 UNBALANCED = tuple(line for line, meaning in MEANINGS.items() if meaning.unbalanced)
 """The lines that must be empty for the account to balance."""
 
 Why = Literal["changed", "held-elsewhere", "reordered", "turned", "undecoded", "unreadable", "untraced"]
-"""What is known of a parameter that differs."""
+"""Reason why a parameter is on the line `differing`, where one is known."""
 
 WHY: Mapping[str, tuple[str, str]] = {
     "changed": (
@@ -262,16 +262,16 @@ WHY: Mapping[str, tuple[str, str]] = {
         "more nodes stand behind them than are followed, so that nobody knows what arrives",
     ),
 }
-"""What is wrong on the line `differing`, of one tensor and of several, where it is not that the file has other values:
-by what the rule in `decided_by` ends with."""
+"""Texts for the line `differing`, for one tensor and for several, where the error is not just other values; the key is
+the end of the rule in `decided_by`."""
 
 
 CHANGED_BY = "changed-by-"
-"""What the rule begins with where a node changes a tensor; the operator follows."""
+"""Start of the rule's name where a node changes a tensor; the operator follows."""
 
 
 def why_differing(line: Line, decided_by: str) -> Why | None:
-    """The key of `WHY` that says what is wrong; None where other values are, and of any other line.
+    """Return the key of `WHY` that explains a difference; None if the values just differ, and for other lines.
 
     >>> why_differing(Line.DIFFERING, "content:reordered"), why_differing(Line.DIFFERING, "name+content")
     ('reordered', None)
@@ -283,11 +283,11 @@ def why_differing(line: Line, decided_by: str) -> Why | None:
 
 
 RETYPED = tuple(line for line, meaning in MEANINGS.items() if meaning.values in ("cast", "coded"))
-"""The lines of what is stored in another type than PyTorch's; whatever else became of it did so before."""
+"""Lines of tensors stored in another type than PyTorch's; every other change in a chain comes before these."""
 
 
 def with_line(chain: Iterable[Line], line: Line) -> tuple[Line, ...]:
-    """A chain with one more line, before those of another type.
+    """Return a chain with one more line, placed before the lines of another type (`RETYPED`).
 
     >>> [str(each) for each in with_line((Line.TRANSPOSED, Line.CAST), Line.CONCATENATED)]
     ['transposed', 'concatenated', 'cast']
@@ -298,7 +298,7 @@ def with_line(chain: Iterable[Line], line: Line) -> tuple[Line, ...]:
 
 
 def name_of(chain: tuple[Line, ...]) -> Line:
-    """The line of a parameter that went through several: the last that changes a value, else the last.
+    """Return the line that names a whole chain: the last that changes values, else the last.
 
     >>> name_of((Line.TRANSPOSED, Line.QUANTIZED, Line.COPIED)).value
     'quantized'
@@ -308,77 +308,77 @@ def name_of(chain: tuple[Line, ...]) -> Line:
 
 @aside("undo")
 class Computed(Frozen):
-    """What was made of each element before it was stored, and how it is taken back."""
+    """Function that was applied to each element before it was stored, and its inverse."""
 
     rule: str
-    """As `decided_by` names it: `1+w`."""
+    """Name of the function in `decided_by`, such as `1+w`."""
     undo: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]] | None = None
-    """What takes it back; None where the stored values alone do not tell, so that the tensor is lost."""
+    """Inverse function; None if the stored values alone do not determine the tensor, so that it is lost."""
     factor: float | None = None
-    """What each element was multiplied by, where that is all."""
+    """Factor of each element, if a multiplication is the whole function."""
 
 
 class Piece(Frozen):
-    """Where a part of a PyTorch tensor is stored, and how to get it back.
+    """Place of a part of a PyTorch tensor in the file, and the steps that recover it.
 
-    The stored tensor is decoded, `taken` is cut from it, what is left is reshaped to the permuted shape and permuted
-    back (`layout`), and the result is the PyTorch tensor, or the part of it that `put` names.
+    The stored tensor is decoded and `taken` is cut from it. The cut is reshaped to the permuted shape and permuted
+    back (`layout`). The result is the PyTorch tensor, or the part of it that `put` names.
     """
 
     key: Key
     shape: tuple[int, ...]
-    """Of the part, in PyTorch's order of axes."""
+    """Shape of the part, in PyTorch's order of axes."""
     axes: tuple[int, ...]
-    """The order of PyTorch's axes in the file."""
+    """Order of PyTorch's axes in the file."""
     taken: tuple[int, int, int] | None = None
     """(axis, start, stop) in the decoded stored tensor; None for all of it."""
     put: tuple[int, int, int] | None = None
     """(axis, start, stop) in the PyTorch tensor; None for all of it."""
     viewed: tuple[int, ...] | None = None
-    """The shape that the decoded tensor is first given; None takes its axes of more than one element."""
+    """Shape to which the decoded tensor is reshaped first; None drops axes of one element if a part is taken."""
     computed: Computed | None = None
-    """What has to be undone; None where the values are PyTorch's."""
+    """Function to undo; None if the values are PyTorch's."""
     tiles: Tiles | None = None
-    """How the stored tensor gets PyTorch's order of elements before all that; None where it has it."""
+    """Tiling to undo before all other steps; None if the elements are in PyTorch's order already."""
 
 
 class Nearest(Frozen):
-    """The PyTorch tensor that a stored tensor is most like, though no rule makes it that."""
+    """PyTorch tensor that is most like a stored tensor, though no rule matches the two."""
 
     key: Key
     name: str
     equal: int
-    """Of the compared elements, how many agree."""
+    """Number of compared elements that agree."""
     compared: int
-    """How many elements were compared, at some positions."""
+    """Number of elements that were compared, at sampled positions."""
     max_abs_error: float | None
-    """Largest difference among them; None where that is no number."""
+    """Largest difference among them; None if it is not a number."""
 
 
 SAMPLED = frozenset({"sampled", "sampled-rows", "sums"})
-"""What `decided_by` has where not every value was compared."""
+"""Words of `decided_by` that tell that not every value was compared."""
 
 
 class ParameterLine(Frozen):
-    """Where one PyTorch parameter went."""
+    """Fate of one PyTorch parameter."""
 
     name: str
     line: Line
     chain: tuple[Line, ...]
     """All lines that apply, in order."""
     entries: tuple[Key, ...]
-    """The stored tensors that hold it; the first is the one it is counted in, the others are copies."""
+    """Stored tensors that hold it; it is counted in the first, and the others are copies."""
     decided_by: str
     max_abs_error: float | None
-    """Largest difference to the stored values among those compared; None where none were."""
+    """Largest difference to the stored values among those compared; None if none were."""
     pieces: tuple[Piece, ...] = ()
-    """How to get it back from the file; empty where nothing in the file is it."""
+    """Pieces from which the file gives it back; empty if the file does not have it."""
     has_sampled_copy: bool = False
-    """Whether one of its copies was compared at positions or by sums alone."""
+    """Whether one of its copies was compared only at sampled positions or by sums."""
 
     @property
     def compared(self) -> Compared:
-        """How far its values were compared, in all of its copies, as `decided_by` says."""
+        """Extent to which its values were compared, in all of its copies, according to `decided_by`."""
         words = set(re.split("[+: ]", self.decided_by))
         if self.has_sampled_copy or words & SAMPLED:
             return "sampled"
@@ -387,33 +387,33 @@ class ParameterLine(Frozen):
 
 
 class EntryLine(Frozen):
-    """Where one stored tensor came from."""
+    """Origin of one stored tensor."""
 
     key: Key
     line: Line
     parameter: str | None
-    """The PyTorch name that it holds, the first if it holds several."""
+    """Name of the PyTorch tensor that it holds, the first if it holds several."""
     decided_by: str
     learned: int = 0
-    """Elements that count as parameters: none of a copy's, nor of what the exporter made; repeated rows once."""
+    """Elements that count as parameters: none in copies and tensors made by the exporter; repeated rows count once."""
     piece: Piece | None = None
-    """Of a buffer: how to get it back, where the tensor is all of it."""
+    """Piece that gives a buffer back, if the tensor holds all of it."""
     expression: str | None = None
-    """Of what PyTorch's program computes of no input: what that is."""
+    """Expression of a value that PyTorch's program computes without any input."""
     value: str | None = None
-    """The name of that value in the program."""
+    """Name of that value in the program."""
     stands: Piece | None = None
-    """How it stands here, as of a parameter; None where it is not all of the tensor."""
+    """Layout of that value in the tensor, as for a parameter; None if the value is not the whole tensor."""
     order: str = ""
-    """Of rows of a table: what tells in which order they stand here, where that is known."""
+    """Text that identifies the order of a table's rows in the tensor, where that is known."""
 
 
 class BridgeRow(Frozen):
     """One line's totals, as docs/reference/report-format.md defines them ("The lines of the bridge").
 
-    `tensors` are parameters and stored tensors, `elements` what is touched of both. `parameter_delta` and
-    `stored_delta` are the elements, signed, that lead from PyTorch's parameters to the file's parameters and to what it
-    stores. `nbytes` are bytes of payload of the stored tensors.
+    `tensors` counts parameters and stored tensors, `elements` the elements of both that the line concerns.
+    `parameter_delta` is the signed number of elements that leads from PyTorch's parameters to the file's parameters;
+    `stored_delta` leads to the stored elements. `nbytes` counts bytes of payload of the stored tensors.
     """
 
     line: Line
@@ -434,32 +434,32 @@ class Reconciliation(Frozen):
     ledger: Ledger
     manifest: Manifest
     content: ContentMode
-    """How far values were compared."""
+    """Mode in which values were compared."""
     bridge: tuple[BridgeRow, ...]
-    """Every line, also the empty ones."""
+    """Totals of every line, also of empty ones."""
     parameters: tuple[ParameterLine, ...]
     """In `named_parameters()` order."""
     entries: tuple[EntryLine, ...]
     """In file order."""
     onnx_parameters: int
-    """The count with the PyTorch side known."""
+    """Number of parameters in the file, with the PyTorch side known."""
     findings: tuple[Finding, ...]
     trainability: Trainability
     nearest: tuple[Nearest, ...] = ()
-    """Candidates for what is unexpected, unexplained or differing."""
+    """Most similar PyTorch tensors of entries on unbalanced lines."""
     reads: Reads = "not-compared"
-    """Whether the file computes with its weights what the manifest's export did."""
+    """Whether the file uses its weights as the export did that wrote the manifest."""
     differs_from: str | None = None
-    """The first module, in the export's order, that computes something else; "" where none can be named."""
+    """First module, in the export's order, that computes something else; "" if none can be named."""
     checked_places: int = 0
-    """Parameters that would have been found in another one's place; 0 where values were not compared."""
+    """Number of parameters for which a wrong place would have been detected; 0 if values were not compared."""
     computes: Computes = "not-known"
-    """Whether the file is the program of PyTorch that the manifest has."""
+    """Whether the file computes the PyTorch program in the manifest."""
 
     def in_pytorch_terms(self) -> Ledger:
-        """The ledger with each tensor under the scope of the parameter that it holds, and counted as one.
+        """Return the ledger with each tensor in the scope of its PyTorch parameter, and its learned elements counted.
 
-        A tied tensor belongs to its first name in `named_parameters()` order; a copy stays where it is read.
+        A tied tensor belongs to its first name in `named_parameters()` order; a copy stays in its reader's scope.
         """
         told = []
         for entry, line in zip(self.ledger.entries, self.entries, strict=True):
@@ -471,14 +471,14 @@ class Reconciliation(Frozen):
 
     @property
     def compared(self) -> dict[Compared, int]:
-        """Elements of PyTorch's parameters, by how far the values in the file were compared with theirs."""
+        """Number of elements of PyTorch's parameters for each extent of comparison."""
         counts: dict[Compared, int] = {"whole": 0, "sampled": 0, "none": 0}
         for parameter, line in zip(self.manifest.parameters, self.parameters, strict=True):
             counts[line.compared] += parameter.numel
         return counts
 
     def expression(self, settled: ParameterLine) -> str | None:
-        """What PyTorch's program computes of a parameter that only such a value holds."""
+        """Return the expression of the program's value that holds a parameter; None if it is not held that way."""
         if Line.EVALUATED not in settled.chain:
             return None
         told = {line.key: line.expression for line in self.entries if line.key in settled.entries}
@@ -486,18 +486,18 @@ class Reconciliation(Frozen):
 
     @property
     def evaluated(self) -> tuple[EntryLine, ...]:
-        """The stored tensors that are values of PyTorch's program, in file order."""
+        """Lines of stored tensors that are values of PyTorch's program, in file order."""
         return tuple(
             line for line in self.entries if line.expression is not None and line.line is Line.EVALUATED
         )
 
     @property
     def misplaced(self) -> int:
-        """Parameters whose values stand where another's belong."""
+        """Number of parameters whose values are in another parameter's place."""
         return sum(line.line is Line.MISPLACED for line in self.parameters)
 
     def rows(self) -> list[dict[str, object]]:
-        """A row for each PyTorch parameter, in `named_parameters()` order, with the keys of `reconcile`'s JSON."""
+        """Return a row for each PyTorch parameter, in `named_parameters()` order, with the keys of the JSON report."""
         return [
             {
                 "name": parameter.name,
@@ -520,7 +520,7 @@ class Reconciliation(Frozen):
         return f"<Reconciliation {path}: {verdict}, {pytorch} in PyTorch, content {self.content}>"
 
     def _repr_html_(self) -> str:
-        from analyzer.account.notebook import to_html  # what only notebooks need
+        from analyzer.account.notebook import to_html  # only notebooks need it
 
         rows: list[dict[str, object]] = [
             {"line": row.line.value, "tensors": row.tensors, "elements": row.elements, "bytes": row.nbytes}

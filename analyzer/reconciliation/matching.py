@@ -1,11 +1,11 @@
-"""Rules: a stored tensor that is a PyTorch tensor, whole, known by its name, its content, its reader or its shape.
+"""Rules: a stored tensor that is a whole PyTorch tensor, identified by its name, content, reader or shape.
 
-A name match is not a value match: where contents can be compared and differ, the pair becomes a suspect for the
-formulas that come after, and is `differing` if none explains it. What has no name is known by its content; what
+A name match is not a value match: if contents can be compared and differ, the pair becomes a suspect for the formulas
+that follow, and is `differing` if none explains it. A nameless tensor is identified by its content. A tensor that
 PyTorch has twice may be stored once, or the reverse.
 
-Where values are not compared, shapes, roles and order decide. They tell how many parameters of a shape are there,
-which is what the account asks; which of several of one shape is which they only presume, in the order of PyTorch's
+If values are not compared, shapes, roles and order decide. They tell how many parameters of a shape the file has,
+which is the account's question. Among several of one shape they only presume an assignment, in the order of PyTorch's
 names and of the file's nodes. `decided_by` begins with `structure`.
 """
 
@@ -35,10 +35,10 @@ from analyzer.reconciliation.lines import SAMPLED, Line
 
 
 def match_by_content(books: Books) -> None:
-    """Give each nameless entry the PyTorch tensor of the same content.
+    """Match each nameless entry with the PyTorch tensor of the same content.
 
-    Among several of equal content, the one whose module reads the entry goes first. Constant-filled contents are equal
-    by nature, so there the module must read it, or the file have no scopes at all.
+    Among several of equal content, the one whose module reads the entry goes first. Constant-filled tensors are often
+    equal, so for them the module must read the entry, or the entry's readers have no known module.
     """
     index = Index(books.contents, books.manifest.tensors)
     found = [
@@ -46,7 +46,7 @@ def match_by_content(books: Books) -> None:
         for entry in books.free_entries()
         if books.contents.numel(entry) > 1 and entry.role is not Role.QUANTIZATION
     ]
-    # Of a tensor and its copies the one that took least is the original, wherever it stands in the file.
+    # The copy with the fewest changes counts as the original, wherever it is in the file.
     found.sort(key=lambda pair: min((len(fit.chain) for _, fit in pair[1]), default=0))
     for entry, fits in found:
         modules = books.reader_modules(entry)
@@ -61,9 +61,9 @@ def match_by_content(books: Books) -> None:
 
 
 def match_numbers(books: Books) -> None:
-    """Give each nameless number the one free parameter of one element that is that number.
+    """Match each nameless number with the one free parameter of one element that equals it.
 
-    A round number is no evidence (an exporter makes many), nor is one that stands in the file or in PyTorch twice.
+    A round number is no evidence (an exporter makes many), nor is one that occurs twice in the file or in PyTorch.
     """
     if books.contents.mode == "none":
         return
@@ -94,22 +94,22 @@ def match_numbers(books: Books) -> None:
 
 
 def _is_free_for(books: Books, entry: Entry, tensor: Tensor, modules: frozenset[str]) -> bool:
-    """Whether equal content may make `entry` the place of `tensor`."""
+    """Whether equal content suffices to match `entry` with `tensor`."""
     if tensor.name in books.parameters or books.is_elsewhere(entry, tensor):
         return False
     if not books.contents.originals.is_constant(tensor):
         return True
     is_like = isinstance(tensor, Buffer) or entry.role is Role.PARAMETER
     if isinstance(tensor, Buffer) and entry.role is Role.PARAMETER:
-        is_like = entry.tensor.shape == tensor.shape  # registered zeros that are added look like a bias
+        is_like = entry.tensor.shape == tensor.shape  # a buffer of zeros that is added looks like a bias
     return is_like and (not modules or _is_read_in(tensor, modules))
 
 
 def match_by_reader(books: Books) -> None:
-    """Where contents were not compared: the one nameless matrix that a module reads is its weight.
+    """Match the one nameless matrix that a module reads with the module's weight, if contents are not compared.
 
     TorchScript exports rename a transposed weight to `onnx::MatMul_123`, but name the node after the module. Packed
-    codes of it stand for its transpose, which is PyTorch's order again.
+    codes represent its transpose, which is PyTorch's order again.
     """
     if books.contents.mode != "none":
         return
@@ -137,7 +137,7 @@ def match_by_reader(books: Books) -> None:
 
 
 def match_copies(books: Books) -> None:
-    """What repeats a parameter that is already held is its copy, if the content says so (or said so to the audit)."""
+    """Settle an entry as a copy if its content equals that of a held parameter, here or in the audit."""
     index = Index(books.contents, books.manifest.parameters)
     for entry in books.free_entries():
         held = None if entry.copy_of is None else books.entries.get(entry.copy_of)
@@ -149,7 +149,7 @@ def match_copies(books: Books) -> None:
         if books.contents.numel(entry) <= 1:
             continue
         for candidate, fit in index.find(entry):
-            # Equal zero biases are different parameters: a constant-filled tensor is nobody's copy.
+            # Equal zero biases are different parameters: a constant-filled tensor does not count as a copy.
             is_constant = books.contents.originals.is_constant(candidate)
             if not isinstance(candidate, Parameter) or candidate.name not in books.parameters or is_constant:
                 continue
@@ -164,7 +164,7 @@ def match_copies(books: Books) -> None:
 
 
 def _held_values(books: Books, parameter: Parameter) -> Array | None:
-    """The numbers of a parameter that a tensor in the file holds, every one of them compared; None where none does."""
+    """Return a parameter's numbers from a tensor in the file of which every element was compared; None without one."""
     settled = books.parameters[parameter.name]
     if settled.compared != "whole" or not settled.entries:
         return None
@@ -175,11 +175,11 @@ def _held_values(books: Books, parameter: Parameter) -> Array | None:
 
 
 def match_deduplicated(books: Books) -> None:
-    """A parameter without a tensor of its own, whose content another one's tensor has: merged by the exporter.
+    """Match parameters that the exporter merged with another parameter of equal content.
 
-    Equal content alone is no proof, or a bias that was cut out would pass. It takes a node of the parameter's own
-    module that reads the tensor; in a file without scopes, as many readers as there are parameters in the tensor; for
-    a zero bias, which the optimizer also takes from the node, a traced node that still names it.
+    Equal content alone is no proof, or a bias that was cut out would pass. A node of the parameter's own module must
+    read the tensor; in a file without scopes, the tensor must have a reader for each parameter in it. For a zero bias,
+    which the optimizer also removes from the node, a traced node must still name it.
     """
     originals = books.contents.originals
     holders: dict[tuple[int, bytes], list[Entry]] = defaultdict(list)
@@ -208,7 +208,7 @@ def match_deduplicated(books: Books) -> None:
 
 
 def _prints(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
-    """Samples by which a tensor of the same content, or of the transpose, may be known."""
+    """Return the samples, as bytes, of an entry's tensor and its transpose, to look up tensors of equal content."""
     if not books.contents.compares(tensor):
         return set()
     samples = books.contents.originals.samples(tensor)
@@ -223,10 +223,10 @@ def _prints(books: Books, entry: Entry, tensor: Tensor) -> set[bytes]:
 
 
 def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
-    """Without contents: a node of the parameter's module reads a tensor of its shape that is another's.
+    """Merge a parameter with another one's tensor of equal shape that its module reads, if contents are unknown.
 
-    One of the same last name, as a weight is no bias; and a BatchNorm's where BatchNormalization reads it: the layer
-    that it was folded into is noted as the norm's too.
+    Both must have the same leaf name, as a weight is no bias. For a BatchNorm's parameter, a BatchNormalization must
+    read the tensor: the notes also name the norm for the layer that it was folded into.
     """
     is_norms = any(parameter.name in (norm.weight, norm.bias) for norm in books.manifest.batch_norms)
     for line in list(books.parameters.values()):
@@ -234,7 +234,7 @@ def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
             continue
         for key in line.entries[:1]:
             entry = books.entry(key)
-            # The module that owns both says nothing: its node reads its own tensor.
+            # A module that owns both is no evidence: its node reads its own tensor.
             other = module_of(line.name) != module_of(parameter.name)
             if (
                 other
@@ -247,11 +247,11 @@ def _match_deduplicated_by_reader(books: Books, parameter: Parameter) -> None:
 
 
 def _reads(books: Books, entry: Entry, parameter: Parameter, load: int) -> str | None:
-    """The evidence that `entry` is read as `parameter`, if there is any.
+    """Return the evidence that the file reads `entry` as `parameter`; None without any.
 
-    TorchScript hands a merged tensor on through an `Identity` whose output bears the parameter's name. A module whose
-    child keeps the weight (MultiheadAttention's `out_proj`) reads it in its own name; that is no evidence for a
-    constant-filled tensor, of which the module may have others.
+    TorchScript passes a merged tensor on through an `Identity` whose output bears the parameter's name. A module whose
+    child owns the weight (MultiheadAttention's `out_proj`) reads it in its own scope; that is no evidence for a
+    constant-filled tensor, because the module may have other equal ones.
     """
     identities = (reader.node for reader in books.readers(entry) if reader.node.op_type == "Identity")
     if any(books.aligned(node.outputs[0]) in parameter.names for node in identities if node.outputs):
@@ -271,7 +271,7 @@ def _is_read_in(tensor: Tensor, modules: frozenset[str]) -> bool:
 
 
 class Index:
-    """PyTorch tensors by their shape and by a few of their elements."""
+    """Index of PyTorch tensors by shape and by sampled elements."""
 
     def __init__(self, contents: Contents, tensors: Iterable[Tensor]) -> None:
         self._contents = contents
@@ -285,7 +285,7 @@ class Index:
                 self._exact[tensor.shape, _key(samples)].append(tensor)
 
     def find(self, entry: Entry) -> Iterator[tuple[Tensor, Fit]]:
-        """PyTorch tensors with this entry's content, in PyTorch's order for each layout."""
+        """Yield the PyTorch tensors with an entry's content, in PyTorch's order for each layout."""
         for shape in self._stacks.shapes(self._contents.numel(entry)):
             for layout in self._contents.layouts(entry, shape, is_computed=True):
                 if not layout.is_plain and self._contents.mode != "full":
@@ -296,14 +296,14 @@ class Index:
                         yield tensor, fit
 
     def _types(self, shape: tuple[int, ...]) -> frozenset[DType]:
-        """Those of the floating-point tensors of a shape."""
+        """Return the types of the floating-point tensors of a shape."""
         if shape not in self._types_of:
             tensors = self._stacks.of(shape)[0]
             self._types_of[shape] = frozenset(each.dtype for each in tensors if each.dtype.is_floating)
         return self._types_of[shape]
 
     def _near(self, entry: Entry, layout: AxisLayout) -> list[Tensor]:
-        """Tensors whose samples agree: exactly, or where the entry is in another type, within its step."""
+        """Return the tensors whose samples agree: exactly, or within rounding for another type or codes."""
         look = self._contents.look(entry, layout)
         if look is None:
             return []
@@ -324,21 +324,21 @@ def _key(samples: npt.NDArray[np.generic]) -> bytes:
 
 
 def match_by_name(books: Books) -> None:
-    """Match every named entry; a tensor stored as PyTorch has it is the original of its transposed copies."""
+    """Match every named entry; an unchanged tensor is the original, and its transposed versions are copies."""
     named = list(_named(books))
     ranked = sorted(named, key=lambda item: 2 if item[2] is None else len(item[2].chain) > 0)
     for entry, tensor, fit in ranked:
         if isinstance(tensor, Buffer):
             _match_buffer(books, entry, tensor, fit)
         elif fit is None:
-            # Also where contents are compared, and this one cannot be read: that is no proof of anything.
+            # Unreadable contents are suspects too: they prove nothing.
             books.suspects.append(Suspect(entry, tensor))
         else:
             _match_parameter(books, entry, tensor, fit)
 
 
 def _named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Fit | None]]:
-    """Entries whose one PyTorch name is known, and how each holds the tensor of that name."""
+    """Yield the entries with one known PyTorch name, the tensor of that name, and their fit, None if there is none."""
     for entry in books.ledger.entries:
         name = _pytorch_name(entry)
         tensor = books.tensor(name) if name is not None else None
@@ -347,9 +347,9 @@ def _named(books: Books) -> Iterator[tuple[Entry, Parameter | Buffer, Fit | None
 
 
 def _pytorch_name(entry: Entry) -> str | None:
-    """The one name that the entry has in PyTorch; a tensor computed from several has none."""
+    """Return the one PyTorch name of an entry; None for a tensor computed from several."""
     if entry.decided_by == "name:folded-bias":
-        return None  # named after the weight whose BatchNorm it comes from; it is not that weight
+        return None  # named after a weight, but it is the bias of a BatchNorm folded into it
     if len(entry.sources) == 1:
         return entry.sources[0]
     return entry.tensor.name if not entry.sources and entry.tensor.carrier is Carrier.INITIALIZER else None
@@ -358,7 +358,7 @@ def _pytorch_name(entry: Entry) -> str | None:
 def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit) -> None:
     evidence = entry.evidence if entry.sources else Evidence.NAME
     if evidence is Evidence.CONTENT:
-        evidence = Evidence.PROVENANCE  # a copy, known by the note that the copy's rule replaced
+        evidence = Evidence.PROVENANCE  # a copy: its evidence replaced that of the note
     decided_by = f"{evidence}+{fit.evidence}"
     if parameter.name in books.parameters:
         books.copy(parameter, entry, decided_by)
@@ -371,7 +371,7 @@ def _match_parameter(books: Books, entry: Entry, parameter: Parameter, fit: Fit)
 
 
 def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -> None:
-    """A buffer under its own name must be that buffer; one that was folded may be cut or broadcast."""
+    """Match a buffer: an entry under its own name must equal it; one folded from it may be cut or broadcast."""
     own_name = books.aligned(entry.tensor.name) in buffer.names
     if fit is None and (own_name or _is_other_weight(books, entry, buffer)):
         books.suspects.append(Suspect(entry, buffer))
@@ -382,7 +382,7 @@ def _match_buffer(books: Books, entry: Entry, buffer: Buffer, fit: Fit | None) -
 
 
 def _is_other_weight(books: Books, entry: Entry, buffer: Buffer) -> bool:
-    """Whether some node multiplies by a matrix that was folded from a buffer, says a note, and is not made of it."""
+    """Whether a node multiplies by a matrix that, against its note, is not made of the buffer's numbers."""
     is_matrix = entry.tensor.dtype.is_floating and sum(dim > 1 for dim in entry.tensor.shape) > 1
     if not is_matrix or not books.contents.compares(buffer) or not books.is_multiplied(entry):
         return False
@@ -393,13 +393,13 @@ def _is_other_weight(books: Books, entry: Entry, buffer: Buffer) -> bool:
 # by shape
 
 Class = tuple[int, ...]
-"""The sizes of a tensor's axes, in no order; axes of 1 are left out."""
+"""Sorted sizes of a tensor's axes, without axes of size 1."""
 
 _BY_SHAPE = "structure:shape"
 
 
 def match_by_shape(books: Books) -> None:
-    """Settle nameless entries whose shapes leave no choice but of order."""
+    """Settle nameless entries whose shapes allow one assignment, up to order."""
     if books.contents.mode != "none":
         return
     _fold_norms(books)
@@ -415,7 +415,7 @@ def _class(shape: tuple[int, ...]) -> Class:
 
 
 def _learned_in_order(books: Books) -> list[Entry]:
-    """Nameless learned entries in the order in which nodes first read them."""
+    """Return the nameless learned entries in the order in which nodes first read them."""
     order = {
         (node.graph_path, node.position): number for number, node in enumerate(books.ledger.model.nodes())
     }
@@ -431,7 +431,7 @@ def _learned_in_order(books: Books) -> list[Entry]:
 
 
 def _pair_in_order(books: Books) -> None:
-    """As many entries of a class of shapes as there are parameters of it: one each, in order."""
+    """Pair the entries with the parameters of a class of shapes in order, if there are as many of both."""
     entries: dict[Class, list[Entry]] = defaultdict(list)
     for entry in _learned_in_order(books):
         entries[_class(books.contents.shape(entry))].append(entry)
@@ -440,7 +440,7 @@ def _pair_in_order(books: Books) -> None:
         parameters[_class(parameter.shape)].append(parameter)
     for class_, found in entries.items():
         learned = [entry for entry in found if entry.role is Role.PARAMETER]
-        for alike in (found, learned):  # where the learned ones alone are as many, the others are left
+        for alike in (found, learned):  # if only the learned ones are as many, the others stay open
             if len(alike) == len(parameters[class_]):
                 for entry, parameter in zip(alike, parameters[class_], strict=True):
                     changed = books.contents.changes(entry, parameter)
@@ -453,7 +453,7 @@ def _pair_in_order(books: Books) -> None:
 
 
 def _take_apart_by_size(books: Books) -> None:
-    """Entries that neighbouring parameters of one module fill: packed query, key and value; gate and up."""
+    """Settle entries that neighbouring parameters of one module fill: packed query, key and value; gate and up."""
     for entry in _learned_in_order(books):
         shape = [dim for dim in books.contents.shape(entry) if dim != 1]
         for run in _runs(books, shape):
@@ -475,7 +475,7 @@ def _take_apart_by_size(books: Books) -> None:
 
 
 def _runs(books: Books, shape: list[int]) -> Iterator[list[Parameter]]:
-    """Neighbours among the free parameters whose sizes along one axis sum to the entry's, the others being equal."""
+    """Yield runs of neighbouring free parameters whose sizes along one axis sum to the entry's, the others equal."""
     free = [p for p in books.free_parameters() if len(_class(p.shape)) == len(shape)]
     for axis in range(len(shape)):
         rest = sorted(shape[:axis] + shape[axis + 1 :])
@@ -484,11 +484,11 @@ def _runs(books: Books, shape: list[int]) -> Iterator[list[Parameter]]:
         for _, block in blocks:
             yield from _runs_of_length(list(block), shape[axis])
         if len(like) > 1 and sum(length for _, length in like) == shape[axis]:
-            yield [parameter for parameter, _ in like]  # of several modules, and all that is left
+            yield [parameter for parameter, _ in like]  # of several modules, and no other is left
 
 
 def _length(parameter: Parameter, rest: list[int]) -> int | None:
-    """The size of the one axis that is not among `rest`; None where the others are different."""
+    """Return the size of the one axis that is not among `rest`; None if the other axes differ."""
     sizes = list(_class(parameter.shape))
     for size in rest:
         if size not in sizes:
@@ -505,7 +505,7 @@ def _runs_of_length(like: list[tuple[Parameter, int]], length: int) -> Iterator[
 
 
 def _put_together(books: Books) -> None:
-    """Parameters with a matrix for each expert, beside as many entries of that matrix's shape."""
+    """Settle parameters that stack a matrix for each expert, if as many entries have that matrix's shape."""
     entries: dict[Class, list[Entry]] = defaultdict(list)
     for entry in _learned_in_order(books):
         entries[_class(books.contents.shape(entry))].append(entry)
@@ -527,7 +527,7 @@ def _put_together(books: Books) -> None:
 
 
 def _fold_norms(books: Books) -> None:
-    """BatchNorms of which nothing is in the file, beside half as many vectors of that size: the biases they became."""
+    """Settle BatchNorms that the file lacks as folded, if it has one vector of that size for each: the folded bias."""
     norms = [norm for norm in books.manifest.batch_norms if norm.weight and norm.bias]
     free = [
         norm for norm in norms if norm.weight not in books.parameters and norm.bias not in books.parameters
@@ -553,7 +553,7 @@ def _fold_norms(books: Books) -> None:
 
 
 def _settle_buffers(books: Books) -> None:
-    """Nameless state of the shape of a buffer that the file does not name."""
+    """Settle nameless state as a buffer of that shape that the file does not name."""
     named = {line.parameter for line in books.entries.values()}
     shapes: dict[Class, list[str]] = defaultdict(list)
     for buffer in books.manifest.buffers:

@@ -1,4 +1,4 @@
-"""Where stored tensors meet activations, and the nodes that move, decode or change them on the way there."""
+"""Stored tensor -> the nodes at which it meets activations, and the nodes that move, decode or change it before."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from analyzer.reconciliation.layouts import follows_axes
 from analyzer.records import Frozen
 
 _MOST_STEPS, _STEPS_FOR_EACH = 1 << 19, 8
-"""Nodes that are looked at behind all tensors, each as often as it is come by: so many, or so many for each node."""
+"""Limit of steps through nodes, for all tensors together: the larger of a constant and a multiple of all nodes."""
 _MOST_READERS = 64
-"""Nodes behind one value that are looked at."""
+"""Most nodes that `behind` visits."""
 
 
 STRAIGHT = DECODES | {"Identity", "QuantizeLinear", "Squeeze", "Transpose", "Unsqueeze"}
-"""Operators that leave the order of elements along each axis as it is."""
+"""Operators that keep the order of elements along each axis."""
 
 _HANDS_ON = MOVES | DECODES | {"SequenceAt", "SplitToSequence"}
-"""Operators that give elements as they are given them, or decoded."""
+"""Operators that pass elements on unchanged, or decoded."""
 
 
 class Way:
-    """The nodes on a way, from the first on, and at which input each reads. Ways that end alike share their ends."""
+    """Path of nodes with their input slots, from the first on. Paths with the same end share it."""
 
     __slots__ = (
         *("after", "is_coded", "is_fixed", "is_followed", "is_kept"),
@@ -42,15 +42,15 @@ class Way:
         self.after = after
         self.last: Node = node if after is None else after.last
         self.moved: Node | None = None if after is None else after.moved
-        """The last that may put elements in another order."""
+        """Last node on the path that may reorder elements."""
         if self.moved is None and node.op_type not in STRAIGHT:
             self.moved = node
         self.is_kept: bool = keeps(reader) and (after is None or after.is_kept)
-        """Whether no node on it changes anything."""
+        """Whether no node on the path changes a value."""
         self.is_followed: bool = follows_axes(node) and (after is None or after.is_followed)
-        """Whether it can be followed by its axes alone."""
+        """Whether `find_uses` follows the axes along the whole path."""
         self.is_fixed: bool = is_fixed and (after is None or after.is_fixed)
-        """Whether all compute of stored values alone."""
+        """Whether all nodes on the path compute from stored values alone."""
         self.is_coded: bool = kind is Kind.QUANTIZES or (after is not None and after.is_coded)
         self.looks_up: bool = kind is Kind.LOOKS_UP or (after is not None and after.looks_up)
 
@@ -62,16 +62,16 @@ class Way:
 
 
 class Meeting(Frozen):
-    """Where a stored tensor meets an activation."""
+    """Node and input slot at which a stored tensor meets an activation."""
 
     node: Node
     slot: int
     way: Way | None
-    """The nodes that move, decode or change it before; None where there are none."""
+    """Path of the nodes that move, decode or change it before; None if there are none."""
 
     @property
     def changes(self) -> list[Node]:
-        """The nodes before that change it."""
+        """Nodes on the path that change it."""
         return [] if self.is_kept else [step.node for step in self.way or () if not keeps(step)]
 
     @property
@@ -80,30 +80,30 @@ class Meeting(Frozen):
 
     @property
     def moved(self) -> Node | None:
-        """The last node before that may put its elements in another order."""
+        """Last node on the path that may reorder its elements."""
         return None if self.way is None else self.way.moved
 
     @property
     def is_coded(self) -> bool:
-        """Whether it is rounded to codes on the way."""
+        """Whether it is quantized on the path."""
         return self.way is not None and self.way.is_coded
 
 
 class UntracedError(Exception):
-    """More nodes stand behind a tensor than are followed."""
+    """More nodes follow a tensor than the limit of steps allows."""
 
 
 class _Step(Frozen):
-    """A node that reads what is followed."""
+    """Reader of a followed value."""
 
     reader: Reader
     is_met: bool
     goes_on: bool
-    """Whether what it gives is followed too."""
+    """Whether its output is followed too."""
 
 
 class Follower:
-    """What becomes of stored tensors, until activations meet them. What stands behind one node is looked at once."""
+    """Follower of stored tensors to the activations that they meet. Each node's readers are visited once."""
 
     def __init__(self, books: Books) -> None:
         self.books = books
@@ -114,12 +114,12 @@ class Follower:
         self._behind: dict[tuple[Place, bool], tuple[Meeting, ...]] = {}
 
     def meetings(self, entry: Entry) -> Iterator[Meeting]:
-        """The nodes at which a stored tensor meets an activation, or a product of stored tensors.
+        """Yield the meetings of a stored tensor with activations, or with products of stored tensors.
 
-        Each once for what arrives unchanged, and once for what does not.
+        A node counts once for values that arrive unchanged, and once for changed ones.
 
         Raises:
-            UntracedError: there are too many on the way.
+            UntracedError: too many nodes follow.
         """
         is_matrix = sum(dim > 1 for dim in self.books.contents.shape(entry)) > 1
         steps = self._steps(self.books.ledger.wiring.readers(entry.tensor), is_matrix=is_matrix)
@@ -129,7 +129,7 @@ class Follower:
         yield from self._gather(steps, is_matrix=is_matrix)
 
     def _look_behind(self, node: Node, *, is_matrix: bool) -> None:
-        """Enter the meetings behind a node, and behind those that come after it: these first, without recursion."""
+        """Record the meetings after a node, and after its successors: these first, without recursion."""
         waiting, opened = [node], dict[Place, list[_Step]]()
         while waiting:
             top = waiting[-1]
@@ -141,7 +141,7 @@ class Follower:
             else:
                 steps = self._steps(_onward(self.books.ledger.wiring, top), is_matrix=is_matrix)
                 opened[top.place] = steps
-                # A node that is opened and not entered is in a circle, and gives nothing.
+                # A node that is opened but not recorded is on a cycle, and has no meetings.
                 waiting += [
                     step.reader.node
                     for step in steps
@@ -168,7 +168,7 @@ class Follower:
         return steps
 
     def _gather(self, steps: Iterable[_Step], *, is_matrix: bool) -> tuple[Meeting, ...]:
-        """The meetings at some nodes and behind them."""
+        """Return the meetings at some nodes and after them."""
         found: dict[tuple[Place, int, bool], Meeting] = {}
         for step in steps:
             reader = step.reader
@@ -191,7 +191,7 @@ class Follower:
 
 
 def _hands_on(reader: Reader) -> bool:
-    """Whether an input's elements come out as they are, or decoded."""
+    """Whether a node passes an input's elements on, unchanged or decoded."""
     known = operator_of(reader.node)
     return reader.node.op_type in _HANDS_ON and (
         known is None or known.kind is Kind.DECODES or known.hands_on(reader.slot)
@@ -199,7 +199,7 @@ def _hands_on(reader: Reader) -> bool:
 
 
 def keeps(reader: Reader) -> bool:
-    """Whether a node computes nothing of what it is given: it moves or decodes it, or casts it to a type of reals."""
+    """Whether a node computes nothing: it moves or decodes its input, or casts it to a floating-point type."""
     if reader.node.op_type == "Cast":
         return DType.from_onnx(reader.node.integers.get("to", 1)) in _REALS
     return _hands_on(reader) or kind_of(reader.node) is Kind.LOOKS_UP
@@ -209,7 +209,7 @@ _REALS = frozenset({DType.DOUBLE, DType.FLOAT, DType.FLOAT16, DType.BFLOAT16})
 
 
 def _is_met(wiring: Wiring, fixed: Fixed, reader: Reader, *, is_matrix: bool) -> bool:
-    """Whether a node brings a tensor together with what is none of its kind: an activation, or products of weights."""
+    """Whether a node combines a tensor with an activation, or with a product of weights."""
     node, known = reader.node, operator_of(reader.node)
     if known is None or not fixed(node):
         return True
@@ -222,7 +222,7 @@ def _is_met(wiring: Wiring, fixed: Fixed, reader: Reader, *, is_matrix: bool) ->
 
 
 def _onward(wiring: Wiring, node: Node) -> list[Reader]:
-    """Who reads what a node gives, and what an If gives of it."""
+    """Return the readers of a node's outputs, and of the If outputs that pass them on."""
     found, graph = wiring.readers(node), wiring.graphs.get(node.graph_path)
     holder = None if graph is None or graph.parent is None else wiring.node_at(graph.parent)
     if graph is not None and holder is not None and holder.op_type == "If":
@@ -237,7 +237,7 @@ _COMPUTES = frozenset({Kind.PRODUCT, Kind.CONVOLUTION, Kind.NORMALIZES})
 
 
 def _has_product(wiring: Wiring, reader: Reader) -> bool:
-    """Whether what a node of stored values adds to a tensor is a product: positions go through layers too."""
+    """Whether another operand of a node of stored values comes from a product: layers may process positions too."""
     others = [name for slot, name in enumerate(reader.node.inputs) if slot != reader.slot and name]
     providers = (wiring.find(reader.node.graph_path, name) for name in others)
     return any(
@@ -250,7 +250,7 @@ def _has_product(wiring: Wiring, reader: Reader) -> bool:
 
 
 def behind(wiring: Wiring, node: Node) -> Iterator[StoredTensor | Node]:
-    """A node of stored values alone, and the nodes and stored tensors that it computes with, a few of them."""
+    """Yield a node of stored values, and the nodes and stored tensors upstream of it, up to a limit."""
     waiting, seen = [node], {node.place}
     while waiting and len(seen) < _MOST_READERS:
         found = waiting.pop()

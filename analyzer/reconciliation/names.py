@@ -1,7 +1,7 @@
-"""Names in the file <-> names in PyTorch, where one side has prefixes that the other lacks, or a note names it.
+"""Names in the file <-> names in PyTorch, if one side has prefixes that the other lacks, or a note gives the name.
 
-A name without a module (`pos_embed`, `logit_scale`) looks like any value's, so that the file alone cannot say what it
-is; PyTorch's side can: in an exported graph a value has one name.
+A name without a module (`pos_embed`, `logit_scale`) looks like any value's, so that the file alone cannot identify it.
+PyTorch's side can: in an exported graph a value has one name.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from analyzer.manifest import Buffer, Manifest, Parameter
 from analyzer.records import Frozen, replace
 
 _DEEPEST_PREFIX = 3
-"""Parts of a wrapper's prefix that are tried (`model.`, `base_model.model.`)."""
+"""Most parts of a wrapper's prefix (`model.`, `base_model.model.`)."""
 
 _BOUNDARIES = "./:_"
-"""What a prefix ends with."""
+"""Last characters of prefixes."""
 
 _LONGEST_PREFIX = 64
-"""Characters of a prefix that a tool puts before names, with or without a dot (`enc_`, `m1/`)."""
+"""Most characters of a prefix that a tool puts before names, with or without a dot (`enc_`, `m1/`)."""
 
 _FEWEST = 2
-"""Names that have to have a prefix of a tool's, or one that only a part of the file has."""
+"""Least number of names with a tool's prefix, or with a prefix of a part of the file."""
 
 _MOST_PARTS = 4
-"""Parts of a file of which each has a prefix of its own."""
+"""Most parts of a file that have a prefix of their own."""
 
 _TOOLS = re.compile(r"[A-Za-z0-9]+[_/:-]+")
-"""A prefix that `onnx.compose.add_prefix` is given: a word, and what parts it from the name."""
+"""Prefix as for `onnx.compose.add_prefix`: a word, and a separator from the name."""
 
 
 class Alignment(Frozen):
-    """How a name in the file becomes a name in PyTorch."""
+    """Mapping of names in the file to names in PyTorch, by prefixes."""
 
     known: frozenset[str]
     strip: str = ""
     add: str = ""
     others: tuple[tuple[str, str], ...] = ()
-    """What other parts of the file drop, and put before what is left."""
+    """Prefixes of other parts of the file, as (prefix to strip, prefix to add)."""
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """All prefixes, each with what stands in its place; the most usual first."""
+        """All prefixes, each with its replacement; the most frequent first."""
         first = ((self.strip, self.add),) if self.strip or self.add else ()
         return (*first, *self.others)
 
     def __call__(self, name: str) -> str | None:
-        """The PyTorch name, None if there is none. A name that PyTorch knows as it is stays."""
+        """Return the PyTorch name; None if there is none. A name that PyTorch has is returned unchanged."""
         if name in self.known:
             return name
         for strip, add in self.pairs:
@@ -59,7 +59,7 @@ class Alignment(Frozen):
         return None
 
     def module(self, scope: str) -> str:
-        """A module path of the file in PyTorch's terms."""
+        """Return PyTorch's path of a module path in the file."""
         for strip, add in self.pairs:
             if not strip or (scope + ".").startswith(strip):
                 return f"{add}{(scope + '.')[len(strip) :]}".rstrip(".")
@@ -67,15 +67,15 @@ class Alignment(Frozen):
 
 
 def align(names: Iterable[str], known: Collection[str]) -> Alignment:
-    """Find the prefix that makes most of the file's names PyTorch names: dropped, or put before them.
+    """Find the prefix that, stripped or added, turns most of the file's names into PyTorch names.
 
-    Exports through a wrapper module prefix every name (`model.bert...`), tools that fuse nodes do too
-    (`ConvBnFusion_W_conv.weight`); a bare model's file lacks the prefix that a model with a head has
-    (`embeddings...` for `bert.embeddings...`). What tools put before the names of files that they merge (`enc_`,
-    `m1/`) is dropped for each part of the file, and PyTorch may have a prefix there. Of prefixes that explain as
-    many names the shortest is taken, since a longer one gives a tensor to another module: `net/layer1.conv1.weight`
-    is not the root's `conv1.weight`. Nor does it count that a name ends with one that the file has as it is: beside
-    `pos_embed` a `rope.pos_embed` is another.
+    Exports through a wrapper module prefix every name (`model.bert...`), and so do tools that fuse nodes
+    (`ConvBnFusion_W_conv.weight`). A bare model's file lacks the prefix that a model with a head has (`embeddings...`
+    for `bert.embeddings...`). Tools that merge files put prefixes before their names (`enc_`, `m1/`); these are
+    stripped for each part of the file, and PyTorch may have another prefix there. Among prefixes that explain as many
+    names the shortest is taken, since a longer one gives a tensor to another module: `net/layer1.conv1.weight` is not
+    the root's `conv1.weight`. A name that ends with an unprefixed name of the file is no evidence: beside `pos_embed`,
+    `rope.pos_embed` is another tensor.
 
     >>> align(["model.fc.weight", "model.fc.bias"], ["fc.weight", "fc.bias"]).strip
     'model.'
@@ -104,7 +104,7 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
             added.update(endings.get(name, ()))
             added.update({head} if head.count(".") > 1 and head + name in targets else ())
     strip, strip_count = _best(stripped)
-    if strip.endswith("_") and strip_count < _FEWEST:  # a part of the name as likely
+    if strip.endswith("_") and strip_count < _FEWEST:  # as likely a part of the name
         strip, strip_count = "", 0
     add, add_count = _best(added)
     first = Alignment(targets, strip=strip) if strip_count >= add_count else Alignment(targets, add=add)
@@ -115,7 +115,7 @@ def align(names: Iterable[str], known: Collection[str]) -> Alignment:
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """What may stand before a PyTorch name: some parts of a wrapper's path, or what a tool put there.
+    """Yield the possible prefixes of a PyTorch name: some parts of a wrapper's path, or a tool's prefix.
 
     >>> list(_prefixes("net/model.fc.bias"))
     ['net/', 'net/model.', 'net/model.fc.']
@@ -132,7 +132,7 @@ def _prefixes(name: str) -> Iterator[str]:
 def _prefixes_of_tools(
     names: Collection[str], targets: Collection[str], endings: Mapping[str, Collection[str]]
 ) -> Iterator[tuple[str, str]]:
-    """Prefixes that several names share, of which no two lead to one PyTorch name."""
+    """Yield prefixes that several names share, such that no two names map to one PyTorch name."""
     left = list(dict.fromkeys(names))
     taken: set[str] = set()
     for _ in range(_MOST_PARTS):
@@ -156,7 +156,7 @@ def _prefixes_of_tools(
 
 
 def _common_head(names: Collection[str]) -> str:
-    """The modules that all names begin with: what a trainer wrapped a model in.
+    """Return the module path that all names begin with: wrappers that a trainer put around a model.
 
     >>> _common_head(["net.inner.fc.weight", "net.inner.norm.weight"])
     'net.inner.'
@@ -180,7 +180,7 @@ _ROLES = (Role.CONSTANT, Role.PARAMETER, Role.UNATTRIBUTED)
 
 
 def with_roots(ledger: Ledger, manifest: Manifest) -> Ledger:
-    """The same ledger where PyTorch's root module has no tensors, or nothing was folded from them."""
+    """Return the ledger with roles and sources added to entries that were folded from the root module's tensors."""
     roots = {name: tensor for tensor in manifest.tensors for name in tensor.names if "." not in name}
     if not roots:
         return ledger

@@ -1,8 +1,8 @@
-"""Rules: weights that forward normalizes before it computes with them, and that an export stores as computed.
+"""Rules: weights that `forward` normalizes before it computes with them, and that an export stores normalized.
 
-W / sigma with sigma = u W v, the vectors of a power iteration (spectral norm: Miyato et al. 2018, equation 8;
-`torch.nn.utils.spectral_norm`), and (W - mean) / sqrt(var + eps) of each output channel (weight standardization:
-Qiao et al. 2019, equation 5). Nothing but a weight that the exporter renamed is taken for one of them.
+W / sigma with sigma = u W v, where u and v are the vectors of a power iteration (spectral norm: Miyato et al. 2018,
+equation 8; `torch.nn.utils.spectral_norm`), and (W - mean) / sqrt(var + eps) of each output channel (weight
+standardization: Qiao et al. 2019, equation 5). Only a weight that the exporter renamed is a candidate for these two.
 
 W = g * v / ||v||, the norm over all axes but one (weight norm: Salimans and Kingma 2016, equation 2;
 `torch.nn.utils.weight_norm`).
@@ -28,7 +28,7 @@ _ROLES = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
 
 
 def _renamed_candidates(books: Books, weight: Parameter) -> Iterator[Entry]:
-    """Unsettled tensors of a weight's size that do not bear its name."""
+    """Yield the open entries of a weight's size that do not bear its name."""
     for entry in books.open_entries(weight):
         own = books.aligned(entry.tensor.name)
         is_like = books.contents.numel(entry) == weight.numel and entry.role in _ROLES
@@ -42,16 +42,16 @@ _MATRICES = (
     (re.compile(r"((?:.*\.)?[^.]+)_orig"), r"\1_{}"),
     (re.compile(r"(.*?)parametrizations\.([^.]+)\.original"), r"\1parametrizations.\2.{}._{}"),
 )
-"""Names of a matrix in torch's old and new spelling, and of the vectors of its power iteration."""
+"""Patterns of a matrix's name in torch's old and new spelling -> names of its power iteration's vectors."""
 
 _MOST_PARAMETRIZATIONS = 4
 
 _NEAR = 1e-5
-"""How far a sum of many products may round, relative to it."""
+"""Relative rounding error of a sum of many products."""
 
 
 def match_spectralnorm(books: Books) -> None:
-    """Explain weights that are PyTorch's divided by the product with the two vectors beside it."""
+    """Explain weights that are PyTorch's divided by their product with the two vectors beside them."""
     if books.contents.mode == "none":
         return
     for weight in list(books.free_parameters()):
@@ -62,7 +62,7 @@ def match_spectralnorm(books: Books) -> None:
 
 
 def _sigmas(books: Books, weight: Parameter) -> Iterator[float]:
-    """The largest singular value as PyTorch estimates it, along each axis that the vectors fit."""
+    """Yield PyTorch's estimates of the largest singular value, along each axis that the vectors fit."""
     left, right = _vectors(books, weight)
     values = None if left is None else books.contents.originals.values(weight)
     if left is None or right is None or values is None or values.ndim < 2:
@@ -101,7 +101,7 @@ def _hold_divided(books: Books, weight: Parameter, entry: Entry, sigma: float) -
         if look is None or first == 0.0 or look[0].dtype.kind not in "fV":
             continue
         factor = float(look[0].astype(np.float64)[0]) / first
-        # Sigma is a sum, which rounds; all elements are compared with the one factor that the file has.
+        # Sigma is a rounded sum, so all elements are compared with the one factor in the file.
         near = max(_NEAR, tolerance_of(books.contents, entry))
         if look[1] is not None or abs(factor * sigma - 1) > near:
             factor = 1 / sigma
@@ -127,17 +127,17 @@ def _divided_by(factor: float) -> Callable[[Reals], Reals]:
 # weight standardization
 
 _EPSILONS = (0.0, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4)
-"""What implementations add to a variance, or to its root."""
+"""Values that implementations add to a variance, or to its root."""
 
 _FEWEST_LAYERS = 2
-"""Layers that have to be normalized: one alone may have been changed by somebody."""
+"""Least number of normalized layers: somebody may have changed a single one."""
 
 
 def match_standardized(books: Books) -> None:
-    """Explain the weights of convolutions that are PyTorch's, less the mean of each channel, over its deviation.
+    """Explain the weights of convolutions that are PyTorch's minus each channel's mean, divided by its deviation.
 
-    One way for the whole file, and for all layers of one name but for its numbers; what is added to the variance may
-    be another in a layer of another name (BiT's first).
+    The formula is one for the whole file, and so is eps for all layers of one name, up to numbers; a layer of another
+    name may have another eps (BiT's first).
     """
     if books.contents.mode == "none":
         return
@@ -159,7 +159,7 @@ def match_standardized(books: Books) -> None:
 def _find_others(
     books: Books, weights: list[Parameter], way: Callable[[Reals, float], Reals], names: set[str]
 ) -> list[tuple[Parameter, Entry, AxisLayout]]:
-    """Weights of other names than those found, normalized the same way but for what is added to the variance."""
+    """Return weights of other names than those found, normalized by the same formula with any eps."""
     patterns = {_NUMBER.sub("#", name) for name in names}
     others = [weight for weight in weights if _NUMBER.sub("#", weight.name) not in patterns]
     found: dict[str, tuple[Parameter, Entry, AxisLayout]] = {}
@@ -170,10 +170,10 @@ def _find_others(
 
 
 _CONVOLVED = 3
-"""Axes of a convolution's weight, at least."""
+"""Least number of axes of a convolution's weight."""
 
 _PLAIN = re.compile(r"(?:Lazy)?Conv(?:Transpose)?[123]d")
-"""Classes of torch whose forward takes the weight as it is."""
+"""Classes of torch whose `forward` uses the weight unchanged."""
 
 
 def _may_be_standardized(books: Books, parameter: Parameter) -> bool:
@@ -229,7 +229,7 @@ def _find_standardized(
 def _layout_of(
     books: Books, entry: Entry, weight: Parameter, expected: Reals, sizes: Reals
 ) -> AxisLayout | None:
-    """The order of axes in which every element is the one that is expected, within its rounding."""
+    """Return the order of axes in which every element is the expected one, within rounding; None if there is none."""
     array = books.contents.array(entry)
     if array is None or array.dtype.kind not in "fV":
         return None
@@ -246,7 +246,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
-    """Whether another layer's weight of one of these names, but for its numbers, stands as PyTorch has it."""
+    """Whether another layer's weight of one of these names, up to numbers, is already explained without the formula."""
     patterns = {_NUMBER.sub("#", weight.name) for weight in weights}
     like = {p.name for p in books.manifest.parameters if len(p.shape) >= _CONVOLVED}
     return any(
@@ -259,7 +259,7 @@ def _stand_plain(books: Books, weights: list[Parameter]) -> bool:
 
 
 def match_folded_weightnorm(books: Books) -> None:
-    """Explain weights that are a direction and a length of PyTorch's, neither of which is stored."""
+    """Explain weights that are products of a PyTorch direction and length, neither of which is stored."""
     for norm in books.manifest.weight_norms if books.contents.mode != "none" else ():
         direction, length = books.tensor(norm.direction), books.tensor(norm.length)
         if not isinstance(direction, Parameter) or not isinstance(length, Parameter):
@@ -291,7 +291,7 @@ def match_folded_weightnorm(books: Books) -> None:
 
 
 def _lengths(books: Books, norm: WeightNorm, direction: Parameter) -> Reals | None:
-    """The factor g / ||v|| of each channel: from the manifest, or from the values."""
+    """Return the factor g / ||v|| of each channel, from the manifest or from the values; None if unknown."""
     if norm.scale is not None:
         return decode_values(norm.scale, np.dtype("<f8")).astype(np.float64)
     values = books.contents.originals.values(direction)

@@ -1,9 +1,9 @@
-"""Rule: a matrix that the file reads the other way round.
+"""Rule: a matrix that the file reads in transposed order.
 
-A matrix that fits both ways, read the other way round than PyTorch does, is another matrix. Its values say which way
-it stands in the file; what operators do with it says which way they take it. PyTorch's side of that is its module's
-class, or what the file does with other weights of that class, name or kind whose shape leaves no choice. A transposed
-weight under its own name is told by this alone: all its values are there.
+A matrix whose shape fits both ways is another matrix if the file reads it transposed. Its values tell the order of axes
+in the file, and its operators tell the order in which they use it. PyTorch's order follows from the module's class, or
+from other weights of that class, name or kind whose shape leaves no choice. Only this rule detects a transposed weight
+under its own name: all its values are there.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from analyzer.reconciliation.pieces import Numbers, cut, number
 from analyzer.records import Frozen, replace
 
 _LINES = 256
-"""Lines of what arrives that are looked at, of which one tells: rows and columns, as far as they go."""
+"""Most lines (rows or columns) of an arriving value that are sampled; the one with most elements decides."""
 
 _Alike = tuple[str, ...]
-"""What weights have in common that are used alike: class and leaf, or the last parts of their names."""
+"""Key of weights with the same use: class and leaf name, or the last parts of their names."""
 
 
 class _Oriented(Frozen):
-    """A parameter, where it stands, and what operators do with it, in PyTorch's axes."""
+    """Parameter, the piece that holds it, and the operators' uses of it, in PyTorch's axes."""
 
     parameter: Parameter
     settled: ParameterLine
@@ -71,7 +71,7 @@ def settle_turned(books: Books) -> None:
 
 
 def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
-    """Parameters of two axes and more, where they stand, by themselves or with others, each part by itself."""
+    """Yield parameters of at least two axes with known uses, once for each piece."""
     books = follower.books
     held = [
         (parameter, settled)
@@ -80,7 +80,7 @@ def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
         and (settled := books.parameters.get(parameter.name)) is not None
         and settled.line is not Line.DIFFERING
     ]
-    # Those whose shape does not say how they are used, and those that show it for them.
+    # Kinds with an ambiguous shape: all weights of these kinds are tracked, as evidence for each other.
     kinds = {kind for each, _ in held if _has_equal_axes(each) for kind in _kinds(books, each)}
     for parameter, settled in held:
         is_looked_at = not kinds.isdisjoint(_kinds(books, parameter))
@@ -89,7 +89,7 @@ def _read_oriented(follower: Follower) -> Iterator[_Oriented]:
             if piece.viewed is None:
                 uses = books.contents.uses(entry, piece.shape, piece.axes)
             if is_looked_at:
-                with suppress(UntracedError):  # which is told of whatever changes behind it
+                with suppress(UntracedError):  # the rule for changed tensors reports it
                     uses |= frozenset(_tracked_uses(follower, entry, piece))
             if uses:
                 yield _Oriented(parameter, settled, entry, piece, uses)
@@ -100,10 +100,10 @@ def _has_equal_axes(parameter: Parameter) -> bool:
 
 
 def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Use]:
-    """What operators do with a parameter whose elements go ways on which axes alone cannot be followed.
+    """Yield the uses of a parameter by tracking its elements, where nodes cannot be followed by axes alone.
 
     Raises:
-        UntracedError: there are too many nodes behind it.
+        UntracedError: too many nodes follow it.
     """
     if follower.books.contents.shape(entry) != entry.tensor.shape:
         return  # codes of several elements each
@@ -127,13 +127,13 @@ def _tracked_uses(follower: Follower, entry: Entry, piece: Piece) -> Iterator[Us
 
 
 def _axis_along(places: Array, axis: int, numbers: Numbers, shape: tuple[int, ...]) -> int | None:
-    """The axis of PyTorch's part along which elements follow one another on an axis of what arrives.
+    """Return the axis of PyTorch's part that runs along an axis of the arriving value; None if it is not one axis.
 
     Args:
-        places: where each element of what arrives is stored, as `Box` has it.
-        axis: of what arrives.
-        numbers: of each stored element, as `number` has it.
-        shape: of PyTorch's part.
+        places: stored place of each arriving element, as in `Box`.
+        axis: axis of the arriving value.
+        numbers: number of each stored element in PyTorch's part, from `number`.
+        shape: shape of PyTorch's part.
     """
     every = np.moveaxis(places, axis, -1).reshape(-1, places.shape[axis])
     lines = np.asarray(every[:: max(1, len(every) // _LINES)], np.int64)
@@ -145,7 +145,7 @@ def _axis_along(places: Array, axis: int, numbers: Numbers, shape: tuple[int, ..
 
 
 def _fits_both_ways(parameter: Parameter, use: Use) -> bool:
-    """Whether the shape fits both ways, so that only the values say which way it stands."""
+    """Whether the shape fits both ways, so that only the values tell the order of axes."""
     sizes = parameter.shape
     others = (
         [axis for axis in range(len(sizes)) if axis != use.result] if use.summed is None else [use.summed]
@@ -154,7 +154,7 @@ def _fits_both_ways(parameter: Parameter, use: Use) -> bool:
 
 
 def _kinds(books: Books, parameter: Parameter) -> Iterator[_Alike]:
-    """The closest first; where the class is known, other classes say nothing."""
+    """Yield the keys of weights with the same use, the closest first; the leaf alone counts only without a class."""
     owners = [split_name(name) for name in parameter.names]
     classes = [books.manifest.modules.get(owner) for owner, _ in owners]
     yield from (
@@ -182,7 +182,7 @@ def _is_wrong(books: Books, each: _Oriented, use: Use, known: dict[tuple[_Alike,
 
 
 def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool], set[Use]]) -> bool:
-    """Whether a square weight is not read as a Linear's, and neither a class nor another weight says how it is."""
+    """Whether a square weight is read transposed relative to a Linear, and neither class nor other weights tell why."""
     turned = Use(1, 0)  # a Linear's is Use(0, 1)
     kinds = list(_kinds(books, each.parameter))
     is_known = any(kind[0] == "class" or known.get((kind, False)) for kind in kinds)
@@ -198,7 +198,7 @@ def _may_be_turned(books: Books, each: _Oriented, known: dict[tuple[_Alike, bool
 
 
 def _stands_both_ways(books: Books, each: _Oriented) -> bool:
-    """Whether its values are those of its transpose too."""
+    """Whether a matrix equals its transpose."""
     axes = each.piece.axes
     if len(axes) != 2:
         return False
@@ -213,7 +213,7 @@ def _stands_both_ways(books: Books, each: _Oriented) -> bool:
 
 
 def _assembled(books: Books, each: _Oriented) -> Array | None:
-    """A matrix whose parts are stored apart; None where they cannot be read."""
+    """Return a matrix whose parts are stored separately; None if they cannot be read."""
     whole = np.zeros(each.parameter.shape)
     for piece in each.settled.pieces:
         array = books.contents.array(books.entry(piece.key))
@@ -225,7 +225,7 @@ def _assembled(books: Books, each: _Oriented) -> Array | None:
 
 
 def _is_read_right_elsewhere(books: Books, each: _Oriented, wrong: Use) -> bool:
-    """Whether the file also reads it as PyTorch does: a program may use a weight both ways (tied autoencoders)."""
+    """Whether the file also reads a weight as PyTorch does: a program may use it both ways (tied autoencoders)."""
     if wrong.summed is None:
         return False
     right = Use(wrong.summed, wrong.result)

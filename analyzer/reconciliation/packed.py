@@ -1,14 +1,13 @@
-"""Rules: several PyTorch tensors that are stored in one piece.
+"""Rules: several PyTorch tensors that are stored in one tensor.
 
-Side by side: packed query, key and value; gate and up. Of a piece that tensors fill of which some are held elsewhere
-already (MobileBERT's head: the table of words, turned round, above a matrix of its own) each may stand its own way
-round.
+Tensors may be side by side: packed query, key and value; gate and up. If some of them are held elsewhere already
+(MobileBERT's head: the table of words, transposed, above a matrix of its own), each may have its own order of axes.
 
-The gates of LSTM, GRU and RNN, all directions in one tensor: PyTorch has the rows of a gate after those of another
-(torch.nn.LSTM: i, f, g, o; torch.nn.GRU: r, z, n), a tensor for each direction. ONNX (docs/Operators.md) has W
-(directions, gates x hidden, input), R (directions, gates x hidden, hidden) and B (directions, 2 x gates x hidden),
-with the gates i, o, f, c of LSTM and z, r, h of GRU. Onnxruntime's DynamicQuantizeLSTM (docs/ContribOperators.md) has
-W and R turned: (directions, input, gates x hidden).
+The gates of LSTM, GRU and RNN, with all directions in one tensor: PyTorch has the rows of one gate after those of
+another (torch.nn.LSTM: i, f, g, o; torch.nn.GRU: r, z, n), and a tensor for each direction. ONNX (docs/Operators.md)
+has W (directions, gates x hidden, input), R (directions, gates x hidden, hidden) and B (directions, 2 x gates x
+hidden), with the gates i, o, f, c of LSTM and z, r, h of GRU. Onnxruntime's DynamicQuantizeLSTM
+(docs/ContribOperators.md) has W and R transposed: (directions, input, gates x hidden).
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from analyzer.records import Frozen, replace
 _MOST_AXES = 3
 
 _Form = tuple[tuple[int, ...], tuple[int, ...]]
-"""A PyTorch shape, and the order in which the file has its axes."""
+"""PyTorch shape, and the order of its axes in the file."""
 
 
 class _Run(Frozen):
-    """A PyTorch tensor in a run along one axis, or a run of zeros that stands for a tensor that PyTorch lacks."""
+    """Run along one axis that holds a PyTorch tensor, or zeros in place of a tensor that PyTorch lacks."""
 
     tensor: Parameter | None
     fit: Fit | None
@@ -67,7 +66,7 @@ def match_concatenated(books: Books) -> None:
 
 
 def match_packed_copies(books: Books) -> None:
-    """The same of PyTorch tensors that are held elsewhere, all of them or some: what these fill is a copy of them."""
+    """Explain entries filled from end to end by held PyTorch tensors, as copies, or by held and free ones together."""
     if books.contents.mode == "none":
         return
     held = Stacks(books.contents, (p for p in books.manifest.parameters if p.name in books.holdings))
@@ -83,7 +82,7 @@ def match_packed_copies(books: Books) -> None:
 
 
 def _match_rest(books: Books) -> None:
-    """The same of tensors of which at least one is held elsewhere and at least one by this entry alone."""
+    """Explain entries that tensors fill from end to end, some of which are held elsewhere, and some only here."""
     if not any(True for _ in books.free_parameters()):
         return
     stacks = Stacks(books.contents, books.manifest.parameters)
@@ -102,7 +101,7 @@ def _match_rest(books: Books) -> None:
 
 
 def _settle_rest(books: Books, entry: Entry, parts: list[_Run]) -> None:
-    """Count what is new in it; the rest of its elements are there once more."""
+    """Count the tensors that only this entry holds; the others are copies."""
     left = entry.tensor.numel
     for part in parts:
         assert part.tensor is not None
@@ -125,12 +124,12 @@ def _settle_rest(books: Books, entry: Entry, parts: list[_Run]) -> None:
 def _find_runs(
     books: Books, entry: Entry, stacks: Stacks, *, are_held: bool, is_mixed: bool = False
 ) -> list[_Run]:
-    """The parts in order, along the first axis on which they fill the entry; none where they do not."""
+    """Return the parts in order, along the first axis on which they fill the entry; none if they do not fill it."""
     stored = books.contents.shape(entry)
     if len(stored) > _MOST_AXES:
         return []
     squeezed = tuple(dim for dim in stored if dim != 1)
-    # Of a square matrix samples may not tell, and then the likelier order is to be found first.
+    # Samples may fit a square matrix in both orders of axes, so the likelier order is tried first.
     way = is_turned(entry, books.contents.wiring, is_computed=True)
     for axis in range(len(squeezed)):
         shapes = _fitting(stacks, squeezed, axis, is_turned=way)
@@ -144,7 +143,7 @@ def _find_runs(
 
 
 def _fitting(stacks: Stacks, stored: tuple[int, ...], axis: int, *, is_turned: bool) -> list[_Form]:
-    """The shapes and orders of axes in which all axes of a tensor but one are the entry's."""
+    """Return the shapes and orders of axes in which a tensor equals the entry's shape except along one axis."""
     found: list[_Form] = []
     wanted = [dim for number, dim in enumerate(stored) if number != axis]
     for shape in stacks.all_shapes:
@@ -169,11 +168,11 @@ def _fill_runs(
     are_held: bool,
     is_mixed: bool,
 ) -> list[_Run]:
-    """From the start on, the tensor that is there; empty where at some place none is."""
+    """Return the tensors that fill an entry, from the start on; empty if no tensor fits at some place."""
     parts: list[_Run] = []
     start, layout_axes = 0, None
     used = set() if are_held else set(books.parameters)
-    # A gap is a sibling of tensors that PyTorch has. A file that claims terabytes of zeros has no end of them.
+    # A gap stands for one more tensor of the same kind. The limit stops a file that claims terabytes of zeros.
     gaps = sum(len(stacks.of(shape)[0]) for shape in {shape for shape, _ in shapes})
     while start < stored[axis]:
         found = None
@@ -207,7 +206,7 @@ def _fill_runs(
 def _held_there(
     books: Books, entry: Entry, layout: AxisLayout, tensors: list[Parameter], before: list[_Run]
 ) -> Iterator[tuple[Parameter, Fit]]:
-    """The tensors that the entry holds in this place; of several, those near the last part's module first."""
+    """Yield the tensors that the entry holds in this place, those near the last part's module first."""
     last = next((part.tensor for part in reversed(before) if part.tensor is not None), None)
     modules = books.reader_modules(entry)
 
@@ -229,7 +228,7 @@ def _shared(one: str, other: str) -> int:
 def _zeros(
     books: Books, entry: Entry, stored: tuple[int, ...], axis: int, start: int, sizes: list[int]
 ) -> int | None:
-    """Where a run of zeros ends that is as long as some tensor: a bias that PyTorch lacks, filled in."""
+    """Return the end of a run of zeros as long as some tensor, which replaces a bias that PyTorch lacks; else None."""
     fitting = {size for size in sizes if start + size <= stored[axis] and len(stored) == 1}
     for size in sorted(fitting, reverse=True):
         look = books.contents.at(entry, np.arange(start, start + size, dtype=np.int64))
@@ -255,20 +254,20 @@ def _settle_runs(books: Books, entry: Entry, parts: list[_Run]) -> None:
 # gates of recurrent layers
 
 _GATES = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,), "DynamicQuantizeLSTM": (0, 2, 3, 1)}
-"""Where ONNX has each of PyTorch's gates."""
+"""Operator -> index in ONNX of each of PyTorch's gates."""
 
 _TURNED = "DynamicQuantizeLSTM"
-"""The operator whose W and R have the gates along the last axis."""
+"""Operator whose W and R have the gates along the last axis."""
 
 _SLOTS = {1: ("weight_ih",), 2: ("weight_hh",), 3: ("bias_ih", "bias_hh")}
-"""W, R and B, and what PyTorch calls the blocks of one direction of each."""
+"""Slots of W, R and B -> PyTorch's names for the blocks of one direction."""
 
 _RECURRENT_NAME = re.compile(r"((?:weight|bias)_[ih]h)(_l\d+)?(_reverse)?")
 """Names of torch.nn.LSTM, GRU and RNN, and of their cells."""
 
 
 class _GateRows(Frozen):
-    """Where one PyTorch tensor is in a stored one: its rows begin at `start`, in runs of `hidden` in `order`."""
+    """Rows of one PyTorch tensor in a stored one: they begin at `start`, in runs of `hidden` rows in `order`."""
 
     tensor: Parameter
     start: int
@@ -276,11 +275,11 @@ class _GateRows(Frozen):
     order: tuple[int, ...]
     changed: tuple[Line, ...]
     is_turned: bool = False
-    """Whether the stored rows are columns, direction by direction."""
+    """Whether each direction is stored transposed, with rows as columns."""
     evidence: str = "sampled"
 
     def places(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Where the stored tensor has these of the tensor's elements; both are counted along their rows."""
+        """Return the stored positions of elements at positions of the PyTorch tensor, both row-major."""
         width = self.tensor.numel // max(1, self.tensor.shape[0])
         rows, columns = self.rows()[positions // width], positions % width
         if not self.is_turned:
@@ -289,15 +288,15 @@ class _GateRows(Frozen):
         return (rows // length * width + columns) * length + rows % length
 
     def rows(self) -> npt.NDArray[np.int64]:
-        """The stored row of each of PyTorch's rows."""
+        """Return the stored row of each of PyTorch's rows."""
         runs = [self.start + gate * self.hidden + np.arange(self.hidden) for gate in self.order]
         return np.concatenate(runs).astype(np.int64)
 
 
 def match_recurrent(books: Books) -> None:
-    """Explain what recurrent operators read, where every run of rows is one of PyTorch's tensors.
+    """Explain the weights of recurrent operators, if every run of rows is a PyTorch tensor.
 
-    What is not explained so is nobody's: rows as PyTorch has them are in the wrong order there.
+    Other weights of these operators are misfits: rows in PyTorch's order are in the wrong order there.
     """
     if books.contents.mode == "none":
         return
@@ -315,13 +314,13 @@ def match_recurrent(books: Books) -> None:
 
 
 def _layer_of(name: str) -> str | None:
-    """The module and the number of the layer that a tensor belongs to; None where it is not named as PyTorch's are."""
+    """Return the module and the layer number of a tensor; None if it is not named as PyTorch's recurrent tensors."""
     match = _RECURRENT_NAME.fullmatch(name.rpartition(".")[2])
     return None if match is None else f"{module_of(name)} {match[2]}"
 
 
 def _find_gates(books: Books, entry: Entry, node: Node, slot: int, layer: str | None) -> list[_GateRows]:
-    """The tensors in order; of the layer that the node's other inputs are of, if that is known."""
+    """Return the tensors of an entry in order, from the layer of the node's other inputs if that is known."""
     shape = books.contents.shape(entry)
     order = _GATES[node.op_type]
     gates = len(order)
@@ -356,7 +355,7 @@ def _find_gates(books: Books, entry: Entry, node: Node, slot: int, layer: str | 
 
 
 def _may_be_named(name: str, expected: str, is_reverse: bool | None) -> bool:
-    """Whether a name does not say that its tensor belongs elsewhere: W and R may have one shape."""
+    """Whether a name allows its tensor in this place: W and R may have the same shape."""
     match = _RECURRENT_NAME.fullmatch(name.rpartition(".")[2])
     return match is None or (match[1] == expected and is_reverse in (None, bool(match[3])))
 
@@ -381,7 +380,7 @@ def _gates_there(
 
 
 def _compare_gates(books: Books, entry: Entry, part: _GateRows) -> str | None:
-    """Whether the tensor is there, by all that is known of it or by its samples; None where it is not."""
+    """Return the evidence that the entry holds the tensor there: `content` or `sampled`; None if it does not."""
     originals = books.contents.originals
     samples = originals.samples(part.tensor)
     positions = originals.positions(part.tensor.numel)
@@ -412,7 +411,7 @@ def _compare_gates(books: Books, entry: Entry, part: _GateRows) -> str | None:
 def _holds_gates(
     books: Books, entry: Entry, part: _GateRows, positions: npt.NDArray[np.int64], expected: Array
 ) -> bool:
-    """Whether the stored numbers at positions of the tensor are what they should be."""
+    """Whether the stored numbers at positions of the tensor match the expected ones."""
     look = books.contents.at(entry, part.places(positions))
     if look is None:
         return False
@@ -445,7 +444,7 @@ def _settle_gates(books: Books, entry: Entry, parts: list[_GateRows]) -> None:
             for place, gate in enumerate(part.order)
         )
         if part.is_turned and total > 1:
-            pieces = ()  # a part of each row of one direction is no one cut
+            pieces = ()  # one cut cannot take a part of each row of one direction
         holding = Holding(entry.tensor.key, part.tensor.numel, stored)
         chain = (line, *part.changed)
         error = None if part.changed else 0.0

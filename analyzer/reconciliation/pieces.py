@@ -1,4 +1,4 @@
-"""A stored tensor -> the part of a PyTorch tensor that a `Piece` says it holds."""
+"""Stored tensor + `Piece` -> the part of a PyTorch tensor that it holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzer.reconciliation.lines import Piece
 
 
 def viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape in which a decoded tensor of this shape is cut; None where it cannot have that shape."""
+    """Return the shape in which a decoded tensor of this shape is cut; None if it cannot be reshaped so."""
     if piece.viewed is None:
         return tuple(dim for dim in shape if dim != 1) if piece.taken is not None else shape
     numel, known = math.prod(shape), math.prod(dim for dim in piece.viewed if dim >= 0)
@@ -24,7 +24,7 @@ def viewed(piece: Piece, shape: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def cut(piece: Piece, array: Array) -> Array:
-    """What a piece takes of a decoded tensor, in PyTorch's order of axes: a view where it can be one."""
+    """Return a piece's part of a decoded tensor, in PyTorch's order of axes, as a view where possible."""
     if piece.tiles is not None:
         array = piece.tiles.restore(array)
     shape = viewed(piece, array.shape)
@@ -40,7 +40,7 @@ Numbers: TypeAlias = npt.NDArray[np.int32]
 
 
 def number(piece: Piece, shape: tuple[int, ...]) -> Numbers:
-    """Of each element of a tensor of this shape, its number in PyTorch's part, row-major; -1 where it has none."""
+    """Return the row-major number in PyTorch's part of each element of a tensor of this shape; -1 for others."""
     numel = math.prod(shape)
     numbers = np.full(numel, -1, np.int32)
     mine = cut(piece, np.arange(numel, dtype=np.int32).reshape(shape))

@@ -1,9 +1,8 @@
-"""Rule: one parameter's values where another's belong.
+"""Rule: one parameter's values in another parameter's place.
 
-A match of names and values says what a tensor holds, not that it is read where PyTorch reads it. Three things tell
-that: the module that the reading node belongs to, and the parameter that this module has for that input; what stands
-around a weight in one layer, if that is what stands around another weight in other layers; and the order in which
-layers compute.
+A match of names and values proves the content of a tensor, not that the file reads it where PyTorch does. Three kinds
+of evidence tell: the module of the reading node, and the parameter that this module has for that input; the operators
+around a weight in one layer, if they surround another weight in other layers; and the order in which layers compute.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from analyzer.records import Frozen, replace
 _NUMBER = re.compile(r"\d+")
 
 _DIGITS = 9
-"""Of a number that is no layer's."""
+"""Digits from which a number in a name is not taken for a layer's."""
 
 _DEPTH = 5
-"""Nodes before and after a weight's that make up its surroundings."""
+"""Number of steps after a weight's node that make up its surroundings."""
 
 _MOST_AROUND = 64
-"""Readers and sources of one step that are looked at."""
+"""Most readers or producers of one step that are compared."""
 
 
 _AS_ANOTHER = "structure:read-as-another"
-"""The rule of what stands where another does elsewhere."""
+"""Rule for a tensor whose place belongs to another parameter in other layers."""
 
 
 class _Read(Frozen):
@@ -52,7 +51,7 @@ class _Read(Frozen):
 
 
 def settle_misplaced(books: Books) -> None:
-    """Settle as `misplaced` what is held, by its values, and read where another parameter belongs."""
+    """Settle as `misplaced` the parameters that the file holds, but reads where another parameter belongs."""
     if books.contents.mode == "none":
         return
     held = list(_read_alone(books))
@@ -104,9 +103,9 @@ def settle_misplaced(books: Books) -> None:
 
 
 def settle_told(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) -> None:
-    """Settle as `misplaced` what PyTorch's program says it of: parameters, with the tensors that hold them, and tables.
+    """Settle as `misplaced` the given parameters, with the tensors that hold them, and tables; the program told so.
 
-    A table holds no parameter: it was computed of a buffer.
+    A table holds no parameter: it was computed from a buffer.
     """
     for key in tables:
         line = books.entries[key]
@@ -123,18 +122,18 @@ def settle_told(books: Books, names: Iterable[str], tables: Iterable[Key] = ()) 
 
 
 def _read_alone(books: Books) -> Iterator[_Read]:
-    """Parameters that stand alone in one tensor, which one node computes with, past what moves or decodes it."""
+    """Yield the parameters that fill one tensor alone and have one reader, after nodes that move or decode it."""
     yield from (reads[0] for reads in _reads_of(books) if len(reads) == 1)
 
 
 def _read_by_several(books: Books) -> Iterator[_Read]:
-    """Parameters that several nodes compute with, once for each: one of them may be another module's."""
+    """Yield the parameters with several readers, once for each: one of these may belong to another module."""
     for reads in _reads_of(books):
         yield from reads if len(reads) > 1 else ()
 
 
 def _reads_of(books: Books) -> Iterator[list[_Read]]:
-    """What computes with each parameter that stands alone in one tensor, past what moves or decodes it."""
+    """Yield the readers of each parameter that fills one tensor alone, after nodes that move or decode it."""
     held: dict[object, int] = defaultdict(int)
     for line in books.parameters.values():
         for key in set(line.entries):
@@ -151,7 +150,7 @@ def _reads_of(books: Books) -> Iterator[list[_Read]]:
 
 
 def _read_values(books: Books) -> Iterator[_Read]:
-    """Values of PyTorch's program that hold no parameter, as if each were one of the layer that it is computed from."""
+    """Yield the program's values that hold no parameter, each as if it were a parameter of the layer of its origin."""
     for key, value in books.evaluated.items():
         if not value.parameters or books.entries[key].parameter is not None:
             continue
@@ -172,10 +171,10 @@ def _read_values(books: Books) -> Iterator[_Read]:
 def _known_places(
     books: Books, held: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
 ) -> set[str]:
-    """The parameters that would have been found in another one's place.
+    """Return the parameters for which a wrong place would have been detected.
 
-    The module of the reading node has one there; or no other has this shape; or what stands around it stands around
-    no other of this shape in its layer, and its layers compute in their order.
+    The module of the reading node has a parameter for that input; or no other parameter has this shape; or no other
+    parameter of this shape in the layer has the same surroundings, and the layers compute in their order.
     """
     shapes = Counter(parameter.shape for parameter in books.manifest.parameters)
     layers: dict[tuple[str, str], list[_Read]] = defaultdict(list)
@@ -201,14 +200,14 @@ def _known_places(
     return {each.parameter.name for each in held if is_known(each)}
 
 
-# by the module that reads it
+# by the module of the reader
 
 
 def _in_module(books: Books, each: _Read) -> tuple[Parameter, str, str] | None:
-    """The parameter of this shape that the reading module has at that input, that module, and the leaf."""
+    """Return the parameter of this shape that the reading module has for that input, the module, and the leaf name."""
     scope = books.ledger.traced_scopes.get(each.reader.node.place)
     if scope is None or each.entry.tensor.key in books.evaluated:
-        return None  # where a value stands that is computed from several was asked when it was found
+        return None  # the place of an evaluated value was checked when it was matched
     module = books.aligned.module(scope)
     leaf = _leaf(books, each)
     if leaf is None:
@@ -220,7 +219,7 @@ def _in_module(books: Books, each: _Read) -> tuple[Parameter, str, str] | None:
 
 
 def _expected(books: Books, each: _Read) -> str | None:
-    """The parameter that the reading module has at that input, if it is another one of this shape."""
+    """Return the name of another parameter of this shape that belongs at the reader's input; None if there is none."""
     known = _in_module(books, each)
     if known is None:
         return _beside_weight(books, each) or _of_another_module(books, each)
@@ -233,16 +232,16 @@ def _expected(books: Books, each: _Read) -> str | None:
     if own - _LEAVES and each.reader.node.op_type in ("Add", "Mul"):
         return None  # a module with a third vector of this shape adds or multiplies that, too (EvoNorm's `v`)
     if Line.FOLDED_BATCHNORM in books.parameters[each.parameter.name].chain and len(each.parameter.shape) < 2:
-        return None  # the bias that a BatchNorm became stands at its convolution
+        return None  # a folded BatchNorm's bias is read by its convolution
     if _is_equal(books, each.parameter, found):
         return None
     return found.name
 
 
 def _of_another_module(books: Books, each: _Read) -> str | None:
-    """The parameter of the reading module that is called as this one, which is another module's.
+    """Return the reading module's own parameter of the same leaf name, if the module reads another module's instead.
 
-    None where that module reads its own too, or neither is named: it may well read two.
+    None if that module reads its own too, or if some reader's module is unknown: it may read both.
     """
     scope = books.ledger.traced_scopes.get(each.reader.node.place)
     if scope is None or each.entry.tensor.key in books.evaluated:
@@ -272,7 +271,7 @@ def _of_another_module(books: Books, each: _Read) -> str | None:
 
 
 def _inside(books: Books, module: str) -> frozenset[tuple[str, tuple[int, ...]]]:
-    """The parameters of a module by their names in it, with their shapes: those of one class have the same."""
+    """Return the names and shapes of the parameters in a module; they are equal for modules of one class."""
     start = f"{module}."
     return frozenset(
         (name.removeprefix(start), parameter.shape)
@@ -283,9 +282,9 @@ def _inside(books: Books, module: str) -> frozenset[tuple[str, tuple[int, ...]]]
 
 
 def _beside_weight(books: Books, each: _Read) -> str | None:
-    """The bias that goes with the weight that the reading node takes, as in a cell that has several of both.
+    """Return the bias that belongs to the reading node's weight, as in a cell with several weights and biases.
 
-    None where it is the one that is read, or there is none of this shape.
+    None if it is the one that is read, or has another shape.
     """
     node, slot = each.reader
     known = operator_of(node)
@@ -311,7 +310,7 @@ def _beside_weight(books: Books, each: _Read) -> str | None:
 
 
 def _bias_of(leaf: str) -> str:
-    """What PyTorch calls the bias that goes with a weight.
+    """Return PyTorch's name of the bias that belongs to a weight.
 
     >>> _bias_of("weight_hh_l0")
     'bias_hh_l0'
@@ -320,9 +319,9 @@ def _bias_of(leaf: str) -> str:
 
 
 def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
-    """Biases that the file reads in fewer places than PyTorch's program, whose weight is read in as many.
+    """Yield biases that the file reads in fewer places than PyTorch's program, though it reads their weight in all.
 
-    What forward applies several times, as a cell at each step, may have lost its bias at one of them.
+    A module that `forward` applies several times, such as a cell at each step, may have lost its bias at one of them.
     """
     if not books.manifest.calls:
         yield from _lost_at_a_use(books)
@@ -348,10 +347,10 @@ def _read_too_little(books: Books) -> Iterator[tuple[str, str]]:
 
 
 def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
-    """The same where no program is known: biases that are read, but not as often as the weight of their module.
+    """Yield biases that are read less often than the weight of their module, if no program is known.
 
-    Every use is the module's own: nodes say so; or they say nothing, and at least two uses have the bias and one has
-    none. What else reads a weight may well leave the bias out.
+    Every use of the weight must be the module's own: the nodes' scopes tell so; or no node has a scope, at least two
+    uses have the bias, and one lacks it. Another module's use of the weight may well omit the bias.
     """
     reads = {found[0].parameter.name: found for found in _reads_of(books) if found}
     lacking = _count_lacking(books)
@@ -379,24 +378,24 @@ def _lost_at_a_use(books: Books) -> Iterator[tuple[str, str]]:
 
 
 _Choice: TypeAlias = "tuple[tuple[tuple[Place, ...], GraphPath, str], str]"
-"""A condition, by the calls that lead to it, its graph and its name, and the branch that an If takes by it."""
+"""Condition of an If (the calls that lead to it, its graph, its name), and the branch that the If takes."""
 
 _MOST_SITES = 1 << 10
-"""Nodes that read a tensor, one in a function once for each call: of more each counts once."""
+"""Most reading nodes, counted once for each call of their function; beyond that each node counts once."""
 
 
 def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]], int]:
-    """By how much a run reads a bias less often than its weight, at most.
+    """Return a function of the reads of a weight and its bias: the most reads by which a run may lack the bias.
 
-    A node in a function reads what it is given at each call. Of the branches of an If a run takes one, and of all Ifs
-    with one condition the same. The other may read neither.
+    A node in a function reads its input at each call. A run takes one branch of an If, and the same branch of all Ifs
+    with one condition. The other branch may read neither tensor.
     """
     wiring = books.ledger.wiring
     holders = {body.path: place for place, bodies in wiring.nested.items() for body in bodies}
     past = frozenset(MOVES | DECODES)
 
     def choices(path: GraphPath, calls: tuple[Place, ...] = ()) -> list[_Choice]:
-        """The branches that a graph is in, from the outermost."""
+        """Return the branches that enclose a graph, the outermost first."""
         found: list[_Choice] = []
         while path in holders:
             holder = wiring.node_at(holders[path])
@@ -422,7 +421,7 @@ def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]],
         return lacking
 
     def sites(reads: Sequence[_Read]) -> list[list[_Choice]]:
-        """The branches around each node that reads a tensor, and around the calls that lead to it."""
+        """Return for each reading node the branches that enclose it and the calls that lead to it."""
         once = [choices(read.reader.node.graph_path) for read in reads]
         if not wiring.calls or not reads:
             return once
@@ -454,11 +453,11 @@ def _count_lacking(books: Books) -> Callable[[Sequence[_Read], Sequence[_Read]],
 
 _PRODUCTS = frozenset({"Gemm", "MatMul"})
 _BIASED = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
-"""Operators with a bias of their own, and which input that is."""
+"""Operators with a bias input -> the slot of that input."""
 
 
 def _tensors_of(call: Call) -> Iterator[str]:
-    """The parameters and buffers that a call reads, each as often as it does."""
+    """Yield the parameters and buffers that a call reads, each as often as the call reads it."""
     pending: list[Any] = [*call.args, *call.kwargs.values()]
     while pending:
         found = pending.pop()
@@ -472,7 +471,7 @@ _LEAVES = frozenset({"bias", "weight"})
 
 
 def _leaf(books: Books, each: _Read) -> str | None:
-    """`weight` or `bias`: what PyTorch calls what is read at an input; None where the operator does not say."""
+    """Return PyTorch's leaf name for a node's input, `weight` or `bias`; None if the operator does not tell."""
     node, slot = each.reader
     known = operator_of(node)
     if known is None:
@@ -490,7 +489,7 @@ def _leaf(books: Books, each: _Read) -> str | None:
 
 
 def _is_equal(books: Books, one: Parameter | Buffer, other: Parameter | Buffer) -> bool:
-    """Whether both have the same values: then it does not matter which of them stands there."""
+    """Whether both have the same values, or unknown ones: then an exchange makes no difference."""
     samples = [books.contents.originals.samples(parameter) for parameter in (one, other)]
     if samples[0] is None or samples[1] is None:
         return True
@@ -498,11 +497,11 @@ def _is_equal(books: Books, one: Parameter | Buffer, other: Parameter | Buffer) 
 
 
 _STATISTICS = {3: "running_mean", 4: "running_var"}
-"""The inputs of a BatchNormalization that no training step learns."""
+"""Inputs of a BatchNormalization that hold running statistics."""
 
 
 def _statistics_of_another(books: Books) -> Iterator[Key]:
-    """What a BatchNormalization reads where the module of its weight and bias has statistics of its own."""
+    """Yield the statistics that a BatchNormalization reads in place of those of the module of its weight and bias."""
     wiring = books.ledger.wiring
     for node in books.ledger.model.nodes():
         if node.op_type != "BatchNormalization" or not node.is_standard:
@@ -525,16 +524,16 @@ def _statistics_of_another(books: Books) -> Iterator[Key]:
 # cosines and sines
 
 _TURNING = MOVES | DECODES | {"Cast", "Neg"}
-"""What turns the halves of a vector, or every other number of it, into each other's place."""
+"""Operators that rotate a vector: they exchange its halves, or its even and odd elements, and negate one of these."""
 _MOST_TURNING = 24
-"""Nodes that this takes, at most."""
+"""Most nodes of such a rotation."""
 
 
 def _turned_by_another(books: Books) -> Iterator[Key]:
-    """Tables of cosines where sines belong, and the other way round, by what they multiply.
+    """Yield tables of cosines and sines that are exchanged, judged by the factor that each multiplies.
 
-    A rotation is `x cos + turned(x) sin`, of which half the numbers change their sign as they are turned, or
-    `x cos - y sin` of two halves: what is negated, or taken off, is multiplied by the sines.
+    A rotation is `x cos + turned(x) sin`, where turning negates half of the numbers, or `x cos - y sin` of two halves.
+    The negated or subtracted term is the one that sines multiply.
     """
     wiring = books.ledger.wiring
     tables: dict[Key, bool] = {}
@@ -581,17 +580,17 @@ def _turned_by_another(books: Books) -> Iterator[Key]:
 
 
 _MOST_ANGLES = 1 << 22
-"""Elements up to which a table is looked at."""
+"""Most elements of a table of angles."""
 
 
 def _may_be_of_angles(line: EntryLine) -> bool:
-    """Whether an entry holds no parameter: a table of a buffer, or one that is known by its numbers alone."""
+    """Whether an entry may be a table of angles: it derives from a buffer, or its numbers alone explain it, if any."""
     is_of_buffer = line.line is Line.BUFFER and line.piece is None
     return line.line in (Line.ADDED, Line.EVALUATED, Line.UNEXPLAINED) or is_of_buffer
 
 
 def _are_of_one_circle(one: Reals, other: Reals) -> bool:
-    """Whether the squares of two tables add up to one number."""
+    """Whether the squares of two tables sum to the same number everywhere."""
     if one.shape != other.shape:
         return False
     sums = one * one + other * other
@@ -599,7 +598,7 @@ def _are_of_one_circle(one: Reals, other: Reals) -> bool:
 
 
 def _is_of_sines(array: Array) -> bool | None:
-    """Whether a table has sines, or cosines: of the first position all are 0, or one number; None of neither."""
+    """Return True for a table of sines (first row 0), False for cosines (first row one number), None for neither."""
     flat = array.reshape(-1, array.shape[-1]) if array.ndim else array.reshape(1, 1)
     first = flat[0].astype(np.float64)
     largest = float(np.abs(flat.astype(np.float64)).max(initial=0.0))
@@ -612,11 +611,11 @@ def _is_of_sines(array: Array) -> bool | None:
 
 
 _EVEN = 2e-3
-"""What cosines of 0 differ by in half precision, relative to the largest."""
+"""Relative tolerance of cosines of 0 in half precision."""
 
 
 def _is_negated(books: Books, node: Node, slot: int) -> bool:
-    """Whether what a node reads was turned, with a part of it negated."""
+    """Whether an input of a node was rotated, with a part of it negated."""
     wiring = books.ledger.wiring
     waiting, seen = [wiring.find(node.graph_path, node.inputs[slot])], set[Place]()
     while waiting and len(seen) < _MOST_TURNING:
@@ -630,17 +629,17 @@ def _is_negated(books: Books, node: Node, slot: int) -> bool:
     return False
 
 
-# by what stands around it
+# by the surroundings
 
 
 _Around = tuple[object, ...]
-"""What stands around a weight's node."""
+"""Surroundings of a weight's node."""
 
 
 def _out_of_pattern(
     books: Books, read: Sequence[_Read], depths: Mapping[Place, int], around: Mapping[str, _Around]
 ) -> Iterator[str]:
-    """Weights that stand in one layer as another weight of that shape stands in the others, and not as they do."""
+    """Yield weights whose surroundings in one layer are those of another weight of the same shape in other layers."""
     layers: dict[tuple[str, str], dict[str, _Read]] = defaultdict(dict)
     places: dict[str, Counter[object]] = defaultdict(Counter)
     for each in read:
@@ -661,12 +660,12 @@ def _out_of_pattern(
                     continue
                 if _is_sibling(pattern, other_pattern) and _keeps_order(each, other, depths):
                     continue
-                # In some other layer each of the two stands where, in this one, the other does.
+                # Each of the two has, in some other layer, the surroundings that the other has in this one.
                 if mine in places[other_pattern] and theirs in places[pattern]:
                     as_here = places[pattern][mine] + places[other_pattern][theirs]
                     is_rare = places[other_pattern][mine] + places[pattern][theirs] > as_here
                     told[frozenset((pattern, other_pattern))][each.parameter.name] = is_rare
-    # Those of the fewer layers; where neither way is the usual one all of them.
+    # Report the layers in the minority; if there is none, all of them.
     yield from sorted(
         {
             name
@@ -678,7 +677,7 @@ def _out_of_pattern(
 
 
 def _pattern(name: str) -> tuple[str, tuple[str, str]]:
-    """A name without its last number before the leaf, and the layer: what comes before that number, and the number.
+    """Return a name with its first number replaced by `#`, and the layer: the text before that number, and the number.
 
     >>> _pattern("encoder.layer.3.attention.query.weight")
     ('encoder.layer.#.attention.query.weight', ('encoder.layer.', '3'))
@@ -690,14 +689,14 @@ def _pattern(name: str) -> tuple[str, tuple[str, str]]:
 
 
 def _is_sibling(pattern: str, other: str) -> bool:
-    """Whether two patterns differ in numbers only: layers of one stage, which all look alike but for their ends."""
+    """Whether two patterns differ in numbers only: layers of one stage, which are alike except at its ends."""
     return _NUMBER.sub("#", pattern) == _NUMBER.sub("#", other)
 
 
 def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
-    """Whether of two layers of one stage the first by its number computes first.
+    """Whether two layers of one stage compute in the order of their numbers.
 
-    The last layer of a short stage has the surroundings of a later one in a long stage, with nothing exchanged.
+    The last layer of a short stage has the surroundings of a later layer of a long stage, without any exchange.
     """
     first, second = sorted((one, other), key=lambda each: natural_order(each.parameter.name))
     before, after = depths.get(first.reader.node.place), depths.get(second.reader.node.place)
@@ -705,7 +704,7 @@ def _keeps_order(one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
 
 
 def _surroundings(books: Books, reader: Reader) -> _Around:
-    """Operators and inputs some steps after a weight's node, and operators before it."""
+    """Return operators and input slots of the steps after a weight's node, and the operators of two steps before it."""
     wiring = books.ledger.wiring
     told: list[object] = [(reader.node.op_type, reader.slot)]
     layer: list[Node] = [reader.node]
@@ -726,7 +725,7 @@ def _surroundings(books: Books, reader: Reader) -> _Around:
 
 
 def _out_of_order(books: Books, read: Sequence[_Read], depths: Mapping[Place, int]) -> Iterator[str]:
-    """Weights of layers that compute one after the other, which are not in the layers' order though others are."""
+    """Yield weights of sequential layers that are out of the layers' order, if most other weights keep it."""
     patterns: dict[str, list[tuple[int, int, _Read]]] = defaultdict(list)
     for each in read:
         pattern, (_, number) = _pattern(each.parameter.name)
@@ -744,15 +743,15 @@ def _out_of_order(books: Books, read: Sequence[_Read], depths: Mapping[Place, in
             if pattern not in rising and _is_sequence(books, patterns[pattern], depths)
         ]
         if len(rising) <= len(falling):
-            continue  # no order of layers, or none that most of them keep
+            continue  # no order of layers that most weights keep
         for pattern in falling:
             yield from _exchanged(books, patterns[pattern])
 
 
 def _is_sequence(books: Books, found: Sequence[tuple[int, int, _Read]], depths: Mapping[Place, int]) -> bool:
-    """Whether several weights compute one after the other, in any order.
+    """Whether several weights compute in sequence, in any order.
 
-    Those side by side do not, nor those of branches of different lengths: what a neck reads of ever earlier stages.
+    Parallel weights do not, nor weights on branches of different lengths, such as a neck's on ever earlier stages.
     """
     if len(found) < 2 or len({depth for _, depth, _ in found}) < len(found):
         return False
@@ -766,7 +765,7 @@ def _rises(found: Iterable[tuple[int, int, _Read]]) -> bool:
 
 
 def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterator[str]:
-    """Those whose place among the depths is not the one of their number."""
+    """Yield the weights whose rank by depth differs from their rank by number."""
     by_number = sorted(found, key=lambda item: item[0])
     by_depth = sorted(found, key=lambda item: item[1])
     for (_, _, here), (_, _, there) in zip(by_number, by_depth, strict=True):
@@ -776,7 +775,7 @@ def _exchanged(books: Books, found: Sequence[tuple[int, int, _Read]]) -> Iterato
 
 
 def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]) -> bool:
-    """Whether what one weight computes reaches the other's node; of nodes of two graphs it is taken to."""
+    """Whether the result of one weight's node reaches the other's; True for nodes of two graphs."""
     start, end = one.reader.node, other.reader.node
     if start.graph_path != end.graph_path:
         return True
@@ -798,10 +797,10 @@ def _follows(books: Books, one: _Read, other: _Read, depths: Mapping[Place, int]
 
 
 def _depths(books: Books) -> Mapping[Place, int]:
-    """For each node of a sorted graph the longest way to it, in nodes.
+    """Return for each node of a sorted graph the length of the longest path to it, in nodes.
 
-    A node with bodies comes after all that these read from outside; its bodies start there, and what reads it comes
-    after them.
+    A node with bodies comes after all nodes that the bodies read from outside. The bodies start at its depth, and the
+    node's readers come after them.
     """
     depths: dict[Place, int] = {}
     starts: dict[Place, int] = {}

@@ -1,11 +1,11 @@
-"""Rule: a function of each element that an exporter computed in advance, and where such a function may stand at all.
+"""Rule: a function of each element that an exporter computed in advance, and the places where it is legitimate.
 
-1 + w is what RMSNorm of the Gemma models scales by; -exp(w) is the state matrix of Mamba (A_log); exp(w) the logit
-scale of CLIP; softplus(w), which is log(1 + exp(w)), the decay of RecurrentGemma's recurrence; w / sqrt(d) a query's
-weight or bias into which attention's scale was multiplied (d is a head's width).
+1 + w is the gain of the Gemma models' RMSNorm; -exp(w) is the state matrix of Mamba (A_log); exp(w) is the logit scale
+of CLIP; softplus(w), which is log(1 + exp(w)), is the decay of RecurrentGemma's recurrence; w / sqrt(d) is a query's
+weight or bias multiplied by attention's scale (d is a head's width).
 
-No other factor is taken for an exporter's: a layer times two is another layer; and none of them anywhere else than
-where PyTorch's program has that expression, as what reads the result and what else PyTorch's side says tell.
+No other factor is attributed to an exporter: a layer times two is another layer. Each function is accepted only where
+PyTorch's program has that expression, judged by the readers of the result and by PyTorch's side.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ FUNCTIONS: Mapping[str, tuple[Callable[[Reals], Reals], Callable[[Reals], Reals]
     "exp(w)": (np.exp, np.log),
     "softplus(w)": (lambda w: np.logaddexp(0.0, w), lambda x: np.log(np.expm1(x))),
 }
-"""Each function and what undoes it."""
+"""Rule -> function and its inverse."""
 
 _SHIFTED = "1+w"
 _OF_VECTORS = frozenset({_SHIFTED, "softplus(w)"})
-"""A norm's scale; the step of a recurrence (RecurrentGemma's gate, a state space's)."""
+"""Functions of vectors only: a norm's gain; the step of a recurrence (RecurrentGemma's gate, a state space's)."""
 
 _TIMES = "*w"
-"""How a rule that multiplies by a constant ends."""
+"""End of a rule that multiplies by a constant."""
 
 
 def undo(rule: str) -> Callable[[Reals], Reals] | None:
-    """What takes a rule's effect back; None for no rule of this file.
+    """Return the inverse function of a rule; None for rules of other modules.
 
     >>> undo("0.125*w")(np.array([1.0])).tolist()
     [8.0]
@@ -58,7 +58,7 @@ def undo(rule: str) -> Callable[[Reals], Reals] | None:
 
 
 def _constant_factor(rule: str) -> float | None:
-    """What a rule multiplies each element by, if that is all that it does."""
+    """Return the constant by which a rule multiplies each element; None for other rules."""
     try:
         return float(rule.removesuffix(_TIMES)) if rule.endswith(_TIMES) else None
     except ValueError:
@@ -66,13 +66,13 @@ def _constant_factor(rule: str) -> float | None:
 
 
 _FEW = 4
-"""Elements from which a constant factor is evidence: of fewer, any may be one."""
+"""Least number of elements for which a constant factor is evidence."""
 
 _LEAST_HEAD = 8
-"""The width of a head, at least."""
+"""Least width of a head."""
 
 _MOST_SAMPLED = 1 << 16
-"""Elements up to which all are looked at also where samples are asked for."""
+"""Most elements for which all are compared even if the mode is `sampled`."""
 
 
 class _Found(Frozen):
@@ -102,10 +102,10 @@ def match_folded_pointwise(books: Books) -> None:
 
 
 def _pairs(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
-    """What was folded from a suspect, beside it; a nameless entry beside the free tensors of its size.
+    """Yield suspects with their tensor, and nameless entries with the free tensors of their size.
 
-    What stands under the parameter's own name is no function of it: an exporter gives a computed tensor a new name. But
-    builders that load a checkpoint write the gain 1 + w under the name of w (onnxruntime-genai's, of Gemma).
+    A tensor under the parameter's own name is no function of it: an exporter renames a computed tensor. But builders
+    that load a checkpoint write the gain 1 + w under the name of w (onnxruntime-genai's, of Gemma).
     """
     for suspect in books.suspects:
         is_renamed = not _bears_its_name(books, suspect.entry, suspect.tensor)
@@ -133,7 +133,7 @@ def _bears_its_name(books: Books, entry: Entry, tensor: Tensor) -> bool:
 
 
 class _Images:
-    """Samples of tensors of one shape, and what each function makes of them, in the order of its first element."""
+    """Samples of tensors of one shape, and their images under each function, sorted by first element."""
 
     def __init__(self, rows: Reals) -> None:
         self.rows = rows  # (tensors, samples)
@@ -146,7 +146,7 @@ class _Images:
                 self._made.append((made[order], np.abs(made[order]).max(axis=1), order))
 
     def near(self, stored: Reals, steps: Reals, tolerance: float) -> npt.NDArray[np.intp]:
-        """The numbers of those of which some function gives these samples, or a constant times."""
+        """Return the indices of the tensors that some function, or a constant factor, maps to these samples."""
         found = np.zeros(len(self.rows), dtype=bool)
         with np.errstate(all="ignore"):
             for made, most, order in self._made:
@@ -167,7 +167,7 @@ _LEAST_ROOM = 1e-12
 def _like(
     books: Books, entry: Entry, stacks: Stacks, images: dict[tuple[int, ...], _Images]
 ) -> Iterator[Tensor]:
-    """The tensors of which a few elements are those of the entry under some function: all compared at once."""
+    """Yield the tensors whose samples some function maps to the entry's; all tensors are compared at once."""
     tolerance = 2 * tolerance_of(books.contents, entry)
     for shape in stacks.shapes(books.contents.numel(entry)):
         tensors, rows = stacks.of(shape)
@@ -194,7 +194,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
     is_whole = books.contents.mode == "full" or tensor.numel <= _MOST_SAMPLED or is_open
     values = originals.values(tensor) if is_whole else None
     if is_open and values is None:
-        return None  # a few elements do not say which way it stands
+        return None  # a few elements do not tell the order of axes
     expected = (samples if values is None else values.reshape(-1)).astype(np.float64)
     for layout in found:
         if values is None:
@@ -212,7 +212,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
                 continue
             with np.errstate(over="ignore", invalid="ignore"):
                 wanted = way(expected)
-                # Each relative to itself; but 1 + w rounds as 1 does, and exp(w) errs as w does.
+                # The tolerance is relative; but 1 + w rounds as 1 does, and exp(w) errs by w's absolute error.
                 growth = np.abs(expected) if rule.endswith("exp(w)") else 1.0
                 room = tolerance * np.abs(wanted) * np.maximum(1.0, growth) + least
                 room += tolerance if rule == _SHIFTED else 0.0
@@ -230,7 +230,7 @@ def _explain(books: Books, entry: Entry, tensor: Parameter) -> _Found | None:
 
 
 def _varies_alike(rule: str, stored: Reals, expected: Reals) -> bool:
-    """Whether codes, taken back to the parameter, have its direction: codes of ones are 1 + w for any small w."""
+    """Whether decoded numbers, mapped back, are parallel to the parameter: codes of ones are 1 + w for any small w."""
     back = undo(rule)
     assert back is not None
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -259,27 +259,27 @@ def _ways(
         yield f"{scale:.9g}{_TIMES}", lambda w: scale * w
 
 
-# where such a formula may stand
+# legitimate places of such a function
 
 _SHIFTED_CLASSES = re.compile(
     r"Gemma|Nemotron|Qwen3Next|Qwen3_5|Qwen4|Muse|Step3p|MiniMaxM3|VideoPrism|1P(?![a-z])|OnePlus|UnitOffset"
 )
-"""Classes of norms that scale by 1 + w: those of transformers whose forward says so, and NeMo's and JAX's names."""
+"""Classes of norms that scale by 1 + w: those of transformers with such a `forward`, and names of NeMo and JAX."""
 
 _EXPONENTIATED = frozenset({"logit_scale"})
-"""Leaves of several elements of which forward takes exp (Swin V2: a temperature for each head)."""
+"""Leaf names of parameters with several elements to which `forward` applies exp (Swin V2: a temperature per head)."""
 
 _STATE_MATRIX = "A_log"
-"""The leaf of state-space models (Gu and Dao 2023, arXiv:2312.00752, section 3.6: A = -exp(A_log))."""
+"""Leaf name in state-space models (Gu and Dao 2023, arXiv:2312.00752, section 3.6: A = -exp(A_log))."""
 
 _GATE = "recurrent_param"
-"""The leaf of real-gated recurrences (De et al. 2024, arXiv:2402.19427, equation 6: a = exp(-c softplus(w) r))."""
+"""Leaf name in real-gated recurrences (De et al. 2024, arXiv:2402.19427, equation 6: a = exp(-c softplus(w) r))."""
 
 _NUMBER = re.compile(r"\d+")
 
 
 def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool:
-    """Whether an exporter may have stored what `rule` makes of `tensor` in `entry`."""
+    """Whether an exporter may have applied `rule` to `tensor` and stored the result in `entry`."""
     leaf = tensor.name.rpartition(".")[2]
     if rule == "exp(w)":
         return tensor.numel == 1 or leaf in _EXPONENTIATED
@@ -293,7 +293,7 @@ def is_allowed(books: Books, entry: Entry, tensor: Parameter, rule: str) -> bool
 
 
 def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
-    """Whether it is the gain of a norm whose class scales by 1 + w, as far as PyTorch's side tells, and all are."""
+    """Whether a tensor may be the gain of a norm that scales by 1 + w, by its class, and no like gain is unchanged."""
     if not scales_norm(books.ledger.wiring, entry.tensor) or _stands_plain(books, tensor):
         return False
     module = module_of(tensor.name)
@@ -304,13 +304,13 @@ def _is_shifted(books: Books, entry: Entry, tensor: Parameter) -> bool:
 
 
 _NOT_POSITIVE = 1 / 16
-"""The part of a norm's gains that are 0 or below only where they are offsets from 1: plain ones keep their sign."""
+"""Least share of gains at or below 0 that marks them as offsets from 1: plain gains stay positive."""
 
 
 def is_offset(books: Books, tensor: Parameter) -> bool:
-    """Whether PyTorch's side says that a norm's gain is what is added to 1: by its class, or by all gains' values.
+    """Whether a norm's gain is an offset from 1, by its class, or by the values of all gains of this name.
 
-    Without classes, gains of this name in all layers (its numbers aside) must lie around 0, not around 1.
+    Without classes, the gains of this name in all layers (up to numbers) must lie around 0, not around 1.
     """
     module = module_of(tensor.name)
     if books.manifest.modules:
@@ -326,14 +326,14 @@ def is_offset(books: Books, tensor: Parameter) -> bool:
 
 
 _FEWEST = 2
-"""Gains without which nothing says that it is the way of the whole model."""
+"""Least number of gains that are evidence for the whole model."""
 
 _NEAR_ONE = 0.75
-"""The size that most plain gains of a norm exceed."""
+"""Magnitude that most plain gains of a norm exceed."""
 
 
 def _stands_plain(books: Books, tensor: Parameter) -> bool:
-    """Whether a parameter of its name in another layer, or the other one of its module, stands as PyTorch has it."""
+    """Whether a parameter of the same name in another layer, or of the same module, is stored without a function."""
     pattern = _NUMBER.sub("#", tensor.name)
     module = module_of(tensor.name)
     for name, line in books.parameters.items():
@@ -344,7 +344,7 @@ def _stands_plain(books: Books, tensor: Parameter) -> bool:
 
 
 _MOST_STEPS = 16
-"""Nodes from a query's product to the softmax of its attention."""
+"""Most steps from a query's product to the softmax of its attention."""
 
 _CARRIES = frozenset(
     {
@@ -367,7 +367,7 @@ _CARRIES = frozenset(
 
 
 def _is_query(books: Books, entry: Entry, factor: float) -> bool:
-    """Whether it multiplies what is compared in an attention that has no other scale, with heads of 1 / factor^2."""
+    """Whether an entry scales a query, in an attention without another scale, with heads of width 1 / factor^2."""
     width = round(factor**-2)
     wiring = books.ledger.wiring
     layer: list[Node] = [
@@ -404,7 +404,7 @@ _PRODUCTS = frozenset(
 
 
 def _is_scale(tensor: StoredTensor) -> bool:
-    """Whether it is one number other than 1."""
+    """Whether a tensor is a single number other than 1."""
     if tensor.numel != 1 or not tensor.dtype.is_floating:
         return False
     array = tensor.payload.array()
@@ -412,7 +412,7 @@ def _is_scale(tensor: StoredTensor) -> bool:
 
 
 def _sizes(books: Books, node: Node) -> set[int]:
-    """The stored sizes in the shape that a Reshape is given."""
+    """Return the stored sizes in the shape input of a Reshape."""
     found: set[int] = set()
     layer = [node]
     for _ in range(3):

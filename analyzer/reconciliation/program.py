@@ -1,14 +1,14 @@
-"""Rules: what PyTorch's own program computes of no input, and what computes in the file and is none of that.
+"""Rules: stored tensors that PyTorch's program computes without inputs, and data that nothing in PyTorch explains.
 
-`1 - time_mix`, tables of positions, a perceptron of coordinates, products of parameters: the manifest has each with
-its expression, its evidence and its readers. A stored tensor that equals one, and that is read where the program reads
-it, is explained; a parameter that the program reads in no other way is held by the values that are computed from it.
+`1 - time_mix`, tables of positions, a perceptron of coordinates, products of parameters: the manifest lists each such
+value with its expression, its evidence and its readers. A stored tensor is explained if it equals a value and is read
+where the program reads it. A parameter that the program reads in no other way is held by the values computed from it.
 
-A file that keeps a computation as nodes holds few numbers of it: of a mask of ones, positions are counted, and sines
-made of these. What comes of it where it meets an activation is a value of the program, or it is not.
+A file that keeps a computation as nodes stores few numbers of it: it counts positions from a mask of ones, for example,
+and makes sines of them. The result that meets an activation is then compared with the program's values.
 
-Parameters are explained, and buffers whose values were compared, and the scales and zero points of codes that are
-held. What a name, a note or an annotation says of anything else is no explanation, once it reaches arithmetic.
+Parameters count as explained, and so do buffers whose values were compared, and scales and zero points of held codes.
+For other data a name, a note or an annotation is no explanation once the data reaches arithmetic.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.reconciliation.tables import TURNED
 from analyzer.records import Frozen, Mutable, field, replace
 
-# values that were computed in advance
+# values computed in advance
 
 _TOLERANCE = {DType.DOUBLE: 1e-9, DType.FLOAT: 4e-6, DType.FLOAT16: 2e-3, DType.BFLOAT16: 1.6e-2}
-"""What an element may be off, relative to itself and to the largest: roundings of a few operators after another."""
+"""Tolerance of an element, relative to itself and to the largest: the rounding of a few operators in sequence."""
 
 _TURNED = 2e-4
-"""The same of a table, relative to the largest: a sine of a large angle errs as much as the angle."""
+"""Tolerance of a table of waves, relative to the largest: a sine of a large angle errs as much as the angle."""
 
 _WAVES = re.compile(r"\b(?:sin|cos|tan|constant)\b|\.\.\.")
-"""Expressions of such tables, and those of which a part is not written out, so that it may be one."""
+"""Expressions of tables of waves, and abbreviated expressions, which may contain one."""
 
 _ROUNDING = 2.4e-7
-"""What is no difference beside 1, of which the value may have been taken."""
+"""Rounding error of float32 relative to 1: the value may be a difference from 1."""
 
 _MASKED = -1e4
-"""At most what a mask adds to a score: as low as the type goes, or minus infinity, which are the same there."""
+"""Upper bound of a mask's numbers: the lowest number of the type, or minus infinity, which count as equal here."""
 
 _LEAST_BITS = 40
-"""Evidence from which chance is no explanation, in bits."""
+"""Least evidence that rules out chance, in bits."""
 
 _FEW = 2
-"""Different numbers beside zeros that a value may have, and be known by if it stands in the file once."""
+"""Most distinct nonzero numbers of a value that is only recognized if the file stores it once."""
 
 _LEAST_TABLE = 8
-"""Elements of a table of no parameter, at least. Fewer are anybody's, unless they are the program's to the bit, and odd
-numbers or a known table."""
+"""Least number of elements of a table without parameters. A smaller one proves nothing, unless it is bit-exact and has
+odd numbers or is a known table."""
 
 
 class _Match(Frozen):
@@ -77,7 +77,7 @@ class _Match(Frozen):
 
 
 def match_evaluated(books: Books) -> None:
-    """Settle as `evaluated` what is a value of the program, and hold the parameters that only such values hold."""
+    """Settle stored values of the program as `evaluated`, and hold the parameters that only such values hold."""
     program = books.manifest.program
     if program is None or not program.values or books.contents.mode == "none":
         return
@@ -106,7 +106,7 @@ def match_evaluated(books: Books) -> None:
 
 
 def _name_turned(books: Books, program: Program) -> None:
-    """Say of each table that is known for one of cosines or sines which of the program's it is."""
+    """Assign to each known table of cosines or sines the program's value that it equals."""
     for key, line in list(books.entries.items()):
         is_told = line.decided_by == TURNED or line.decided_by.endswith("+derived")
         if line.line is not Line.BUFFER or line.piece is not None or not is_told:
@@ -119,17 +119,17 @@ def _name_turned(books: Books, program: Program) -> None:
             books.entries[key] = replace(line, value=match.value.name, stands=stands)
 
 
-# which stored tensors are asked about
+# candidates among stored tensors
 
 
 def _unexplained(books: Books) -> Iterator[Entry]:
-    """What nothing has explained: nameless entries, and what was computed from a tensor whose name it bears."""
+    """Yield the entries without an explanation: nameless ones, and those whose name is of a tensor they derive from."""
     live = books.ledger.live
     for suspect in books.suspects:
         own = suspect.entry.tensor.name
         if own not in suspect.tensor.names and books.aligned(own) not in suspect.tensor.names:
             yield suspect.entry
-    claimed = [  # by a note alone, which says that it is computed from a buffer
+    claimed = [  # only a note says that it is computed from a buffer
         books.entry(key)
         for key, line in books.entries.items()
         if line.line is Line.BUFFER and line.decided_by.endswith("+derived")
@@ -143,7 +143,7 @@ def _unexplained(books: Books) -> Iterator[Entry]:
 
 
 def _needs_none(books: Books, entry: Entry) -> bool:
-    """Whether what a note says of an entry is enough: of a number or a known table, unless a parameter is in it."""
+    """Whether the note on an entry explains it: it is a constant or claimed, and a single number or a known table."""
     is_claimed = entry.tensor.key in books.entries
     if entry.role is not Role.CONSTANT and not is_claimed:
         return False
@@ -151,11 +151,11 @@ def _needs_none(books: Books, entry: Entry) -> bool:
     return array is None or count_free(array) <= 1
 
 
-# which value it is
+# the value that an entry holds
 
 
 def _find_value(books: Books, program: Program, entry: Entry, read: Collection[str]) -> _Match | None:
-    """The value that an entry is; one that meets no input in the program, as what comes of it does, meets none here."""
+    """Return the program's value that an entry equals; it may meet an input here only if it does in the program."""
     numel = books.contents.numel(entry)
     if not numel:
         return None
@@ -174,11 +174,11 @@ def _find_value(books: Books, program: Program, entry: Entry, read: Collection[s
 
 
 _MOST = 1 << 62
-"""Elements that an index has room for; a file may claim more."""
+"""Most elements that an index can count; a file may claim more."""
 
 
 def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> Iterator[Traced]:
-    """Values of as many elements whose first and last are the entry's: layouts leave these where they are."""
+    """Yield values with equal size, first and last element: no layout moves these two."""
     if numel > _MOST:
         return
     ends = books.contents.at(entry, np.array([0, numel - 1], dtype=np.int64))
@@ -198,10 +198,10 @@ def _near_values(books: Books, program: Program, entry: Entry, numel: int) -> It
 
 
 def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
-    """Several indices of the program in one: what `GatherND` reads has the places of an element along its last axis.
+    """Return the match of a `GatherND` index, along whose last axis the exporter joined the coordinates of an element.
 
-    An index for each axis is widened to the shape of all, and joined. Each is a value of the program here, or counts
-    along one axis.
+    The exporter broadcasts the index of each axis to a common shape, and stacks them. Each must be a value of the
+    program, or count along one axis.
     """
     if (
         entry.tensor.dtype not in (DType.INT64, DType.INT32)
@@ -231,7 +231,7 @@ def _find_places(books: Books, program: Program, entry: Entry) -> _Match | None:
 
 _PLACING = frozenset({"GatherND", "ScatterND"})
 _MOST_PLACES = 8
-"""Axes of an index, and of what it is of."""
+"""Most axes of an index, and of the tensor that it indexes."""
 
 
 def _of_whole_numbers(program: Program) -> Iterator[Traced]:
@@ -243,13 +243,13 @@ def _of_whole_numbers(program: Program) -> Iterator[Traced]:
 
 
 def _holds(value: Traced, wanted: Array) -> bool:
-    """Whether a value is an array, once it is narrowed."""
+    """Whether a value equals an array once both are narrowed."""
     whole = None if value.whole is None else _decode(value, value.whole)
     return whole is not None and np.array_equal(_narrowed(whole.reshape(value.shape)), wanted)
 
 
 def _narrowed(array: Array) -> Array:
-    """An array without the axes along which it repeats one element, as those that it was widened along."""
+    """Return an array without the axes along which it repeats one element, which undoes a broadcast."""
     for axis in range(array.ndim - 1, -1, -1):
         first = array.take([0], axis)
         if bool((array == first).all()):
@@ -258,7 +258,7 @@ def _narrowed(array: Array) -> Array:
 
 
 def _is_of_kind(books: Books, entry: Entry, value: Traced) -> bool:
-    """Whole numbers are stored as whole numbers, truth values as such."""
+    """Whether the types agree in kind: floating point, integer or bool."""
     if books.contents.encoding(entry) is not None or entry.tensor.dtype.is_floating:
         return value.dtype.is_floating
     return not value.dtype.is_floating and (entry.tensor.dtype is DType.BOOL) == (value.dtype is DType.BOOL)
@@ -270,12 +270,12 @@ def _decode(value: Traced, text: str) -> Reals | None:
 
 
 def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
-    """What each element may be off; nothing of whole numbers."""
+    """Return the tolerance of each element; 0 for integers."""
     if not value.dtype.is_floating:
         return np.zeros(expected.shape)
     dtype = _halved(books, entry, value) if value.parameters else entry.tensor.dtype
     if dtype in HALF_STEPS and value.dtype not in HALF_STEPS and not value.parameters:
-        tolerance = 1.1 * HALF_STEPS[dtype]  # computed in full, and rounded once
+        tolerance = 1.1 * HALF_STEPS[dtype]  # computed in full precision, and rounded once
     else:
         stored = _TOLERANCE.get(dtype, _TOLERANCE[DType.FLOAT])
         tolerance = max(stored, _TOLERANCE.get(value.dtype, stored))
@@ -290,9 +290,10 @@ def _room(books: Books, entry: Entry, value: Traced, expected: Reals) -> Reals:
 
 
 def _halved(books: Books, entry: Entry, value: Traced) -> DType:
-    """The type in which what a value is computed of was rounded: the file's, where it has no parameter in full.
+    """Return the type to which a value's operands were rounded: half precision if the file holds its parameters so.
 
-    A model that was made half precision before it was exported computes of rounded parameters, and may do so in full.
+    A model that was converted to half precision before the export computes with rounded parameters, though perhaps in
+    float32.
     """
     if entry.tensor.dtype is not DType.FLOAT or value.dtype is not DType.FLOAT:
         return entry.tensor.dtype
@@ -307,7 +308,7 @@ def _within(stored: Reals, expected: Reals, room: Reals) -> npt.NDArray[np.bool_
 
 
 def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
-    """How an entry holds a value, in any order of axes: at samples, and where contents are compared whole, whole."""
+    """Return the match of an entry with a value, in any order of axes; samples first, then all elements if required."""
     content = value.content
     samples = None if content is None else _decode(value, content.samples)
     if samples is None:
@@ -331,7 +332,7 @@ def _compare_value(books: Books, entry: Entry, value: Traced) -> _Match | None:
 
 
 def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayout]:
-    """The orders of axes in which an entry may hold a value, those where forward joins neighbours first the last."""
+    """Yield the layouts in which an entry may hold a value, and last those that join neighbouring axes first."""
     yield from books.contents.layouts(entry, value.shape, is_computed=True)
     stored = books.contents.shape(entry)
     if not 1 < len(stored) < len(value.shape) or books.contents.mode != "full":
@@ -342,7 +343,7 @@ def _layouts_of(books: Books, entry: Entry, value: Traced) -> Iterator[AxisLayou
 
 
 def _is_like(stored: Reals, expected: Reals, room: Reals) -> bool:
-    """Whether each is within its room, and all together have one direction: near nothing everything is near."""
+    """Whether each element is within its tolerance, and the vectors are parallel: near zero the first proves little."""
     if not bool(_within(stored, expected, room).all()):
         return False
     plain = np.isfinite(stored) & np.isfinite(expected) & (expected > _MASKED)
@@ -361,7 +362,7 @@ def _largest_error(stored: Reals, expected: Reals) -> float:
 
 
 def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, error: float) -> bool:
-    """Whether every element is the value's: by the values, else by the sums of each run of them."""
+    """Whether every element matches the value: by digest, by the values, or by the sums of each run of elements."""
     array = books.contents.array(entry)
     content = value.content
     if array is None or content is None:
@@ -380,7 +381,7 @@ def _is_whole(books: Books, entry: Entry, value: Traced, layout: AxisLayout, err
         return False
     if not value.dtype.is_floating:
         return bool((run_sums(flat) == _sums(value)).all())
-    # The samples say how near all others are likely to be; what is off by more shows in the sums of its run.
+    # The error of the samples predicts that of the others; a larger one shows in the sums of its run.
     scale = float(np.abs(flat[np.isfinite(flat) & (flat > _MASKED)]).max(initial=0.0))
     if not bool(np.isfinite(flat).all()) or not scale:
         return False
@@ -405,18 +406,18 @@ def _sums(value: Traced) -> Reals:
     return decode_values(value.sums, np.dtype("<f8")).reshape(2, -1).astype(np.float64)
 
 
-# whether it is evidence, and stands where the program has it
+# strength of the evidence, and agreement of the readers
 
 
 _ODD = {DType.FLOAT16: (0x1F << 13, 8), DType.BFLOAT16: (0x7 << 16, 4)}
-"""Of numbers of half precision, as single precision has them: their last bits, and what an odd one is worth in bits."""
+"""Half-precision type -> mask of a number's last bits, as a float32, and the bits of evidence of an odd number."""
 
 
 def _is_evidence(books: Books, match: _Match) -> bool:
-    """Whether its numbers are so many, and so odd, that nothing else has them by chance.
+    """Whether the numbers are so many and so odd that a match by chance is ruled out.
 
-    What is computed from parameters must be odd; what is not may be any table, and is known by its place too. A single
-    number is evidence if its last bits are not empty.
+    A value computed from parameters must have odd numbers; another value may be any table, and its place counts too. A
+    single number is evidence if its last bits are not zero.
     """
     value, content = match.value, match.value.content
     samples = None if content is None else _decode(value, content.samples)
@@ -445,7 +446,7 @@ def _is_evidence(books: Books, match: _Match) -> bool:
 
 
 def _without_doubtful(found: Sequence[_Match]) -> list[_Match]:
-    """Few numbers that stand in the file twice, or are two values of the program, prove nothing."""
+    """Drop matches of values with few distinct numbers that the file stores more than once: they prove nothing."""
     by_value: dict[str, list[_Match]] = defaultdict(list)
     for match in found:
         by_value[match.value.name].append(match)
@@ -474,7 +475,7 @@ _FAMILIES: Mapping[str, frozenset[str]] = {
     "scaled_dot_product_attention": frozenset({"add", "mul", "logic", "product"}),
     "layer_norm": frozenset({"norm", "add", "mul"}),
 }
-"""What an operator of PyTorch does with what it reads, in the words of `_family`; others may do anything."""
+"""PyTorch operator -> its uses of an operand, in the words of `_family`; other operators may do anything."""
 
 _NODES: Mapping[str, str] = {
     **dict.fromkeys(("Add", "Sub", "Sum"), "add"),
@@ -486,7 +487,7 @@ _NODES: Mapping[str, str] = {
 
 
 def _family(node: Node) -> str | None:
-    """What a node does with what it reads; None where that may be anything."""
+    """Return the family of a node's operation; None if it may be any."""
     if node.op_type in _NODES:
         return _NODES[node.op_type]
     known = operator_of(node)
@@ -499,9 +500,9 @@ def _family(node: Node) -> str | None:
 
 
 def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool = False) -> bool:
-    """Whether the nodes that read an entry do what the program does with the value, in its modules.
+    """Whether the nodes that read an entry do the same as the program does with the value, in the same modules.
 
-    What nobody can tell is no reason against it, unless `is_strict`: then it must be told, and the module be the same.
+    Unknown modules and operators count as agreement, unless `is_strict`: then both must be known and agree.
     """
     modules = books.reader_modules(entry)
     theirs = {module for module, _ in value.uses}
@@ -518,9 +519,9 @@ def _is_read_alike(books: Books, entry: Entry, value: Traced, *, is_strict: bool
 
 
 def _find_read(program: Program) -> set[str]:
-    """Names of the values that operations on inputs read: as they are, in another layout, or times a number.
+    """Return the names of the values that operations on inputs read: directly, in another layout, or times a number.
 
-    A factor may be moved behind a product. Its sign may not: what is negated is another value.
+    An exporter may move a factor behind a product, but not its sign: a negated value is another value.
     """
     named = {value.name: value for value in program.values}
     alike: dict[str, list[Traced]] = defaultdict(list)
@@ -545,7 +546,7 @@ _PASSED = re.compile(
     r"^(?:_unsafe_view|clone|contiguous|expand|flatten|permute|repeat|reshape|squeeze|t|transpose|unsqueeze|view)\("
     r"|[*/] [\d.]+(?:e[-+]?\d+)?$|^[\d.]+(?:e[-+]?\d+)? \* "
 )
-"""Expressions that only move, or multiply by a number."""
+"""Expressions that only move a value, or multiply or divide it by a number."""
 
 
 def _meets_an_input(books: Books, entry: Entry) -> bool:
@@ -554,18 +555,18 @@ def _meets_an_input(books: Books, entry: Entry) -> bool:
 
 
 def _is_near(one: str, other: str) -> bool:
-    """Whether two modules are the same, or one is inside the other."""
+    """Whether two modules are the same, or one contains the other."""
     return is_inside(one, other) or is_inside(other, one)
 
 
-# which parameters are held by it
+# parameters that stored values hold
 
 
 def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) -> None:
-    """Hold the parameters that the program reads through values alone, all of which the file has.
+    """Hold the parameters that the program reads only through values that the file stores.
 
-    From each such parameter every way to what an input has a part in must pass a value that is stored: else some of
-    what the program reads of it is missing.
+    Every path from such a parameter to an operation on inputs must pass a stored value: else the file lacks a part of
+    the parameter's use.
     """
     stored: dict[str, list[_Match]] = defaultdict(list)
     for match in matches:
@@ -592,10 +593,10 @@ def _hold_parameters(books: Books, program: Program, matches: Sequence[_Match]) 
 
 
 def _factors(books: Books, program: Program) -> set[str]:
-    """Names of the single numbers of the program that became an attribute of a fused product, or its inverse did.
+    """Return the names of single numbers of the program that became an attribute of a fused product, or their inverse.
 
-    A fusion takes a stored factor of a product away and keeps it as `alpha` (onnxruntime's MatMulScaleFusion). Only a
-    number that is one value of the program alone, in the module that reads it, is evidence.
+    A fusion removes a stored factor of a product and keeps it as `alpha` (onnxruntime's MatMulScaleFusion). A number is
+    evidence only if exactly one value of the program equals it in the module that reads it.
     """
     scopes = books.ledger.traced_scopes
     numbers = [
@@ -623,7 +624,7 @@ def _factors(books: Books, program: Program) -> set[str]:
 
 
 def _single(value: Traced) -> float | None:
-    """The number that a value of one element is, if its last bits are not empty."""
+    """Return the number of a value of one element; None if it has more, or if the number's last bits are zero."""
     if value.numel != 1 or value.content is None or not value.dtype.is_floating:
         return None
     samples = _decode(value, value.content.samples)
@@ -636,7 +637,7 @@ def _single(value: Traced) -> float | None:
 def _cut_off(
     name: str, made: Mapping[str, Sequence[Traced]], stored: Mapping[str, Sequence[_Match]]
 ) -> list[_Match] | None:
-    """The stored values that stand between a parameter and all that reads it; None where a way passes none."""
+    """Return the stored values between a parameter and all operations on inputs; None if some path passes none."""
     found: list[_Match] = []
     seen: set[str] = set()
     equal = {_numbers_of(matches[0].value): matches for matches in stored.values() if matches}
@@ -649,7 +650,7 @@ def _cut_off(
         if value.name in stored:
             found.extend(stored[value.name])
         elif value.content is not None and _numbers_of(value) in equal:
-            found.extend(equal[_numbers_of(value)])  # forward computes it twice, and the file has it once
+            found.extend(equal[_numbers_of(value)])  # forward computes it twice, and the file stores it once
         elif value.is_read:
             return None
         else:
@@ -658,12 +659,12 @@ def _cut_off(
 
 
 def _numbers_of(value: Traced) -> tuple[object, ...]:
-    """What tells equal values: those that are computed of the same parameters, and have the same numbers."""
+    """Return the key of equal values: same parameters, type and size, and same content."""
     return value.parameters, value.dtype, value.numel, None if value.content is None else value.content.digest
 
 
 def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], counted: dict[Key, int]) -> None:
-    """Count a parameter in the first tensor computed from it, as far as that has elements for it."""
+    """Count a parameter in the first tensor computed from it, up to the elements that remain there."""
     first, keys = found[0], tuple(dict.fromkeys(match.entry.tensor.key for match in found))
     key, numel = first.entry.tensor.key, first.entry.tensor.numel
     room = books.contents.numel(first.entry) - counted[key]
@@ -686,14 +687,14 @@ def _hold_one(books: Books, parameter: Parameter, found: Sequence[_Match], count
     )
 
 
-# numbers that nodes compute of stored ones
+# values that nodes compute from stored ones
 
 _MOST_AXES = 4
-"""Axes up to which other orders of them are tried."""
+"""Most axes for which other orders are tried."""
 
 
 def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
-    """What says of a value, by its graph and its name, whether its numbers are the program's in that module."""
+    """Return a predicate (graph, name, value): whether the program has a value with these numbers in that module."""
     program = books.manifest.program
     if program is None or books.contents.mode == "none":
         return lambda path, name, value: False
@@ -701,7 +702,7 @@ def known_values(books: Books) -> Callable[[GraphPath, str, Array], bool]:
 
 
 class _Known(Mutable):
-    """Values of the program that no parameter has a part in."""
+    """Values of the program that depend on no parameter."""
 
     books: Books
     values: Sequence[Traced]
@@ -715,7 +716,7 @@ class _Known(Mutable):
         return self._answers[path, name]
 
     def _is_near(self, path: GraphPath, name: str, traced: Traced) -> bool:
-        """Whether a node that makes or reads the value belongs to a module that the program reads it in."""
+        """Whether a reader of the value may belong to a module in which the program reads it; unknown modules may."""
         ledger = self.books.ledger
         maker = ledger.wiring.find(path, name)
         nodes = [reader.node for reader in ledger.wiring.readers(maker)] if isinstance(maker, Node) else []
@@ -732,7 +733,7 @@ class _Known(Mutable):
         )
 
     def _is_equal(self, value: Array, traced: Traced) -> bool:
-        """Whether each element is the program's, in any order of axes, and however often the whole is repeated."""
+        """Whether each element is the program's, in any order of axes, and with any number of repetitions."""
         if value.size < _LEAST_TABLE or traced.numel < _LEAST_TABLE or value.dtype.kind not in "biuf":
             return False
         is_whole = value.dtype.kind in "biu"
@@ -746,7 +747,7 @@ class _Known(Mutable):
 
 
 def repeated(value: Array, numel: int) -> Iterator[Array]:
-    """A value with as many elements, where it is repeated along an axis as often as it takes; first as it is."""
+    """Yield a value in the given size: unchanged, or with another count of repetitions along an axis that repeats."""
     if value.size == numel:
         yield value
         return
@@ -758,7 +759,7 @@ def repeated(value: Array, numel: int) -> Iterator[Array]:
 
 
 def _orders_of(value: Array, shape: tuple[int, ...]) -> Iterator[Array]:
-    """A value in row-major order, and in each order of its axes that gives a shape, but for axes of one element."""
+    """Yield a value unchanged, and in each order of its axes that gives a shape, ignoring axes of one element."""
     yield value
     plain = value.squeeze()
     wanted = tuple(dim for dim in shape if dim != 1)
@@ -803,20 +804,20 @@ def _are_near(given: Reals, expected: Reals, traced: Traced) -> bool:
 
 
 def _room_of_known(expected: Reals, dtype: DType) -> float:
-    """What each element may be off; nothing of whole numbers."""
+    """Return the tolerance of each element; 0 for integers."""
     if not dtype.is_floating:
         return 0.0
     plain = expected[np.isfinite(expected) & (expected > _MASKED)]
     return _TURNED * float(np.abs(plain).max(initial=0.0))
 
 
-# data that computes and is nothing of PyTorch's
+# data in the computation that nothing in PyTorch explains
 
 _COMPARED = frozenset({"content", "sampled", "rows"})
 
 
 def settle_opaque(books: Books) -> None:
-    """Settle as `opaque` what computes and is not explained."""
+    """Settle as `opaque` the data that takes part in the computation and has no explanation."""
     ledger = books.ledger
     if ledger.live is None:
         return
@@ -830,7 +831,7 @@ def settle_opaque(books: Books) -> None:
         claims,
         whole=books.contents.mode == "full",
         is_known=known_values(books),
-        tables={  # indices and counts: what is made of them is exact, and of rounded numbers it is not
+        tables={  # indices and counts: results of integers are exact, those of rounded numbers are not
             key
             for key, value in books.evaluated.items()
             if not value.parameters and not value.dtype.is_floating
@@ -844,7 +845,7 @@ def settle_opaque(books: Books) -> None:
 
 
 def _not_neutral(books: Books, live: Live) -> Iterator[Key]:
-    """What an exporter gives a normalization that has no gain or no bias of its own, and is not ones, or zeros."""
+    """Yield gains and biases that an exporter added to a normalization, and that are not ones or zeros."""
     for entry in books.ledger.entries:
         key = entry.tensor.key
         line = books.entries.get(key)
@@ -857,7 +858,7 @@ def _not_neutral(books: Books, live: Live) -> Iterator[Key]:
 
 
 def _neutral(reader: Reader) -> float | None:
-    """The number that changes nothing at an input of a normalization; None of what is no gain or bias of one."""
+    """Return the neutral number of a normalization's gain (1) or bias (0); None for another input."""
     known = operator_of(reader.node)
     if known is None or known.kind is not Kind.NORMALIZES:
         return None
@@ -865,7 +866,7 @@ def _neutral(reader: Reader) -> float | None:
 
 
 def _find_explained(books: Books) -> set[Key]:
-    """What needs no other explanation: what is PyTorch's by its values, and what decodes it; what is told already."""
+    """Return the tensors that need no explanation: PyTorch's by their values, their decoders, and reported errors."""
     explained: set[Key] = set()
     for entry in books.ledger.entries:
         key = entry.tensor.key

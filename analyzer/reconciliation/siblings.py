@@ -1,10 +1,10 @@
-"""Settled books -> the layers that compute otherwise than those beside them, though they hold the same parameters.
+"""Settled books -> layers that compute differently from their siblings, though they hold the same parameters.
 
-PyTorch's side may be a state dict, which does not say what forward does. But a model repeats its layers: where all of
-a list have an epsilon of 1e-12 and one has 0.1, somebody has changed it. What a node computes with a layer's parameter
-is followed back to the nodes that compute with the parameters before it, and written down in terms of the layer's own
-names; in most layers these terms are one. What may honestly differ is not looked at: masks and tables of positions,
-strides and windows, sizes, numbers of codes. A term that is otherwise built is another kind of layer, and no odd one.
+PyTorch's side may be a state dict, which does not tell what `forward` computes. But a model repeats its layers: if all
+layers of a list have an epsilon of 1e-12 and one has 0.1, somebody has changed it. The operands of a node that computes
+with a layer's parameter are followed back to the nodes of the previous parameters, and written down as a term in the
+layer's own names; most layers have the same term. Legitimate differences are ignored: masks and tables of positions,
+strides and windows, sizes, numbers of codes. A term of another structure is another kind of layer, not an odd one.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from analyzer.records import Frozen
 from analyzer.text import format_many
 
 _FEWEST = 3
-"""Layers that have to be alike before one beside them is odd."""
+"""Least number of equal layers beside an odd one."""
 _MOST_ODD = 8
-"""Of so many layers one may be odd, and of twice as many two; where more are, they are meant to be."""
+"""Layers for each odd one: if a larger share is odd, the difference is intended."""
 _MOST_TOLD = 8
 _MOST_FOLLOWED = 1 << 19
-"""Nodes that are followed in all, as of models of hundreds of experts."""
+"""Most nodes that are followed in total, a limit for models with hundreds of experts."""
 _SAME = 1e-5
-"""Relative difference of two constants that are one."""
+"""Relative tolerance of equal constants."""
 
 _TOLD = frozenset(
     {
@@ -58,7 +58,7 @@ _TOLD = frozenset(
         *("is_causal", "keepdims", "mask_filter_value", "perm", "scale", "softcap", "unidirectional"),
     }
 )
-"""Attributes that layers of the same parameters have alike."""
+"""Attributes that are equal in all layers with the same parameters."""
 _ACTIVATIONS = {
     **{
         name: name
@@ -67,12 +67,12 @@ _ACTIVATIONS = {
     **{name: name for name in ("Selu", "Sigmoid", "Softplus", "Softsign", "Swish", "Tanh")},
     **dict.fromkeys(("Gelu", "FastGelu"), "Gelu"),
 }
-"""Activations of ONNX and of onnxruntime, and which function each is."""
+"""Activations of ONNX and of onnxruntime -> name of their function."""
 _COMPUTES = frozenset({Kind.ELEMENTWISE, Kind.REDUCES})
 
 
 class _UnlikeError(Exception):
-    """Two terms are built otherwise: two kinds of layers."""
+    """Two terms of different structure: two kinds of layers."""
 
 
 class _Difference(Frozen):
@@ -80,11 +80,11 @@ class _Difference(Frozen):
     found: str
     expected: str
     is_of_place: bool = False
-    """Whether it is where something is read, and not what is computed of it."""
+    """Whether the place of an operand differs, not the computation."""
 
 
 def find_odd_layers(books: Books) -> Iterator[Finding]:
-    """Layers that compute otherwise than most of their list; a warning each, as somebody may mean it."""
+    """Yield a warning for each layer that computes differently from most of its list; it may be intended."""
     anchors = find_anchors(books)
     homes = {name: place for place, name in anchors.names.items() if name is not None}
     fed = Fed(books, anchors.names, anchors.shared, homes)
@@ -117,7 +117,7 @@ def find_odd_layers(books: Books) -> Iterator[Finding]:
 
 
 def _lists(books: Books) -> Iterator[Layers]:
-    """Lists of modules, by the numbers in the names of their parameters."""
+    """Yield the lists of modules, found by the numbers in the names of their parameters."""
     members: dict[str, dict[int, dict[str, tuple[int, ...]]]] = defaultdict(lambda: defaultdict(dict))
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
@@ -132,7 +132,7 @@ def _lists(books: Books) -> Iterator[Layers]:
 
 
 def _compare_layers(walk: Walk, roots: Mapping[int, Place]) -> Iterator[tuple[int, _Difference, int]]:
-    """The odd ones among the nodes that compute with one parameter of each layer, and how many others are alike."""
+    """Yield the odd layers among the nodes that compute with one parameter, and the number of equal layers."""
     if len(roots) <= _FEWEST:
         return
     found = {number: Term(walk, number, place) for number, place in roots.items()}
@@ -156,7 +156,7 @@ def _compare_layers(walk: Walk, roots: Mapping[int, Place]) -> Iterator[tuple[in
 def _used_again(
     walk: Walk, once: Mapping[int, Place], again: Mapping[int, tuple[Place, ...]]
 ) -> Iterator[tuple[int, _Difference, int]]:
-    """Layers that compute with a parameter more than once, where the others do once."""
+    """Yield the layers that compute with a parameter more than once, if the others do once."""
     if len(once) < _FEWEST or len(again) > max(1, len(once) // _MOST_ODD):
         return
     for number, places in again.items():
@@ -166,10 +166,10 @@ def _used_again(
 
 
 def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> Iterator[_Difference]:
-    """How a layer's term differs from that of most layers.
+    """Yield the differences between a layer's term and that of most layers.
 
     Raises:
-        _UnlikeError: it is built otherwise.
+        _UnlikeError: the term has another structure.
     """
     waiting, seen = [(usual, term.number, term.walk.fed.books.ledger.wiring.node_at(term.place))], set()
     while waiting:
@@ -180,7 +180,7 @@ def _compare(terms: Terms, usual: int, term: Term, *, is_behind_other: bool) -> 
         a, b = terms.labels[mine], terms.labels[yours]
         is_of_before = _places(terms, mine) <= {"before"} and "own" not in _places(terms, yours)
         if is_behind_other and is_of_before and not isinstance(a, Numbers):
-            continue  # what the layer before gives, which is of another kind, or none
+            continue  # output of the previous layer, which is of another kind, or absent
         node = term.nodes.get(yours, reader)
         if isinstance(a, Operation) and isinstance(b, Operation):
             pairs = _pair(terms, mine, yours)
@@ -229,7 +229,7 @@ def _is_outside(label: Label) -> TypeGuard[Result]:
 
 
 def _places(terms: Terms, number: int) -> set[str]:
-    """Where the parameters are that a term has a result of."""
+    """Return the places of the parameters whose results are in a term, as in `Result.where`."""
     labels = (terms.labels[each] for each in terms.within(number))
     return {label.where for label in labels if isinstance(label, Result)}
 
@@ -244,7 +244,7 @@ def _say(values: tuple[float, ...]) -> str:
 
 
 def _say_settings(usual: Operation, odd: Operation) -> tuple[str, str] | None:
-    """Attributes that differ, as they are here and there; empty where none do; None where they may differ honestly."""
+    """Return texts on attributes that differ, odd and usual; empty if none do, None if they may differ legitimately."""
     mine, yours = dict(usual.settings), dict(odd.settings)
     names = sorted(name for name in mine.keys() | yours.keys() if mine.get(name) != yours.get(name))
     if not names:
@@ -260,7 +260,7 @@ def _value(value: object) -> str:
 
 
 def _pair(terms: Terms, mine: int, yours: int) -> list[tuple[int, int]] | None:
-    """The parts of two terms that belong together and differ; None where they have not as many."""
+    """Return the pairs of corresponding parts of two terms that differ; None if their numbers of parts differ."""
     a, b = terms.parts[mine], terms.parts[yours]
     if len(a) != len(b):
         return None
@@ -293,7 +293,10 @@ def _is_turned(terms: Terms, mine: int, yours: int) -> bool:
 
 
 def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] | None:
-    """Two terms that compute something else of the same; None where they may be two ways of one, or of different."""
+    """Return texts on two different computations of the same parts, and whether the place differs.
+
+    None if they may be two forms of one computation, or if their parts differ.
+    """
     a = terms.labels[mine]
     if isinstance(a, Operation) and a.op_type in ("Add", "Sum") and yours in terms.parts[mine]:
         others = [terms.labels[part] for part in terms.parts[mine] if part != yours]
@@ -327,7 +330,7 @@ def _say_computed(terms: Terms, mine: int, yours: int) -> tuple[str, str, bool] 
 
 
 def _is_exchanged(one: Label, other: Label) -> bool:
-    """Whether two operators are others for sure, element by element: not one that a tool writes in another way."""
+    """Whether two elementwise operators are surely different functions, not two forms of one that a tool rewrote."""
     if not (isinstance(one, Operation) and isinstance(other, Operation)):
         return False
     if one.op_type in _ACTIVATIONS and other.op_type in _ACTIVATIONS:
@@ -340,7 +343,7 @@ def _operator(label: Label) -> str:
 
 
 def _leaves(terms: Terms, number: int) -> tuple[frozenset[int], list[str]] | None:
-    """What a term computes element by element with, and by which operators; None where nobody can say."""
+    """Return the operands of a term's elementwise part, and its operators; None if they are unknown."""
     waiting, seen, leaves, operators = [number], {number}, set(), []
     while waiting:
         each = waiting.pop()

@@ -1,4 +1,4 @@
-"""Rule: one PyTorch tensor stored in pieces: each expert of a mixture by itself, a packed projection taken apart."""
+"""Rule: one PyTorch tensor stored in pieces, such as the experts of a mixture or the parts of a packed projection."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from analyzer.reconciliation.lines import MEANINGS, Line, Piece
 from analyzer.records import Frozen
 
 _FEWEST = 2
-"""Sampled elements that must fall into a piece for it to be known by them."""
+"""Least number of sampled elements in a piece that identify it."""
 
 
 class _Slice(Frozen):
-    """A stored tensor that is a run of a PyTorch tensor along one axis."""
+    """Stored tensor that is a run of a PyTorch tensor along one axis."""
 
     entry: Entry
     layout: AxisLayout
@@ -40,25 +40,25 @@ class _Slice(Frozen):
 
 
 def match_split_tables(books: Books) -> None:
-    """Explain free tables of which the export cut all parts, before any of these is taken for all that is left."""
+    """Explain free tables that the export cut into parts, before one part is taken for the only rows in the file."""
     named = {suspect.tensor.name for suspect in books.suspects}
     free = (p for p in books.free_parameters() if len(p.shape) > 1)
     _match(books, named | {p.name for p in free if not _is_weight(books, p)})
 
 
 def _is_weight(books: Books, parameter: Parameter) -> bool:
-    """Whether it multiplies, as far as its name and its module say: the weight of an embedding is a table."""
+    """Whether a parameter is a factor by its name and its module's class: the weight of an embedding is a table."""
     module, _, leaf = parameter.name.rpartition(".")
     return leaf == "weight" and "Embedding" not in books.manifest.modules.get(module, "")
 
 
 def match_split(books: Books) -> None:
-    """Explain free PyTorch tensors that free entries make up, end to end along one axis."""
+    """Explain free PyTorch tensors that free entries form, end to end along one axis."""
     _match(books)
 
 
 def _match(books: Books, names: Collection[str] | None = None) -> None:
-    """The same of parameters with these names alone, where any are given."""
+    """Explain free PyTorch tensors that free entries form; only those with `names`, if these are given."""
     if books.contents.mode == "none" or (names is not None and not names):
         return
     firsts, statistics = _Firsts(books), _Statistics(books)
@@ -68,7 +68,7 @@ def _match(books: Books, names: Collection[str] | None = None) -> None:
         samples = books.contents.originals.samples(tensor)
         if samples is None or not tensor.shape or books.contents.originals.is_constant(tensor):
             continue
-        # Whatever the axis and the order of axes, the first piece begins with the first element.
+        # In any layout, the first piece begins with the first element.
         if not samples.size or not firsts.has(float(samples[0])):
             continue
         for axis in range(len(tensor.shape)):
@@ -79,7 +79,7 @@ def _match(books: Books, names: Collection[str] | None = None) -> None:
 
 
 def match_split_copies(books: Books) -> None:
-    """Explain free entries that make up, end to end, a tensor which the file holds elsewhere: a tied table, say."""
+    """Explain free entries that form, end to end, a tensor that the file holds elsewhere, such as a tied table."""
     free = (entry for entry in books.free_entries() if entry.role in (Role.PARAMETER, Role.UNATTRIBUTED))
     if books.contents.mode == "none" or not any(len(entry.tensor.shape) > 1 for entry in free):
         return
@@ -100,11 +100,11 @@ def match_split_copies(books: Books) -> None:
 
 
 _FULL = 4
-"""Bytes of an element that is not rounded."""
+"""Bytes of an element in full precision."""
 
 
 class _Firsts:
-    """The first elements of all free entries, by which most tensors are seen not to be in pieces."""
+    """First elements of all free entries, which rule out most tensors quickly."""
 
     def __init__(self, books: Books) -> None:
         values, rooms = [0.0], [-1.0]
@@ -119,14 +119,14 @@ class _Firsts:
         self._values, self._rooms = np.array(values), np.array(rooms)
 
     def has(self, value: float) -> bool:
-        """Whether an entry begins with a value, as it is, rounded or in codes."""
+        """Whether an entry begins with a value, unchanged, rounded or as a code."""
         return bool((np.abs(self._values - value) <= self._rooms).any())
 
 
 def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -> list[_Slice]:
-    """The pieces in order; empty where at some place none fits."""
+    """Return the pieces in order; empty if none fits at some place."""
     width = tensor.numel // tensor.shape[axis]
-    # The first piece may have kept the name of the whole.
+    # The first piece may have kept the tensor's name.
     own = [suspect.entry for suspect in books.suspects if suspect.tensor is tensor]
     free = [
         entry
@@ -152,7 +152,7 @@ def _fill(books: Books, tensor: Parameter, axis: int, statistics: _Statistics) -
 
 
 def _is_foreign(books: Books, tensor: Parameter, entry: Entry) -> bool:
-    """Whether nodes say that only modules beside a matrix's own read a piece: another weight belongs there."""
+    """Whether only modules other than a matrix's own read a piece: another weight belongs there."""
     modules, homes = books.reader_modules(entry), {module_of(name) for name in tensor.names}
     if len(tensor.shape) < _PACKED or not modules:
         return False
@@ -162,7 +162,7 @@ def _is_foreign(books: Books, tensor: Parameter, entry: Entry) -> bool:
 def _there(
     books: Books, tensor: Parameter, axis: int, start: int, entries: list[Entry], statistics: _Statistics
 ) -> _Slice | None:
-    """The entry that is the run of slices which begins here: by some elements; where none are known, the nearest."""
+    """Return the entry that holds the run that starts here: by known elements, else the nearest by channel sums."""
     width = tensor.numel // tensor.shape[axis]
     best: tuple[float, _Slice] | None = None
     for entry in entries:
@@ -189,7 +189,7 @@ def _there(
 def _known(
     books: Books, tensor: Parameter, axis: int, start: int, stop: int
 ) -> tuple[npt.NDArray[np.int64], Array] | None:
-    """Some positions in a run of slices, and the elements there; None where too few are known."""
+    """Return some positions in a run, and PyTorch's elements there; None if too few are known."""
     shape = (*tensor.shape[:axis], stop - start, *tensor.shape[axis + 1 :])
     values = books.contents.originals.values(tensor)
     if values is not None:
@@ -206,20 +206,20 @@ def _known(
 
 
 class _Statistics:
-    """Projection and norm of each slice of an entry, which tell slices apart where samples do not."""
+    """Projection and norm of each slice of an entry, which tell slices apart if samples do not."""
 
     def __init__(self, books: Books) -> None:
         self._books = books
         self._found: dict[tuple[Key, AxisLayout], tuple[Reals, Reals] | None] = {}
 
     def allow(self, tensor: Parameter, piece: _Slice) -> bool:
-        """Whether a piece that agrees in some elements may be what PyTorch has there, by all of its elements."""
+        """Whether a piece that agrees in some elements also agrees in the sums of all, if these are known."""
         contents = self._books.contents
         is_known = contents.mode == "full" and contents.originals.channel_statistics(tensor) is not None
         return piece.axis != 0 or not is_known or self.distance(tensor, piece) is not None
 
     def distance(self, tensor: Parameter, piece: _Slice) -> float | None:
-        """How far a piece is from what PyTorch has there, in its own rounding; None where that is too far."""
+        """Return a piece's distance from PyTorch's slices, relative to rounding error; None if unknown or above 1."""
         contents = self._books.contents
         known = contents.originals.channel_statistics(tensor) if contents.mode == "full" else None
         mine = None if known is None else self._of(piece)
@@ -259,7 +259,7 @@ def _agrees(
 
 
 def _is_whole(books: Books, tensor: Parameter, axis: int, slices: list[_Slice]) -> bool:
-    """Whether all elements agree, where all are compared."""
+    """Whether the pieces are in order, and all elements agree if the mode or an ambiguous layout requires it."""
     if not _is_in_order(books, slices):
         return False
     is_open = any(books.contents.is_open(piece.entry, tensor, piece.layout) for piece in slices)
@@ -285,7 +285,7 @@ _BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
 
 
 def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
-    """Whether the file, where one node joins all pieces, joins them in this order."""
+    """Whether the file uses the pieces in this order: in one Concat, or in a packed projection's products."""
     found = [books.ledger.wiring.readers(piece.entry.tensor, past=_BEFORE_JOINED) for piece in slices]
     joined = [
         {reader.node.place: reader.slot for reader in readers if reader.node.op_type == "Concat"}
@@ -297,7 +297,7 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
     alike: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
     is_packed = len(slices[0].layout.shape) <= _PACKED and len(slices) <= _MOST_PARTS and not common
     beside = [_weight_beside(books, piece.entry) for piece in slices] if is_packed else []
-    # MultiheadAttention with keys of another width has one bias, and three weights of these names.
+    # MultiheadAttention whose keys have another width has one packed bias, and three weights of these names.
     named = [leaf for name in beside if (leaf := (name or "").rpartition(".")[2]) in _PROJECTIONS]
     if len(named) == len(_PROJECTIONS):
         return tuple(named) == _PROJECTIONS
@@ -307,11 +307,11 @@ def _is_in_order(books: Books, slices: list[_Slice]) -> bool:
 
 
 _PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
-"""Weights that `MultiheadAttention` packs its bias in the order of."""
+"""Weights of `MultiheadAttention` in the order of its packed bias."""
 
 
 def _weight_beside(books: Books, entry: Entry) -> str | None:
-    """Whose weight makes the product that a piece of a bias is added to, where one is held already."""
+    """Return the name of the held weight of the product to which a piece of a bias is added; None if unknown."""
     wiring = books.ledger.wiring
     for node, _ in wiring.readers(entry.tensor, past=MOVES | DECODES):
         for source in _before(wiring, node):
@@ -324,7 +324,7 @@ def _weight_beside(books: Books, entry: Entry) -> str | None:
 
 
 def _before(wiring: Wiring, node: Node) -> list[Node]:
-    """A node, and those that provide what it reads, past what moves it or writes it as codes."""
+    """Return a node and its producers, followed through nodes that move, quantize or decode values."""
     found, open_ends = [node], [node]
     while open_ends and len(found) < _MOST_STEPS:
         parts = [part for part in wiring.producers(open_ends.pop(0)) if isinstance(part, Node)]
@@ -334,19 +334,19 @@ def _before(wiring: Wiring, node: Node) -> list[Node]:
 
 
 _PACKED = 2
-"""Axes of a packed projection, or of its bias: its parts are no choice of experts, and each has a place of its own."""
+"""Most axes of a packed projection or its bias, whose parts have fixed roles, unlike experts."""
 
 _MOST_PARTS = 4
-"""Parts of a packed projection: query, key and value; the gates of an LSTM."""
+"""Most parts of a packed projection: query, key and value; the gates of an LSTM."""
 
 _MOST_STEPS = 16
 
 
 def _meeting(books: Books, entry: Entry) -> tuple[int, int]:
-    """Where what is computed with a piece first meets something else that is computed: (position of the node, input).
+    """Return the node position and input slot at which a piece's result first meets another computed value.
 
-    Queries and keys meet in a product, in that order; values meet their weights behind it; a gate meets what it gates.
-    What meets nothing is in its place by the node that reads it.
+    Queries and keys meet in a product, in that order; values meet the attention weights after it; a gate meets the
+    value that it gates. Without such a meeting the position is that of the piece's reader.
     """
     wiring = books.ledger.wiring
     readers = wiring.readers(entry.tensor, past=MOVES | DECODES)
@@ -372,7 +372,7 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, i
     if original is None:
         known = books.contents.originals.channel_statistics(tensor)
         answers = [None if known is None else _compare_sums(books, piece, known) for piece in slices]
-        # Without sums the samples were looked at, and there is nothing else.
+        # Without sums, the samples that were compared are all the evidence.
         return False not in answers and not (is_open and None in answers)
     for piece in slices:
         cut = (slice(None),) * piece.axis + (slice(piece.start, piece.stop),)
@@ -381,7 +381,7 @@ def _is_within_steps(books: Books, tensor: Parameter, slices: list[_Slice], *, i
         look = books.contents.at(piece.entry, piece.layout.positions(flat))
         if look is None:
             return False
-        if look[1] is None:  # a piece that no quantizer took
+        if look[1] is None:  # a piece that is not quantized
             if not is_rounded(look[0], original[cut].reshape(-1), piece.entry.tensor.dtype):
                 return False
         elif not is_like(look[0], part.reshape(-1), look[1]):

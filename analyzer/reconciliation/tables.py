@@ -1,14 +1,14 @@
-"""Rules: tables of which an export kept, picked, repeated or added rows, or that it computed of frequencies.
+"""Rules: tables of which an export kept, picked, repeated or added rows, or that it computed from frequencies.
 
-Some rows (`sliced`), picked rows (`gathered`) or all repeated (`broadcast`): asked of what the exporter's own note
-says was folded from the table, and of what has no name at all. A table that stands under its own name and is shorter
-was cut by somebody else, and differs. Rows that a mask has overwritten (the most negative number added to all of them)
-are passed over; they hold nothing of the table.
+An entry may have some rows (`sliced`), picked rows (`gathered`) or all rows, repeated (`broadcast`). Candidates are
+entries that the exporter notes as folded from the table, and nameless entries. A shorter table under its own name was
+cut by somebody else, and differs. Rows that a mask has overwritten (the most negative number added to all of them) are
+skipped; they hold nothing of the table.
 
-A row of positions added to a token of its own (a class token): what is stored is token + table[r] (Dosovitskiy et al.
-2021, equation 1), perhaps once for each example. The row is the first of the table that stands nowhere else in the
-file: with any other row it is another model. Several tokens (DeiT's for the class and for distillation) have the first
-rows in the order in which PyTorch has the tokens.
+A row of positions may be added to a token (such as a class token): the file stores token + table[r] (Dosovitskiy et al.
+2021, equation 1), perhaps once for each example. The row is the first of the table that the file stores nowhere else:
+with any other row it is another model. Several tokens (DeiT's for the class and for distillation) have the first rows
+in PyTorch's order of the tokens.
 
 Rotary embeddings: cos(p f) and sin(p f) for positions p and frequencies f, times one factor (Su et al. 2021, section
 3.4.2; transformers `modeling_rope_utils.py`, `attention_scaling`). The frequencies are a buffer, `inv_freq`.
@@ -43,25 +43,25 @@ Digests = npt.NDArray[np.uint64]
 _FOLDED = frozenset({"provenance:folded-from", "provenance:folded-with"})
 
 _MOST_TABLES = 16
-"""Tables that a nameless entry is compared with: those of the modules that read it first, then those of positions."""
+"""Most tables that a nameless entry is compared with: first those of its readers' modules, then position tables."""
 
 _MOST_PAIRS = 1 << 24
-"""Pairs of elements up to which each row of codes is looked for among all rows."""
+"""Most pairs of elements for which each row of codes is compared with all rows of the table."""
 
 
 class _Rows(Frozen):
     line: Line
     distinct: int
-    """How many different rows of the table are there."""
+    """Number of distinct rows of the table in the entry."""
     is_sampled: bool = False
     is_straight: bool = True
-    """Whether the rows stand along the last stored axis."""
+    """Whether the rows lie along the last stored axis."""
     order: str = ""
-    """What tells in which order they stand."""
+    """Digest of the rows' order, from `_order_of`."""
 
 
 def match_rows(books: Books) -> None:
-    """Explain entries all of whose rows are rows of one free PyTorch table; each distinct row counts once."""
+    """Explain entries whose rows are all rows of one free PyTorch table; each distinct row counts once."""
     _match_repeated(books)
     for entry, tables in list(_tables_beside(books)):
         for table in tables:
@@ -75,10 +75,10 @@ def match_rows(books: Books) -> None:
 
 
 def _match_remaining(books: Books) -> None:
-    """Explain entries all of whose rows are rows, in their order, of a table that has its entry already.
+    """Explain entries whose rows are a slice of a table that another entry holds already.
 
-    An export cuts a table in pieces that its forward joins again (BEiT's three distances of the class token behind
-    those of the patches). Rows that no other entry holds are counted; others are there once more.
+    An export cuts a table into pieces that its `forward` joins again (BEiT's three distances of the class token after
+    those of the patches). Rows that no other entry holds are counted; other rows are copies.
     """
     if books.contents.mode == "none":
         return
@@ -125,7 +125,7 @@ def _add_rows(books: Books, entry: Entry, table: Parameter) -> None:
 
 
 def _rows_of(books: Books, entry: Entry, table: Parameter) -> frozenset[int] | None:
-    """Which rows of a table an entry holds; None where that is not known."""
+    """Return the numbers of the table's rows that an entry holds; None if unknown."""
     known, array = _known_digests(books, entry, table), books.contents.array(entry)
     if known is None or array is None or array.shape[-1:] != table.shape[-1:]:
         return None
@@ -136,13 +136,13 @@ def _rows_of(books: Books, entry: Entry, table: Parameter) -> frozenset[int] | N
 
 
 _LEAST_WIDTH = 8
-"""Elements of a vector that is known by its values where it is repeated."""
+"""Least number of elements of a vector that its values identify."""
 
 
 def _match_repeated(books: Books) -> None:
-    """Explain entries each of whose rows is a whole vector of PyTorch's: a class token for each example of a batch.
+    """Explain entries that repeat a PyTorch vector in each row, as a class token for each example of a batch.
 
-    What is noted to be made of a vector that stands elsewhere whole is that once more: an unrolled loop's first bias.
+    If another entry holds the vector, an entry noted as made from it is a copy, as an unrolled loop's first bias.
     """
     free: dict[int, set[str]] = defaultdict(set)
     for parameter in books.manifest.parameters:
@@ -162,9 +162,9 @@ def _match_repeated(books: Books) -> None:
 
 
 def match_repeated_copies(books: Books) -> None:
-    """Explain what repeats a whole vector that stands elsewhere too, where the vector's own module adds it.
+    """Explain entries that repeat a held vector in each row, if the vector's own module reads them, as copies.
 
-    A tool that computes a loop's first step in advance, of a state of zeros, leaves the bias for each example.
+    A tool that computes a loop's first step in advance, from a state of zeros, leaves the bias for each example.
     """
     for entry, row, like in _repeated(books, books.free_entries()):
         if books.is_multiplied(entry):
@@ -183,7 +183,7 @@ def match_repeated_copies(books: Books) -> None:
 def _repeated(
     books: Books, entries: Iterable[Entry]
 ) -> Iterator[tuple[Entry, Array, Mapping[str, Parameter]]]:
-    """Entries whose rows are all the same, one of them, and the vectors of PyTorch's of its length, by name."""
+    """Yield entries with equal rows, one of the rows, and the PyTorch vectors of its length, by name."""
     if books.contents.mode == "none":
         return
     vectors: dict[int, dict[str, Parameter]] = defaultdict(dict)
@@ -196,7 +196,7 @@ def _repeated(
         if not like or entry.tensor.numel == shape[-1] or entry.tensor.key in books.entries:
             continue
         if not entry.tensor.dtype.is_floating:
-            continue  # rounded to whole numbers, any small vector is zeros
+            continue  # in integers, any vector of small numbers is zeros
         array = books.contents.array(entry) if entry.tensor.numel <= _MOST_PAIRS else None
         rows = None if array is None else array.reshape(-1, shape[-1])
         if rows is not None and len(rows) and bool((rows == rows[:1]).all()):
@@ -204,9 +204,9 @@ def _repeated(
 
 
 def _is_row(books: Books, vector: Parameter, row: Array, dtype: DType) -> bool:
-    """Whether a row has all numbers of a vector, as they are or rounded to the row's type, or to a narrower one."""
+    """Whether a row has all numbers of a vector, unchanged or rounded to the row's type, or to a narrower one."""
     if books.contents.originals.is_constant(vector):
-        return False  # which any row of the same number would be
+        return False  # any row of one number would match
     if _is_rounded_row(books, vector, row, dtype):
         return True
     narrower = (each for each in (DType.FLOAT16, DType.BFLOAT16) if each.bits < dtype.bits)
@@ -226,10 +226,10 @@ def _is_rounded_row(books: Books, vector: Parameter, row: Array, dtype: DType) -
 
 
 def _tables_beside(books: Books) -> Iterator[tuple[Entry, list[Parameter]]]:
-    """Suspects that were folded from a table, beside it; nameless entries, beside the free tables of their width.
+    """Yield suspects folded from a table, with that table; and nameless entries, with the free tables of their width.
 
-    What multiplies a matrix is no row of a table: a weight with fewer rows, or with them in another order, was changed
-    by somebody, and must show.
+    A factor of a product is not a row of a table: a weight with fewer rows, or with rows in another order, was changed
+    by somebody, and must be reported.
     """
     for suspect in books.suspects:
         table, entry = suspect.tensor, suspect.entry
@@ -279,7 +279,7 @@ def _is_read_whole(books: Books, entry: Entry) -> bool:
 
 
 def _is_looked_up(books: Books, entry: Entry) -> bool:
-    """Whether it is a table still: what was cut from one in advance has no indices any more."""
+    """Whether nodes still look up rows in an entry: rows cut in advance have no indices any more."""
     known = ((operator_of(node), slot) for node, slot in books.readers(entry))
     return any(
         operator is not None
@@ -306,7 +306,7 @@ def _settle_rows(books: Books, entry: Entry, table: Parameter, found: _Rows, com
 
 
 def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Piece, ...]:
-    """Where all of a repeated table stands for the first time; nothing where its rows do not stand as they are."""
+    """Return the piece of the first repetition of a whole table; none if its rows do not lie along the last axis."""
     if found.line is not Line.BROADCAST or not found.is_straight:
         return ()
     axes = tuple(range(len(table.shape)))
@@ -314,7 +314,7 @@ def _first_of_repeated(entry: Entry, table: Parameter, found: _Rows) -> tuple[Pi
 
 
 def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
-    """Along whichever axis makes the entry's rows the table's."""
+    """Compare the entry's rows with the table's, along each axis of the table's width; None if none matches."""
     array = books.contents.array(entry)
     if array is None or books.contents.changes(entry, table) is None or not array.size:
         return None
@@ -337,16 +337,16 @@ def _compare_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
 
 
 def _order_of(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer]) -> str:
-    """The places of rows in their table, of equal ones the first, as a digest; -1 of one that is overwritten."""
+    """Return a digest of the rows' numbers in their table, the first of equal ones; -1 for a masked row."""
     digests, places = np.unique(known, return_index=True)
     at = np.minimum(np.searchsorted(digests, stored), digests.size - 1)
     return digest(np.where(digests[at] == stored, places[at], -1).astype(np.int64))
 
 
 def _as_rows(array: Array, width: int) -> list[Array]:
-    """The array (rows, width) with each axis of the table's width put last, the last axis first.
+    """Return arrays (rows, width), one for each axis of the table's width, moved to the end; the last axis comes first.
 
-    An axis may have that width several times, all alike: a bias of each head that is joined with the examples.
+    An axis may have that width several times, with equal parts, as a bias of heads that is joined with the examples.
     """
     found = []
     for axis in reversed(range(array.ndim)):
@@ -365,7 +365,7 @@ def _canonical(rows: Array) -> Array:
 
 
 def _known_digests(books: Books, entry: Entry, table: Parameter) -> Digests | None:
-    """Of the table's rows in the entry's type; None where they are not known, or the entry holds codes."""
+    """Return the digests of the table's rows in the entry's type; None if unknown, or if the entry holds codes."""
     if books.contents.encoding(entry) is not None:
         return None
     if entry.tensor.dtype is table.dtype and entry.tensor.payload is not None:
@@ -376,7 +376,7 @@ def _known_digests(books: Books, entry: Entry, table: Parameter) -> Digests | No
 
 
 def _without_masked(rows: Array, is_known: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64] | None:
-    """Places of the rows that no mask has overwritten; None where a row is neither known nor masked."""
+    """Return the indices of rows that no mask has overwritten; None if a row is neither known nor masked."""
     if is_known.all():
         return np.arange(len(rows))
     if rows.dtype.kind != "f":
@@ -397,7 +397,7 @@ def _line_of_rows(stored: npt.NDArray[np.integer], known: npt.NDArray[np.integer
 
 
 def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) -> _Rows | None:
-    """Rows in another type: each against all of the table where its values are known, else a run by the samples."""
+    """Compare rows in another type with the table: with all its rows if these are known, else as a run, by samples."""
     room = _room_of_rows(books, entry, rows)
     values = books.contents.originals.values(table)
     width = table.shape[-1]
@@ -429,7 +429,7 @@ def _compare_codes(books: Books, entry: Entry, table: Parameter, rows: Array) ->
 
 
 def _rows_of_one_example(rows: Array) -> Array:
-    """The rows of one example of a batch, where all have the same."""
+    """Return the rows of one example of a batch, if all examples have the same rows."""
     for count in range(1, len(rows) // 2 + 1):
         if len(rows) % count == 0 and (rows.reshape(-1, count, rows.shape[1]) == rows[:count]).all():
             return rows[:count]
@@ -437,7 +437,7 @@ def _rows_of_one_example(rows: Array) -> Array:
 
 
 def _room_of_rows(books: Books, entry: Entry, rows: Array) -> float:
-    """What an element may be off: a step of the codes, a rounding of the type."""
+    """Return the tolerance of an element: a step of the codes, or a rounding of the type."""
     encoded = books.contents.encoding(entry)
     if encoded is not None:
         return max((float(steps.max(initial=0.0)) for _, steps in encoded.bands()), default=0.0) * 1.001
@@ -448,7 +448,7 @@ def _room_of_rows(books: Books, entry: Entry, rows: Array) -> float:
 
 
 def _measure_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
-    """What shapes alone allow: fewer rows are a slice, more are gathered, and then all may be among them."""
+    """Return the rows that shapes alone allow: fewer rows are a slice; more are gathered, and may include all."""
     shape = books.contents.shape(entry)
     is_like = books.contents.changes(entry, table) is not None
     if len(table.shape) < 2 or table.shape[-1] not in shape or not is_like:
@@ -460,7 +460,7 @@ def _measure_rows(books: Books, entry: Entry, table: Parameter) -> _Rows | None:
 # a row added to a token
 
 _LEAST_TOKEN = 8
-"""Elements of a token, at least: of fewer, a sum of two numbers may be chance."""
+"""Least number of elements of a token: a sum of fewer numbers may match by chance."""
 
 _BEFORE_JOINED = (MOVES | DECODES) - {"Concat"}
 
@@ -475,7 +475,7 @@ class _AddedRow(Frozen):
 
 
 def match_added_rows(books: Books) -> None:
-    """Settle each free token of which the file holds the sum with a row of positions, and nothing else."""
+    """Settle each free token that the file holds only as a sum with a row of a position table."""
     if books.contents.mode == "none":
         return
     tokens = [p for p in books.free_parameters() if _is_token(books, p)]
@@ -503,7 +503,7 @@ def match_added_rows(books: Books) -> None:
 
 
 def _are_joined_in_order(books: Books, entries: list[Entry]) -> bool:
-    """Whether one node joins all of several tokens, in this order."""
+    """Whether one node concatenates several tokens in this order; True for a single token."""
     wiring = books.ledger.wiring
     joined = [
         {reader.node.place: reader.slot for reader in wiring.readers(entry.tensor, past=_BEFORE_JOINED)}
@@ -526,7 +526,7 @@ def _is_position_table(parameter: Parameter) -> bool:
 
 
 def _may_hold_token(books: Books, width: int) -> list[Entry]:
-    """Unsettled entries of which the last axis is as wide."""
+    """Return the open entries whose last axis has a width."""
     roles = (Role.PARAMETER, Role.UNATTRIBUTED, Role.CONSTANT)
     return [
         entry
@@ -543,7 +543,7 @@ def _may_hold_token(books: Books, width: int) -> list[Entry]:
 def _find_row(
     books: Books, entry: Entry, token: Parameter, table: Parameter, taken: Collection[int]
 ) -> int | None:
-    """The row that was added, if it is the one that has to be."""
+    """Return the row that was added to a token, if it is the expected one."""
     array = books.contents.array(entry)
     values, known = books.contents.originals.values(token), books.contents.originals.values(table)
     if array is None or values is None or known is None or not array.size:
@@ -564,14 +564,14 @@ def _find_row(
 def _first_left(
     books: Books, table: Parameter, rows: npt.NDArray[np.generic], taken: Collection[int]
 ) -> int | None:
-    """The first row of a table that no entry holds, nor another token; the first of all where each row is held."""
+    """Return the first row of a table that no entry or other token holds; if all are held, the next in order."""
     settled = books.parameters.get(table.name)
     held: set[bytes] = set()
     for key in settled.entries if settled is not None else ():
         array = books.contents.array(books.entry(key))
         if array is None or array.dtype.kind != rows.dtype.kind or array.shape[-1:] != rows.shape[-1:]:
             return None
-        rows = rows.astype(array.dtype)  # of one type in a file that a tool has made half as precise
+        rows = rows.astype(array.dtype)  # compare in one type, if a tool has converted the file
         held.update(row.tobytes() for row in np.ascontiguousarray(array).reshape(-1, rows.shape[-1]))
     left = (p for p in range(len(rows)) if p not in taken and rows[p].tobytes() not in held)
     return next(left, len(taken) if len(taken) < len(rows) else None)
@@ -580,17 +580,17 @@ def _first_left(
 # rotary embeddings
 
 _MOST_ANGLES = 1 << 22
-"""Elements up to which a table is looked at."""
+"""Most elements of a table of angles."""
 
 TURNED = "content:rotary"
-"""The rule that knows a table of cosines or sines."""
+"""Rule for a table of cosines or sines."""
 
 _NEAR_ANGLES = 2e-3
-"""Cosines in float16 differ from those in float64 by half of that; an angle of a thousand in float32 by less."""
+"""Tolerance of cosines: float16 errs by half of that, an angle of a thousand in float32 by less."""
 
 
 def match_rotary(books: Books) -> None:
-    """Settle as `buffer` each nameless table all of whose rows are cosines, or sines, of whole positions."""
+    """Settle as `buffer` each nameless table whose rows are all cosines, or sines, of integer positions."""
     if books.contents.mode == "none":
         return
     tables = list(_frequencies(books))
@@ -605,10 +605,10 @@ def match_rotary(books: Books) -> None:
 
 
 def settle_untuned(books: Books) -> None:
-    """Settle as `differing` each nameless vector that stands where frequencies belong, and is not PyTorch's.
+    """Settle as `differing` each nameless vector in the place of rotary frequencies that is not PyTorch's.
 
-    PyTorch's program reads its frequencies, and the file holds them nowhere; of a vector of as many elements nothing is
-    computed but cosines and sines: the file turns by other angles, though these may be frequencies, too.
+    PyTorch's program reads its frequencies, but the file holds them nowhere, and computes only cosines and sines from
+    a vector of as many elements. So the file rotates by other angles, though these may be frequencies too.
     """
     if books.contents.mode == "none" or not books.manifest.lists_all_buffers:
         return
@@ -629,7 +629,7 @@ def settle_untuned(books: Books) -> None:
 
 
 _FREQUENCIES = 2e-4
-"""Relative error of frequencies that are stored as PyTorch stores them."""
+"""Relative tolerance of frequencies in PyTorch's own type."""
 
 
 def _frequencies(books: Books) -> Iterator[tuple[Buffer, Reals]]:
@@ -658,7 +658,7 @@ def _is_table_of_angles(books: Books, entry: Entry, frequencies: Reals) -> bool:
 
 
 def _angles(frequencies: Reals, rows: Reals) -> Iterator[Reals]:
-    """Angles a position, (width of a row,): once, or for both halves, or for both of each pair."""
+    """Yield the angles of position 1, (width of a row,): once, or repeated for both halves, or for each pair."""
     if rows.shape[1] == frequencies.size:
         yield frequencies
     else:
@@ -667,9 +667,9 @@ def _angles(frequencies: Reals, rows: Reals) -> Iterator[Reals]:
 
 
 def _follows_angles(rows: Reals, angles: Reals) -> bool:
-    """Whether the rows are those of positions 0, 1, 2, ..., from the first on, however often they are repeated.
+    """Whether the rows are those of positions 0, 1, 2, ..., with any number of repetitions of the whole.
 
-    At position 0 all cosines are 1, which says nothing of the frequencies: there have to be two positions.
+    At position 0 all cosines are 1, which tells nothing about the frequencies: at least two positions are needed.
     """
     for count in (n for n in range(2, len(rows) + 1) if len(rows) % n == 0):
         positions = np.arange(count)[:, None] * angles  # (positions, width)
@@ -683,7 +683,7 @@ def _follows_angles(rows: Reals, angles: Reals) -> bool:
 
 
 def is_only_turned(books: Books, entry: Entry) -> bool:
-    """Whether all that is computed of a tensor, past one product, are cosines and sines."""
+    """Whether only cosines and sines are computed from a tensor, after at most one product."""
     wiring = books.ledger.wiring
     waiting = [(reader, 0) for reader in wiring.readers(entry.tensor)]
     seen: set[Place] = set()
@@ -712,10 +712,10 @@ def is_only_turned(books: Books, entry: Entry) -> bool:
 
 
 _MULTIPLIES = frozenset({"MatMul", "Mul", "QLinearMatMul", "QLinearMul"})
-"""What multiplies frequencies by positions."""
+"""Operators that multiply frequencies by positions."""
 
 _ONWARDS = _MULTIPLIES | MOVES | DECODES | RECODES | {"Concat", "Expand"}
-"""What may stand between frequencies and the sines of their angles."""
+"""Operators between frequencies and the sines of their angles."""
 
 _MOST_ONWARDS = 64
-"""Nodes that are followed."""
+"""Most nodes that are followed."""

@@ -1,7 +1,7 @@
-"""What leads to each parameter of a layer -> terms, written down in the layer's own names, that can be compared.
+"""Operands of each parameter of a layer -> terms in the layer's own names, which can be compared between layers.
 
-A term ends at the nodes that compute with a parameter: it says which, of this layer or the one before. Masks, sizes and
-tables, which a layer may have of its own, are no part of it.
+A term ends at the nodes that compute with a parameter, and names this parameter, of the layer or the one before. Masks,
+sizes and tables, which may differ between layers, are not part of it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from analyzer.records import Frozen, Mutable, field
 
 NUMBER = re.compile(r"(?:(?<=\.)|^)\d+(?=\.)")
 _MOST_NODES = 512
-"""Nodes that are followed back from one."""
+"""Most nodes that are followed back from one."""
 _DEEPEST = 96
 _UNKNOWN = 1 << 62
-"""The layer of what a tensor of several layers makes: it may be any."""
+"""Layer of the results of a tensor that several layers share: it may be any."""
 _FEW = 8
-"""Numbers of a constant that are compared: a larger one is a table, which may be a layer's own."""
+"""Most numbers of a constant that is compared: a larger one is a table, which may differ between layers."""
 _STRAIGHT = DECODES | {"Identity", "Dropout", "QuantizeLinear", "DynamicQuantizeLinear"}
-"""Operators that give what they are given, but for rounding."""
+"""Operators that return their input, up to rounding."""
 EITHER_WAY = frozenset({"Add", "Mul", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal"})
-"""Operators to which the order of their inputs is nothing."""
+"""Commutative operators."""
 _NUMERIC = frozenset(
     {
         *("Add", "Cast", "Concat", "Div", "Gather", "Identity", "Mul", "Neg", "Pow", "Reciprocal", "Reshape"),
         *("Slice", "Sqrt", "Squeeze", "Sub", "Unsqueeze"),
     }
 )
-"""Operators that exporters compute scales and shapes with."""
+"""Operators with which exporters compute scales and shapes."""
 
 
 class Operation(Frozen):
-    """What a node does, without what it reads."""
+    """Operator and attributes of a node, without its operands."""
 
     op_type: str
     domain: str
@@ -51,7 +51,7 @@ class Operation(Frozen):
 
 
 class Given(Frozen):
-    """What is no layer's, or is not looked at: masks, sizes, tables; and which of these."""
+    """Operand that is not followed, such as a mask, size or table, or another layer's output; `what` names its kind."""
 
     what: str
 
@@ -63,40 +63,40 @@ class Numbers(Frozen):
 
 
 class Result(Frozen):
-    """What a node gives that computes with a parameter."""
+    """Output of a node that computes with a parameter."""
 
     where: str
-    """`own` layer, the one `before`, `another` of the list, or `outside` of it."""
+    """Layer of the parameter: `own`, the one `before`, `another` of the list, or `outside` of it."""
     name: str
-    """Of the parameter, in its layer."""
+    """Name of the parameter in its layer."""
     output: int
 
 
 Label = Operation | Given | Numbers | Result
 _ANY, _FAR, _SHARED = Given("any"), Given("far"), Given("shared")
 EARLIER = Given("earlier")
-"""What a layer reads of none of its own, and not of the one before."""
+"""Operand of a layer that depends on neither its own parameters nor the previous layer's."""
 STREAM = Given("stream")
-"""What the layer before reads of the one before it."""
+"""Operand of the previous layer that comes from the layer before it."""
 SKIPPED = Given("skipped")
-"""What it reads of others."""
+"""Operand of the previous layer that comes from another layer."""
 PASSED = frozenset({EARLIER, SKIPPED, STREAM})
 
 
 Signature = tuple[str, tuple[int, ...]]
-"""A parameter by its name in its layer, and its shape."""
+"""Name of a parameter in its layer, and its shape."""
 
 
 class Layers(Frozen):
-    """A list of modules."""
+    """List of modules, such as a `ModuleList`."""
 
     prefix: str
-    """What their names begin with: `encoder.layer.`."""
+    """Prefix of their names, such as `encoder.layer.`."""
     kinds: Mapping[int, frozenset[Signature]]
-    """What each of them holds."""
+    """Parameters of each module, by its number."""
 
     def alike(self) -> Iterator[tuple[str, list[int]]]:
-        """Each name of a parameter, and the members that have one of the same shape there."""
+        """Yield each name of a parameter with the members that have one of the same name and shape."""
         found: dict[Signature, list[int]] = {}
         for number, kind in sorted(self.kinds.items()):
             for each in kind:
@@ -105,18 +105,18 @@ class Layers(Frozen):
 
 
 class Anchors(Frozen):
-    """The nodes that compute with a parameter."""
+    """Nodes that compute with a parameter."""
 
     names: Mapping[Place, str | None]
-    """Its name; None where others compute with it too."""
+    """Node -> name of its parameter; None if other nodes compute with the parameter too."""
     shared: Mapping[Place, tuple[str, ...]]
-    """Of a node whose parameter has no name: all that its tensor holds, as biases of zeros that were merged."""
+    """Node without such a name -> all parameters in its tensor, as merged biases of zeros."""
     several: Mapping[str, tuple[Place, ...]]
-    """Of a parameter that several nodes compute with, and that is nobody else's: these nodes."""
+    """Parameter that alone is in its tensor, but has several nodes that compute with it -> these nodes."""
 
 
 def find_anchors(books: Books) -> Anchors:
-    """The nodes that compute with parameters, past what only moves or decodes these."""
+    """Return the nodes that compute with parameters, after nodes that only move or decode these."""
     held: dict[Key, list[str]] = defaultdict(list)
     for settled in books.parameters.values():
         for key in settled.entries:
@@ -128,7 +128,7 @@ def find_anchors(books: Books) -> Anchors:
     for entry in books.ledger.entries:
         line = books.entries.get(entry.tensor.key)
         if line is None or line.parameter not in books.parameters or line.line is Line.EVALUATED:
-            continue  # what was computed in advance may be of parameters of several layers
+            continue  # values computed in advance may involve parameters of several layers
         places = {reader.node.place for reader in books.ledger.wiring.readers(entry.tensor, past=past)}
         name = line.parameter if len(places) == 1 and line.learned else None
         if (
@@ -146,7 +146,7 @@ def find_anchors(books: Books) -> Anchors:
 
 
 class Terms(Mutable):
-    """Terms by their numbers: two that are the same have one number."""
+    """Table of terms by number: equal terms share one number."""
 
     known: dict[tuple[Label, tuple[int, ...]], int] = field(default_factory=dict)
     labels: list[Label] = field(default_factory=list)
@@ -161,7 +161,7 @@ class Terms(Mutable):
         return self.known[key]
 
     def within(self, number: int) -> set[int]:
-        """A term, and all that it is made of."""
+        """Return the numbers of a term and of all its parts."""
         waiting, seen = [number], {number}
         while waiting:
             new = [part for part in self.parts[waiting.pop()] if part not in seen]
@@ -171,25 +171,25 @@ class Terms(Mutable):
 
 
 class Fed(Mutable):
-    """What nodes compute with: of parameters, of what the model is given, or of constants and sizes alone."""
+    """Origin of the values of nodes: parameters, model inputs, or constants and sizes alone."""
 
     books: Books
     anchors: Mapping[Place, str | None]
-    """The nodes that compute with a parameter, and its name."""
+    """Node that computes with a parameter -> the parameter's name, as in `Anchors.names`."""
     shared: Mapping[Place, tuple[str, ...]]
     homes: Mapping[str, Place]
-    """The one node that computes with each parameter, of those that have one."""
+    """Parameter -> the one node that computes with it."""
     followed: int = 0
-    """Nodes that terms were made of."""
+    """Number of nodes in all terms so far."""
     _known: dict[Place, bool | None] = field(default_factory=dict)
     _numbers: dict[Place, bool] = field(default_factory=dict)
 
     def __call__(self, node: Node) -> bool | None:
-        """Whether parameters have a part in what a node gives; None where what the model is given has none either."""
+        """Whether a node's output depends on parameters; None if it depends on no model input either."""
         return _settle(node, self._known, self.above, self._of)
 
     def is_number(self, node: Node) -> bool:
-        """Whether a node of constants and sizes makes a number, or a few, and no table."""
+        """Whether a node of constants and sizes computes a number, or a few, and no table."""
         return _settle(node, self._numbers, self.above, self._is_number)
 
     def _is_number(self, node: Node) -> bool:
@@ -200,7 +200,7 @@ class Fed(Mutable):
         )
 
     def above(self, node: Node) -> list[Node]:
-        """The nodes whose values a node reads."""
+        """Return the nodes whose outputs a node reads."""
         wiring = self.books.ledger.wiring
         found = (wiring.find(node.graph_path, name) for name in node.inputs if name)
         return [each for each in found if isinstance(each, Node)]
@@ -228,7 +228,7 @@ def _settle(
     above: Callable[[Node], Sequence[Node]],
     settle: Callable[[Node], _Told],
 ) -> _Told:
-    """What is said of a node once all is said of those above it; each is asked for once."""
+    """Return a node's result, computed after those of all upstream nodes; each is computed once."""
     waiting, opened = [node], set[Place]()
     while waiting:
         top = waiting[-1]
@@ -238,12 +238,12 @@ def _settle(
             continue
         waiting.pop()
         if top.place not in known:
-            known[top.place] = settle(top)  # of a circle nothing is known yet
+            known[top.place] = settle(top)  # on a cycle, some upstream results are missing
     return known[node.place]
 
 
 class Walk(Mutable):
-    """The terms of the layers of one list."""
+    """Terms of the layers of one list."""
 
     fed: Fed
     layers: Layers
@@ -251,7 +251,7 @@ class Walk(Mutable):
     _newest: dict[Place, int | None] = field(default_factory=dict)
 
     def newest(self, node: Node) -> int | None:
-        """The last layer of the list whose parameters made what a node computes with; None where none did."""
+        """Return the last layer of the list on whose parameters a node's output depends; None if on none."""
         return _settle(node, self._newest, self._above, self._newest_of)
 
     def _above(self, node: Node) -> list[Node]:
@@ -267,21 +267,21 @@ class Walk(Mutable):
         return max((each for each in found if each is not None), default=None)
 
     def number_of(self, name: str | None) -> int | None:
-        """The layer of a parameter; None of one of no layer."""
+        """Return the layer number of a parameter; None if it is in no layer of the list."""
         prefix = self.layers.prefix
         match = NUMBER.match(name, len(prefix)) if name is not None and name.startswith(prefix) else None
         return None if match is None else int(match[0])
 
 
 class Term(Mutable):
-    """What one node computes with the parameter of a layer, as a term of what the parameters before it give."""
+    """Term of the node that computes with a parameter of a layer, in the results of the parameters before it."""
 
     walk: Walk
     layer: int
     place: Place
     number: int = 0
     nodes: dict[int, Node] = field(default_factory=dict)
-    """A node of the layer that each term is of."""
+    """Term number -> a node of the layer with that term."""
     _known: dict[tuple[Place, str], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -289,7 +289,7 @@ class Term(Mutable):
         self.number = self._of_node(node, 0, is_own=True)
 
     def has(self, result: Result) -> bool:
-        """Whether this layer, or the one before, has a parameter of this name: those of a list may be of two kinds."""
+        """Whether this layer, or the one before, has a parameter of this name: a list may mix two kinds of layers."""
         number = {"own": self.layer, "before": self.layer - 1}.get(result.where)
         return f"{self.walk.layers.prefix}{number}.{result.name}" in self.walk.fed.homes
 
@@ -306,7 +306,7 @@ class Term(Mutable):
         return number
 
     def _of_value(self, reader: Node, name: str, depth: int, *, is_own: bool) -> int:
-        """The term of a value that a node reads, which computes in the layer, or in the one before."""
+        """Return the number of the term of a node's input; the node is in the layer, or in the one before."""
         terms, fed = self.walk.terms, self.walk.fed
         while True:
             provider = fed.books.ledger.wiring.find(reader.graph_path, name) if name else None
@@ -348,7 +348,7 @@ class Term(Mutable):
         return self._known[key]
 
     def _stream(self, newest: int | None) -> Given:
-        """What the layer before reads: of the one before that, as layers do, or of another."""
+        """Return `STREAM` if the previous layer reads from the layer before it, as usual, else `SKIPPED`."""
         is_usual = newest == self.layer - 2 or self.layer - 1 <= min(self.walk.layers.kinds)
         return STREAM if is_usual else SKIPPED
 
@@ -376,5 +376,5 @@ class Term(Mutable):
 
 
 def _plain(value: object) -> object:
-    """An attribute as one can compare it."""
+    """Return an attribute rounded for comparison."""
     return float(f"{value:.5g}") if isinstance(value, float) else value

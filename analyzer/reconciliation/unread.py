@@ -1,4 +1,4 @@
-"""Which parameters go to waste beside others in one tensor: a product gives their columns, and nothing reads them."""
+"""Piece of a stored tensor -> whether its columns of a product are never read, so that the parameter has no effect."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from analyzer.reconciliation.meetings import Follower, Meeting, UntracedError
 from analyzer.reconciliation.pieces import number, viewed
 
 _KEEPS_COLUMNS = DECODES | {"Add", "Identity"}
-"""Operators behind a product that leave its columns where they are: what they add is as wide, or a bias."""
+"""Operators after a product that keep its columns in place: they add a tensor of equal width, or a bias."""
 
 
 def is_cut_off(follower: Follower, live: Live, entry: Entry, piece: Piece) -> bool:
-    """Whether products compute with a part of a tensor, and no output depends on what they give for it."""
+    """Whether products compute with a part of a tensor, and no output depends on the columns that result from it."""
     try:
         meetings = list(follower.meetings(entry))
     except UntracedError:
@@ -32,7 +32,7 @@ def _goes_nowhere(follower: Follower, live: Live, entry: Entry, piece: Piece, me
     if not (is_second_factor(meeting.node, meeting.slot) and meeting.is_kept):
         return False
     cuts = _cuts_behind(follower, live, meeting.node)
-    # Most give all that they take, and then nothing is worked out.
+    # Most splits have all outputs read: return before the columns are computed.
     if not cuts or any(
         cut.op_type == "Split" and _read_of(follower, live, cut) == {*cut.outputs} for cut in cuts
     ):
@@ -48,7 +48,7 @@ def _goes_nowhere(follower: Follower, live: Live, entry: Entry, piece: Piece, me
 def _columns_of(
     follower: Follower, entry: Entry, piece: Piece, meeting: Meeting
 ) -> tuple[int, int, int] | None:
-    """The first and the last column of a product that a part of a tensor gives, and how many there are."""
+    """Return the first and the last column of a product that a part of a tensor produces, and the product's width."""
     node, slot, shape = meeting.node, meeting.slot, follower.books.contents.shape(entry)
     if meeting.way is None or meeting.way.is_followed:
         uses = follower.books.contents.stored_uses(entry)
@@ -68,7 +68,7 @@ def _columns_of(
 
 
 def _cuts_behind(follower: Follower, live: Live, product: Node) -> list[Node]:
-    """The nodes that each take some columns of what a product gives; none where anything else reads it."""
+    """Return the nodes that each take some columns of a product; none if any other node reads it."""
     wiring = follower.books.ledger.wiring
     waiting, seen, cuts = [product], {product.place}, list[Node]()
     while waiting:
@@ -91,7 +91,7 @@ def _cuts_behind(follower: Follower, live: Live, product: Node) -> list[Node]:
 
 
 def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[tuple[int, int] | None]:
-    """The columns that a node takes and that count; None where nobody knows which."""
+    """Yield (start, stop) of the columns that a node takes and that are read; None if they are unknown."""
     if cut.op_type == "Slice":
         starts, stops, axes, steps = (_numbers(follower, cut, slot) for slot in range(1, 5))
         if starts and stops and axes == [-1] and steps in ([], [1]):
@@ -104,7 +104,7 @@ def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[
         yield None
         return
     given = sizes or list(cut.axes("split") or ())
-    # An axis that is counted from the front is the last if the sizes say so.
+    # A positive axis is taken for the last one if the given sizes sum to the width.
     sizes = given or ([width // count] * count if width % count == 0 else [])
     if len(sizes) != count or sum(sizes) != width or not (axis == -1 or (axis > 0 and given)):
         yield None
@@ -117,7 +117,7 @@ def _windows(follower: Follower, live: Live, cut: Node, width: int) -> Iterator[
 
 
 def _read_of(follower: Follower, live: Live, cut: Node) -> set[str]:
-    """The outputs of a node that some output of the model depends on; all of them where that is not plain."""
+    """Return the outputs of a node that some output of the model depends on; all of them if that is unclear."""
     wiring = follower.books.ledger.wiring
     readers = [each for each in wiring.readers(cut) if each.node.place in live.nodes]
     if any(each.node.graph_path != cut.graph_path or each.slot < 0 for each in readers):
@@ -127,7 +127,7 @@ def _read_of(follower: Follower, live: Live, cut: Node) -> set[str]:
 
 
 def _numbers(follower: Follower, node: Node, slot: int) -> list[int] | None:
-    """The few stored integers that a node reads, none where it has no such input; None where nobody knows them."""
+    """Return the few stored integers that a node reads; empty without such an input, None if they are unknown."""
     name = node.inputs[slot] if slot < len(node.inputs) else ""
     if not name:
         return []

@@ -1,8 +1,8 @@
-"""Settled books -> Reconciliation: the sums of the bridge, findings, what is nearest, and whether wiring changed.
+"""Settled books -> Reconciliation: sums of the bridge, findings, nearest tensors, and a verdict on the wiring.
 
-Wiring is compared by the digest of `model.fingerprint`, with each weight under its PyTorch name. It says something
-of files as they were exported: whoever optimizes a file, or encodes its weights, changes it, and then nothing is
-compared.
+Wiring is compared by the digest of `model.fingerprint`, with each weight under its PyTorch name. The digest is
+meaningful only for files as exported: a tool that optimizes a file or encodes its weights changes it, and then nothing
+is compared.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from analyzer.reconciliation.siblings import find_odd_layers
 from analyzer.records import replace
 from analyzer.text import format_doing, format_many, format_share
 
-# the sums, and what does not balance
+# sums, and errors of the account
 
 
 def close_books(books: Books, ledger: Ledger) -> Reconciliation:
-    """Sum what is settled, and say what is to be said of it.
+    """Sum the settled lines, and collect the findings.
 
     Raises:
         LedgerError: the bridge does not lead from one side to the other, a defect of onnxledger.
@@ -73,13 +73,13 @@ def close_books(books: Books, ledger: Ledger) -> Reconciliation:
     told: tuple[Finding, ...] = ()
     if first is not None:
         told = (remark_wiring(first),)
-    elif result.balanced and reads != "as-exported":  # of what is not held nobody knows where it is read
+    elif result.balanced and reads != "as-exported":  # an unbalanced account may lack weights to compare
         told = tuple(find_odd_layers(books))
     return replace(result, reads=reads, differs_from=first, findings=(*result.findings, *told))
 
 
 def _bridge(books: Books) -> tuple[BridgeRow, ...]:
-    """Sum the lines. A held parameter carries its share of a tensor to the other side; the rest adds or takes away."""
+    """Sum the lines. A held parameter contributes its share of a tensor; the remaining tensors change the counts."""
     rows = {line: [0, 0, 0, 0, 0] for line in Line}
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
     held: dict[Key, int] = Counter()
@@ -95,30 +95,30 @@ def _bridge(books: Books) -> tuple[BridgeRow, ...]:
         tensor = books.entry(line.key).tensor
         if line.key not in held:
             _add(rows[line.line], 1, tensor.numel, line.learned, tensor.numel, tensor.nbytes)
-        elif held[line.key] < tensor.numel:  # what fills up a tensor beside the parameters in it
+        elif held[line.key] < tensor.numel:  # padding of a tensor beside the parameters in it
             rest = tensor.numel - held[line.key]
             _add(rows[Line.ADDED], 0, rest, 0, rest, _share(tensor, held[line.key], rest))
-    for numel in books.made.values():  # in no file, so that they change no count
+    for numel in books.made.values():  # stored in no file, so they change no count
         _add(rows[Line.OPAQUE], 1, numel, 0, 0, 0)
     return tuple(BridgeRow(line, *rows[line]) for line in Line)
 
 
 def _share(tensor: StoredTensor, start: int, count: int) -> int:
-    """Bytes of a run of a tensor's elements; those of all runs sum to the tensor's."""
+    """Return the bytes of a run of elements; the bytes of all runs sum to those of the tensor."""
     size = max(tensor.numel, 1)
     return tensor.nbytes * (start + count) // size - tensor.nbytes * start // size
 
 
 def _add(row: list[int], *numbers: int) -> None:
-    """Tensors, elements, parameter_delta, stored_delta, bytes."""
+    """Add numbers to a row of tensors, elements, parameter_delta, stored_delta and bytes."""
     for index, number in enumerate(numbers):
         row[index] += number
 
 
 def _count_parameters(books: Books) -> int:
-    """Learned elements in the file with the PyTorch side known, counted on the file's side alone.
+    """Count the learned elements of the file with the PyTorch side known, from the file's entries alone.
 
-    Each entry that some parameter is held in, once; copies, buffers and what the exporter made, never.
+    An entry that holds parameters counts once; copies, buffers and tensors made by the exporter never count.
     """
     return sum(line.learned for line in books.entries.values())
 
@@ -134,14 +134,14 @@ def _check(result: Reconciliation) -> None:
 
 
 def _name_of(books: Books, place: Place) -> str:
-    """What a node makes, as findings name it."""
+    """Return the name that findings give to a node's result."""
     graph = next(graph for graph in books.ledger.model.graphs if graph.path == place[0])
     node = graph.nodes[place[1]]
     return label((place[0], node.outputs[0] if node.outputs else node.name))
 
 
 def _findings(books: Books) -> Iterator[Finding]:
-    """One finding for each line that unbalances the account, with the culprits; of `differing` one for each why."""
+    """Yield a finding with its tensors for each line that unbalances the account; for `differing` one per reason."""
     numels = {parameter.name: parameter.numel for parameter in books.manifest.parameters}
     told = [(line, None) for line in UNBALANCED]
     reasons: list[tuple[Line, str | None]] = [*told, *((Line.DIFFERING, why) for why in sorted(WHY))]
@@ -167,11 +167,11 @@ def _findings(books: Books) -> Iterator[Finding]:
 # remarks
 
 _AS_THEY_ARE = frozenset(line for line, meaning in MEANINGS.items() if meaning.values in ("kept", "cast"))
-"""Lines of values that PyTorch's own type holds as well: what was computed from a parameter may need the wider one."""
+"""Lines whose values PyTorch's own type holds as well; values computed from a parameter may need a wider type."""
 
 
 def find_remarks(books: Books) -> tuple[Finding, ...]:
-    """What an account may be told of beside its lines."""
+    """Return the findings beside those of unbalanced lines."""
     return (
         *_find_unreached(books.manifest),
         *_find_untied(books),
@@ -183,21 +183,21 @@ def find_remarks(books: Books) -> tuple[Finding, ...]:
 
 
 def remark_wiring(first: str) -> Finding:
-    """What is told of a file that is wired otherwise than its export; `first` is a module, or "" where none is."""
+    """Return the finding for a file wired differently from its export; `first` is a module, or "" if none is known."""
     where = f", first in {first}" if first else ""
     message = f"the file computes with its weights otherwise than the exported one did{where}"
     return Finding("wiring-differs", Severity.WARNING, message, (first,) if first else ())
 
 
 def remark_program(module: str | None, node: str, reason: str, severity: Severity) -> Finding:
-    """What is told of a file that computes another program than PyTorch's, from a node on."""
+    """Return the finding for a file that computes another program than PyTorch's, starting at a node."""
     where = f", from {node} on" if module else ""
     message = f"{module or node} computes otherwise than PyTorch{where}: {reason}"
     return Finding("computes-otherwise", severity, message, (module or node,))
 
 
 def _find_changed(books: Books) -> Iterator[Finding]:
-    """What a formula makes of parameters when the model runs, where no program says whether PyTorch does so."""
+    """Report parameters that nodes change at run time, if no program tells whether PyTorch does the same."""
     if books.manifest.program is not None:
         return
     found: dict[tuple[str, Severity], list[str]] = defaultdict(list)
@@ -213,7 +213,7 @@ def _find_changed(books: Books) -> Iterator[Finding]:
 
 
 def _find_turned(books: Books) -> Iterator[Finding]:
-    """Square weights of which nothing tells which way PyTorch reads them, and that are not read as a `Linear` does."""
+    """Report square weights read transposed relative to a `Linear`, if nothing tells how PyTorch reads them."""
     if books.turned and books.manifest.program is None:
         message = (
             f"{format_doing(len(books.turned), 'square weight', 'are')} read the other way round than a Linear's; "
@@ -223,7 +223,7 @@ def _find_turned(books: Books) -> Iterator[Finding]:
 
 
 def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
-    """Modules that the example inputs of the export left unused, by the inputs that would reach them."""
+    """Report modules that the export's example inputs left unused, grouped by the inputs that would reach them."""
     by_inputs: dict[tuple[str, ...], list[Unreached]] = defaultdict(list)
     for idle in manifest.unreached:
         by_inputs[idle.inputs].append(idle)
@@ -242,7 +242,7 @@ def _find_unreached(manifest: Manifest) -> Iterator[Finding]:
 
 
 def _find_untied(books: Books) -> Iterator[Finding]:
-    """Parameters of several names that the file stores more than once, with the same values or with others."""
+    """Report tied parameters that the file stores more than once, with the same values or with others."""
     tied = {parameter.name: parameter for parameter in books.manifest.parameters if parameter.tied}
     same: dict[Key, str] = {}
     other: dict[Key, str] = {}
@@ -269,7 +269,7 @@ def _find_untied(books: Books) -> Iterator[Finding]:
 
 
 def _find_place(books: Books, key: Key, line: EntryLine, tied: Iterable[Parameter]) -> Parameter | None:
-    """The parameter in whose place an unexpected tensor is read: by a module of one of its names, in its shape."""
+    """Return the tied parameter that an unexpected tensor replaces: same shape, and a reader in one of its modules."""
     if line.line is not Line.UNEXPECTED:
         return None
     entry = books.entry(key)
@@ -285,7 +285,7 @@ def _find_place(books: Books, key: Key, line: EntryLine, tied: Iterable[Paramete
 
 
 def _find_wider(books: Books) -> Iterator[Finding]:
-    """Weights that PyTorch has in fewer bits than the file, though nothing was computed from them."""
+    """Report weights that have fewer bits in PyTorch than in the file, though their values were only moved or cast."""
     needed = _needed_bits(books)
     wider: dict[tuple[int, int], list[Entry]] = defaultdict(list)
     for key, bits in needed.items():
@@ -310,7 +310,7 @@ def _find_wider(books: Books) -> Iterator[Finding]:
 
 
 def _needed_bits(books: Books) -> dict[Key, int]:
-    """Of each stored tensor, the bits of the widest parameter in it; 0 where one was not stored as it is."""
+    """Return for each stored tensor the bits of its widest parameter; 0 if one of them was not just moved or cast."""
     bits: dict[Key, int] = {}
     for parameter in books.manifest.parameters:
         settled = books.parameters[parameter.name]
@@ -323,15 +323,15 @@ def _needed_bits(books: Books) -> dict[Key, int]:
 
 
 _LEFT = frozenset({Line.DIFFERING, Line.MISSING, Line.OPAQUE, Line.UNEXPECTED, Line.UNEXPLAINED})
-"""Lines of what PyTorch's own program may explain."""
+"""Lines of tensors that PyTorch's program, if it were known, might explain."""
 
 
 def _find_unknown(books: Books) -> Iterator[Finding]:
-    """What is left over, where PyTorch's side does not know what forward computes, and reads."""
+    """Report unexplained tensors, if PyTorch's side does not know what `forward` computes and reads."""
     manifest = books.manifest
     is_at_hand = (
         manifest.lists_all_buffers and manifest.trace is None
-    )  # its class, which whoever has it can ask
+    )  # the class is at hand, and tells what forward computes
     if manifest.program is not None or is_at_hand or books.contents.mode == "none":
         return
     sizes = {
@@ -354,17 +354,17 @@ def _find_unknown(books: Books) -> Iterator[Finding]:
         yield Finding("program-unknown", Severity.NOTE, message, tuple(sorted((*sizes, *absent))))
 
 
-# what is most like
+# the nearest PyTorch tensors
 
 _MOST_ENTRIES = 64
 _MOST_CANDIDATES = 64
 
 
 def find_nearest(books: Books) -> tuple[Nearest, ...]:
-    """For the first entries on an unbalanced line, in file order; none where contents are not compared.
+    """Return the nearest PyTorch tensors of the first entries on unbalanced lines; none if contents are not compared.
 
-    A candidate has as many elements in a shape that can be turned into the entry's. Missing ones go first; among equals
-    the one with most elements in common, then with the least largest difference.
+    A candidate has as many elements as the entry, in a shape that can be permuted to the entry's. The best one has the
+    most elements in common, then the smallest maximum difference; parameters that the file lacks are tried first.
     """
     culprits = [line for line in books.entries.values() if line.line in UNBALANCED]
     found = (_nearest_of(books, books.entry(line.key)) for line in culprits[:_MOST_ENTRIES])
@@ -388,11 +388,11 @@ def _nearest_of(books: Books, entry: Entry) -> Nearest | None:
     return None if best is None else best[1]
 
 
-# what the file computes with its weights
+# the computation with the weights
 
 
 def wiring_of(result: Reconciliation) -> Wired | None:
-    """What the file computes with the parameters that it holds; None where that is more than one look can tell."""
+    """Return the digests of the file's computation with its parameters; None for a remote file or unknown liveness."""
     taken = _take(result)
     if taken is None:
         return None
@@ -400,16 +400,16 @@ def wiring_of(result: Reconciliation) -> Wired | None:
 
 
 def keep_wiring(result: Reconciliation, path: Path) -> None:
-    """Write into the manifest at `path` what the file computes, so that `reconcile` can tell what changed since."""
+    """Write the file's wiring into the manifest at `path`, so that `reconcile` can detect later changes."""
     wired = wiring_of(result)
     if wired is not None:
         save_manifest(replace(result.manifest, wiring=wired), path)
 
 
 def compare_wiring(result: Reconciliation) -> tuple[Reads, str | None]:
-    """Whether the file reads its weights as the manifest's export did, and the first module that does not.
+    """Compare the file's wiring with the export's in the manifest; return the result and the first different module.
 
-    The module is "" where none can be named.
+    The module is "" if none can be named.
     """
     known = result.manifest.wiring
     taken = _take(result) if known is not None else None
@@ -423,7 +423,7 @@ def compare_wiring(result: Reconciliation) -> tuple[Reads, str | None]:
 
 
 def _is_rewritten(result: Reconciliation, known: Wired) -> bool:
-    """Whether a tool says that it made another file of it: by its name, its operators, its types, or lost notes."""
+    """Whether a tool has rewritten the file: its producer, domains or types changed, or its scope notes are gone."""
     ledger = result.ledger
     return (
         ledger.model.producer != known.producer
@@ -447,9 +447,9 @@ def _take(result: Reconciliation) -> Fingerprint | None:
 
 
 def _name_weights(result: Reconciliation) -> dict[Key, str]:
-    """What stands for each stored tensor that holds parameters or a buffer: their names, and how they stand in it.
+    """Return a text for each stored tensor that holds parameters or a buffer: their names, and their layout in it.
 
-    Parameters of equal content have one name, so that merging them, which changes nothing, changes no digest.
+    Parameters of equal content share one name, so that merging them leaves the digest unchanged.
     """
     names = _canonical_names(result.manifest)
     words: dict[Key, set[str]] = defaultdict(set)
@@ -476,7 +476,7 @@ def _name_weights(result: Reconciliation) -> dict[Key, str]:
 
 
 _BY_CONTENT = frozenset({Line.SLICED, Line.GATHERED, Line.BROADCAST, Line.COPIED})
-"""Lines of tensors that hold a parameter in an order that is not known: their numbers stand for themselves."""
+"""Lines of tensors that hold a parameter in an unknown order: the digest takes their numbers, not a name."""
 
 
 def _canonical_names(manifest: Manifest) -> dict[str, str]:
