@@ -1,6 +1,7 @@
-"""What each command answers, as typed records: one a kind of report, whose fields are the keys of its JSON.
+"""Typed records of each command's answer: one for each kind of report, whose fields are the keys of its JSON.
 
-JSON, its schemas, the tables of docs/reference/report-format.md and the reader of saved reports all follow from them.
+The JSON, its schemas, the tables of docs/reference/report-format.md and the reader of saved reports all follow from
+them.
 """
 
 from __future__ import annotations
@@ -9,5 +10,5 @@ from pathlib import Path
 
 
 def is_saved_report(path: Path) -> bool:
-    """Whether a path names a saved report and no model."""
+    """Whether a path names a saved report rather than a model."""
     return path.suffix == ".json"

@@ -1,4 +1,4 @@
-"""What a question to a lake is answered with: a table of any columns."""
+"""Answer to a question to a lake: a table with any columns."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Answer(Frozen):
     columns: tuple[str, ...]
     rows: Sequence[tuple[Any, ...]]
     says: str = ""
-    """What it is the answer to, in one sentence; "" where the question was somebody's own."""
+    """Sentence that says what the table answers; "" for a user's own query."""
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """Each row as an object, by the names of the columns."""
+        """Rows as objects, keyed by the names of the columns."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]

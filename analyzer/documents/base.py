@@ -1,6 +1,7 @@
-"""What every document is: a record whose fields are its JSON keys, each with a docstring, and a unit where it counts.
+"""Base of all documents: records whose fields are JSON keys, each with a docstring, and numbers with a unit.
 
-`Meta(extra={"unit": ...})` is what the reference page shows; of `FindingId` and its kin schemas list the names.
+`Meta(extra={"unit": ...})` gives the unit on the reference page; for `FindingId` and its kin, the schemas list the
+allowed names.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ def _listed(name: str) -> Meta:
 
 
 def one_of(*records: str) -> Meta:
-    """What a schema says of an object that may be one of several records of the same module."""
+    """Return schema metadata for an object that may be one of several records of the same module."""
     return Meta(extra_json_schema={"$oneOf": records})
 
 
@@ -41,28 +42,28 @@ Shape = list[Annotated[int, Meta(extra={"unit": "elements"})]]
 """Dimensions; empty for a scalar."""
 
 TiedNames = Annotated[list[Text], Meta(min_length=2, extra_json_schema={"uniqueItems": True})]
-"""The names of one tensor, first name first."""
+"""Names of one tensor, first name first."""
 
 Keys = Annotated[
     str,
     Meta(pattern="^((scope|block|stage|op|dtype|role)(,(scope|block|stage|op|dtype|role))*|bytes|group)$"),
 ]
-"""What groups are made by."""
+"""Keys by which groups are formed."""
 
 NodeKeys = Annotated[str, Meta(pattern="^((scope|block|stage|op)(,(scope|block|stage|op))*|group)$")]
-"""What groups of nodes are made by."""
+"""Keys by which groups of nodes are formed."""
 
 DtypeName = Annotated[str, _listed("dtype")]
-"""An element type as the ONNX specification names it."""
+"""Element type, by its name in the ONNX specification."""
 
 FindingId = Annotated[str, _listed("finding_id")]
-"""The id of a finding, as `explain` lists them."""
+"""Id of a finding, as `explain` lists it."""
 
 LimitKind = Literal["most", "least", "among"]
-"""Which side of a limit is allowed."""
+"""Allowed side of a limit: at most, at least, or only the given names."""
 
 PrecisionName = Annotated[str, _listed("precision")]
-"""A precision as formulas name it."""
+"""Precision, by its name in formulas."""
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -88,7 +89,7 @@ class Head(Record, frozen=True, kw_only=True):
 
 
 class Stamped(Head, frozen=True, kw_only=True):
-    """The same of a document that `--stamp` dates."""
+    """The keys that a document begins with if `--stamp` can date it."""
 
     generated_at: (
         Annotated[
@@ -101,4 +102,4 @@ class Stamped(Head, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
-    """When the report was made, in UTC; only with `--stamp`."""
+    """Time when the report was made, in UTC; only with `--stamp`."""

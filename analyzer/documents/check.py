@@ -20,87 +20,88 @@ class CheckDocument(Stamped, frozen=True, kw_only=True):
     passed: bool
     """Whether every model was read, every rule that applies was evaluated, none failed, and at least one passed."""
     models: Annotated[list[Text], Meta(min_length=1)]
-    """The models, as they were named; those of a folder in natural order, those that cannot be read last."""
+    """Models as given; those of a folder in natural order, unreadable ones last."""
     unreadable: list[UnreadableModel]
-    """Models that cannot be read; the rules that are about them are not evaluated."""
+    """Models that cannot be read; rules about them are not evaluated."""
     rules: list[Verdict]
-    """A row for each rule and each model that it is about: rules in the order of the config and of the flags, then
-    models."""
+    """One row for each rule and each of its models: rules in the order of the config and of the flags, then models."""
     findings: list[ModelFinding]
-    """What the users of the models should know; only `--strict` and rules on findings judge them."""
+    """Findings in the models; only `--strict` and rules on findings judge them."""
 
 
 class UnreadableModel(Record, frozen=True, kw_only=True):
-    """Models that cannot be read; the rules that are about them are not evaluated."""
+    """A model that cannot be read; rules about it are not evaluated."""
 
     model: Text
     """The model, as in `models`."""
     error: Text
-    """Why; its words may change."""
+    """Reason why the model cannot be read; its wording may change."""
 
 
 class Contributor(Record, frozen=True, kw_only=True):
-    """The parts of what failed, largest first; beside a baseline the largest changes first."""
+    """One part of a value that failed its rule."""
 
     name: str
-    """A group, a tensor, an operator, an account, a finding."""
+    """Name of a group, tensor, operator, account or finding."""
     value: Annotated[int, Meta(extra={"unit": "`unit` of the rule"})]
-    """What it has of what was observed, in the rule's unit; of names, how often they are used."""
+    """Contribution to the observed value, in the rule's unit; for names, the number of their uses."""
     baseline: Annotated[int, Meta(extra={"unit": "`unit` of the rule"})] | None
-    """What it had in the baseline; null where there is none, or it was not there."""
+    """Contribution in the baseline; null if there is no baseline, or it lacks this part."""
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """One rule on one model, and what became of it."""
+    """One rule on one model, and its outcome."""
 
     name: Text
-    """What the rule is called: by the config, or as the flag is without its dashes; `strict` is `--strict`."""
+    """Name of the rule, from the config, or from its flag without the dashes; `strict` is `--strict`."""
     model: Text | None
-    """The model that it was asked of, as in `models`; null where it was asked of none."""
+    """Model that the rule was applied to, as in `models`; null if it was applied to none."""
     metric: Text
-    """What is measured: one of the metrics of docs/budgets.md."""
+    """Quantity that is measured: one of the metrics of docs/budgets.md."""
     group: Text | None
-    """What of the model is measured, as the rule names it; null for all of it."""
+    """Part of the model that is measured, as the rule names it; null for all of it."""
     match: Text | None
-    """The glob over paths that says which models the rule is about; null for all."""
+    """Glob over paths that selects the rule's models; null for all."""
     status: RuleStatus
-    """What became of the rule; what should have been evaluated and could not be is SKIP and does not pass."""
+    """Outcome of the rule; a rule that should have been evaluated and could not be is SKIP and does not pass."""
     bound: LimitKind
-    """Which side of the limit is allowed: not more, not less, or none but the names."""
+    """Allowed side of the limit: at most, at least, or only the given names."""
     observed: Annotated[int, Meta(extra={"unit": "`unit`"})] | list[Text] | None
-    """The number, or the names, sorted; null where the rule was not evaluated, or failed for there is no end of it."""
+    """Observed number, or names, sorted; null if the rule was not evaluated, or failed because the number has no
+    bound."""
     limit: Annotated[int, Meta(extra={"unit": "`unit`"})] | list[Text] | None
-    """What was allowed; of a limit over a baseline the number that follows, null where it is not known."""
+    """Allowed number or names; for a limit over a baseline, the resulting number, null if unknown."""
     unit: Unit
-    """What the numbers count, or the names name."""
+    """Unit of the numbers, or kind of the names."""
     baseline: Annotated[int, Meta(extra={"unit": "`unit`"})] | None
-    """What was observed of the baseline; null where the limit is over none, or it is not known."""
+    """Observed number of the baseline; null if the limit has no baseline, or the number is unknown."""
     exceeded_by: Annotated[int, Meta(ge=1, extra={"unit": "`unit`"})] | None
-    """How much too much, or too little, or how many names; null unless the rule failed."""
+    """Amount by which the number is too large or too small, or number of names too many; null unless the rule
+    failed."""
     contributors: list[Contributor]
-    """The parts of what failed, largest first; beside a baseline the largest changes first."""
+    """Parts of the value that failed, largest first; with a baseline, largest changes first."""
     skipped: Skipped | None
-    """Why it was not evaluated; null where it was. Only `not-evaluated` keeps the gate from passing."""
+    """Reason why the rule was not evaluated; null if it was. Only `not-evaluated` keeps the gate from passing."""
     message: str
-    """One sentence for people: what is wrong, or why it was not evaluated; its words may change."""
+    """One sentence for people: the failure, or the reason why the rule was not evaluated; its wording may change."""
     advice: str
-    """The rule's `message`: what the project wants to be said when it fails."""
+    """The rule's `message`: advice of the project for a failure."""
     origin: str
-    """Where the rule stands: a flag, or a file and its line."""
+    """Origin of the rule: a flag, or a file and its line."""
 
 
 class ModelFinding(Record, frozen=True, kw_only=True):
-    """What the users of the models should know; only `--strict` and rules on findings judge them."""
+    """A finding in a model; only `--strict` and rules on findings judge it."""
 
     model: Text
-    """The model that it was found in, as in `models`."""
+    """Model that has the finding, as in `models`."""
     id: FindingId
     """Stable identifier of the kind of finding."""
     severity: Severity
-    """How much it matters; an error means that the account is incomplete or does not balance."""
+    """Importance of the finding; an error means that the account is incomplete or does not balance."""
     message: Text
-    """One sentence for people; its words may change."""
+    """One sentence for people; its wording may change."""
     subjects: list[str]
-    """The tensors, parameters or files that it is about, sorted."""
+    """Tensors, parameters or files concerned, sorted."""
     bytes: Annotated[int, Meta(ge=1, extra={"unit": "bytes"})] | None
-    """Bytes on disk that mending it would save; null where it costs none, or nobody can tell."""
+    """Bytes on disk that a fix would save; null if the finding costs none, or the amount is unknown."""

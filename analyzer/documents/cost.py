@@ -25,228 +25,231 @@ class CostDocument(Stamped, frozen=True, kw_only=True):
     model: CostModel
     """The model."""
     complete: bool
-    """Whether the work of every node is known; where it is not, `unknown` says of which, and the sums lack them."""
+    """Whether the work of every node is known; if not, `unknown` lists the other nodes, and the sums lack them."""
     convention: Text
-    """What is counted as a multiply-accumulate, and what as a floating point operation, in words."""
+    """Definition of a multiply-accumulate and of a floating point operation, in words."""
     axes: list[CostAxis]
-    """The free axes of the inputs, in the order of the file: what the expressions are in."""
+    """Free axes of the inputs, in file order; expressions use their names."""
     totals: CostTotals
     """Sums over all nodes."""
     by: NodeKeys
-    """What the groups are made by: `scope`, `block`, `stage`, `op`, or several of them with commas between; or
-    `group`, the user's own."""
+    """Keys by which groups are formed: `scope`, `block`, `stage`, `op`, or several of them separated by commas; or
+    `group` for the user's own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     groups: list[CostGroup]
-    """The groups in the order in which they first work; their sums are those of the model."""
+    """Groups in the order of their first work; their sums are those of the model."""
     operators: list[CostOperator]
-    """The operators, the most multiply-accumulates first."""
+    """Operators, most multiply-accumulates first."""
     unknown: list[CostUnknown]
-    """Nodes whose work is not known, each with its reason."""
+    """Nodes whose work is unknown, each with the reason."""
     memory: list[MemoryLine]
-    """What a run takes on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
+    """Memory of a run on onnxruntime's CPU provider, line by line, at `memory_at`; empty without `--memory`."""
     memory_at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
-    """The sizes of the axes at which it does: those of `--shape`, and what `time` would take for the others."""
+    """Sizes of the axes for `memory`: those given by `--shape`, and the defaults of `time` for the others."""
     peak: MemoryPeak | None
-    """What holds the peak; null without `--memory`."""
+    """Node with the peak of memory, and the tensors there; null without `--memory`."""
     live: list[LiveStep]
-    """What is there after each node, in the order of the run; empty where the peak is not known."""
+    """Memory in use after each node, in the order of the run; empty if the peak is unknown."""
     room: MemoryRoom | None
-    """Whether a run fits; null where no memory was given."""
+    """Whether a run fits into the given memory; null if none was given."""
     fits: list[FittingSize]
-    """The largest sizes that fit; empty where no memory was given."""
+    """Largest sizes that fit into the given memory; empty if none was given."""
     assumed: list[Text]
-    """Sizes that meet in one axis and were taken to be equal, as `a = b`; sizes that contradict one make it fall."""
+    """Pairs of sizes that meet in one axis and are assumed to be equal, as `a = b`; if given sizes contradict one,
+    nothing is assumed."""
     against: CostAgainst | None
-    """The closed form of a config beside it; null without `--against`."""
+    """Closed form of a config's work, for comparison; null without `--against`."""
     measured: CostMeasured | None
-    """A run by onnxruntime beside it; null without `--measured`."""
+    """Run by onnxruntime, for comparison; null without `--measured`."""
 
 
 class CostModel(Record, frozen=True, kw_only=True):
     """The model."""
 
     path: Text
-    """The model file as it was named on the command line."""
+    """Path of the model file as given on the command line."""
 
 
 class CostAxis(Record, frozen=True, kw_only=True):
     """A free axis of the inputs."""
 
     name: Text
-    """What it is called in expressions: the name in the file, as Python can read it."""
+    """Name of the axis in expressions: its name in the file, made a valid name in Python."""
     axis: str | None
-    """What the file calls it; null where it has no name."""
+    """Name of the axis in the file; null if it has none."""
     input: Text
-    """The first input that has it, and the position there: `input_ids.0`."""
+    """First input that has the axis, and its position there: `input_ids.0`."""
     bound: Annotated[int, Meta(ge=0, extra={"unit": "elements"})] | None
-    """Its size, where `--shape` gave one."""
+    """Size given by `--shape`; null if none was given."""
 
 
 class Amount(Record, frozen=True, kw_only=True):
-    """A number in the axes of the inputs."""
+    """A number, as an expression in the axes of the inputs."""
 
     expression: Text
     """A polynomial in the names of the axes, in Python's syntax; integers are exact, `//` is a floor."""
     value: Annotated[int, Meta(extra={"unit": "as its key says"})] | None
-    """The number at the sizes that were given; null where they do not tell."""
+    """Value at the given sizes; null if they do not determine it."""
 
 
 class CostTotals(Record, frozen=True, kw_only=True):
     """Sums over all nodes."""
 
     macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """Products that convolutions, matrix products, attention and recurrent operators sum."""
+    """Multiply-accumulates of convolutions, matrix products, attention and recurrent operators."""
     flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
-    """Two for each of `macs`, and those of all else by `convention`."""
+    """Floating point operations: two for each of `macs`, and those of other operators by `convention`."""
     read_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
-    """What nodes read: weights as they are stored, and activations."""
+    """Bytes that nodes read: weights as they are stored, and activations."""
     written_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
-    """What nodes write."""
+    """Bytes that nodes write."""
     useful_macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """Of `macs`, those that no causal mask or window of an attention operator throws away."""
+    """Multiply-accumulates of `macs` that no causal mask or window of an attention operator discards."""
     intensity: Annotated[float, Meta(ge=0, extra={"unit": "flops a byte"})] | None
-    """`flops` by `read_bytes` and `written_bytes`, at the sizes that were given."""
+    """`flops` divided by the sum of `read_bytes` and `written_bytes`, at the given sizes; null if these do not
+    determine it."""
 
 
 class CostGroup(Record, frozen=True, kw_only=True):
     """One group of nodes."""
 
     group: str
-    """The group's name."""
+    """Name of the group."""
     keys: list[str]
-    """The parts of its name, one for each key."""
+    """Parts of the group's name, one for each key."""
     macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """Multiply-accumulates of its nodes."""
     flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
     """Floating point operations of its nodes."""
     read_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
-    """What its nodes read."""
+    """Bytes that its nodes read."""
     written_bytes: Annotated[Amount, Meta(extra={"unit": "bytes"})]
-    """What its nodes write."""
+    """Bytes that its nodes write."""
     useful_macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """Of its `macs`, those that no causal mask or window throws away."""
+    """Multiply-accumulates of `macs` that no causal mask or window discards."""
     share: Share | None
-    """Its `macs` as a fraction of all, at the sizes that were given, or where the fraction is the same at all sizes;
-    else null."""
+    """`macs` as a fraction of the total, at the given sizes, or if the fraction is the same at all sizes; else null."""
     nodes: Nodes
-    """Its nodes that work."""
+    """Number of its nodes that do work."""
 
 
 class CostOperator(Record, frozen=True, kw_only=True):
     """One operator."""
 
     op_type: Text
-    """Its name."""
+    """Name of the operator."""
     domain: Text
-    """Its operator set; `ai.onnx` is the default one."""
+    """Domain of the operator; `ai.onnx` is the default one."""
     nodes: Nodes
-    """Nodes of it that work."""
+    """Number of its nodes that do work."""
     macs: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """Multiply-accumulates of them."""
+    """Multiply-accumulates of its nodes."""
     flops: Annotated[Amount, Meta(extra={"unit": "floating point operations"})]
-    """Floating point operations of them."""
+    """Floating point operations of its nodes."""
 
 
 class CostUnknown(Record, frozen=True, kw_only=True):
     """A node whose work is not known."""
 
     node: Text
-    """Its name behind its graph's, or the name of its first output."""
+    """Name of the node after that of its graph, or the name of its first output."""
     op_type: Text
-    """Its operator."""
+    """Operator of the node."""
     domain: Text
-    """The operator set of that."""
+    """Domain of the operator."""
     reason: Text
-    """Why its work is not known."""
+    """Reason why its work is unknown."""
 
 
 class CostAgainst(Record, frozen=True, kw_only=True):
-    """The closed form of a config's work beside the file's, both in the axes of the inputs."""
+    """Closed form of a config's work beside the work of the file, both in the axes of the inputs."""
 
     agrees: bool
-    """Whether all terms together are the file's work at every size. Fusions take work from one term to another."""
+    """Whether the sum of all terms is the file's work at every size. Fusions move work from one term to another."""
     source: Text
-    """The config."""
+    """The config, as given."""
     family: Text
-    """Its family."""
+    """Model family of the config."""
     class_name: Annotated[str, Meta(min_length=1)] = field(name="class")
-    """Its class in transformers."""
+    """Class of the config in transformers."""
     said: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """The sum of all terms."""
+    """Sum of all terms of the closed form."""
     found: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """What the file does."""
+    """Multiply-accumulates of the file."""
     other: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """Of that, what nodes do that are in no term's modules."""
+    """Multiply-accumulates of the file's nodes that are in no term's modules; part of `found`."""
     terms: list[CostTerm]
-    """The terms, in the order of the closed form."""
+    """Terms in the order of the closed form."""
 
 
 class CostTerm(Record, frozen=True, kw_only=True):
     """One kind of product."""
 
     term: Text
-    """What it is."""
+    """Name of the term."""
     formula: Text
-    """Over the config's fields, and `batch`, `sequence` and `keys`."""
+    """Closed form over the config's fields, and `batch`, `sequence` and `keys`."""
     said: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """That, with the config's numbers, in the axes of the inputs."""
+    """Value of `formula` with the config's numbers, in the axes of the inputs."""
     found: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
-    """What the file's nodes of these modules do."""
+    """Multiply-accumulates of the file's nodes in the modules of the term."""
     difference: Annotated[Amount, Meta(extra={"unit": "multiply-accumulates"})]
     """`found` - `said`."""
 
 
 class CostMeasured(Record, frozen=True, kw_only=True):
-    """One run by onnxruntime, with optimizations off, beside what is said without it."""
+    """One run by onnxruntime without optimizations, beside the prediction."""
 
     verdict: Literal["agrees", "differs", "not-compared"]
-    """`differs` where a shape is another, multiply-accumulates are, or more memory was asked for than is modelled."""
+    """Outcome: `differs` if a shape or the multiply-accumulates differ, or if more memory was requested than
+    modelled."""
     version: Text
-    """Of onnxruntime."""
+    """Version of onnxruntime."""
     at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
-    """The sizes of the axes."""
+    """Sizes of the axes in the run."""
     calls: Annotated[int, Meta(ge=0, extra={"unit": "calls"})]
-    """Kernels that ran, each time that one did."""
+    """Number of kernel executions."""
     shapes: Annotated[int, Meta(ge=0, extra={"unit": "values"})]
-    """Values whose shapes were compared, each time that they were made."""
+    """Number of values whose shapes were compared, counted each time they were made."""
     unknown_shapes: Annotated[int, Meta(ge=0, extra={"unit": "values"})]
-    """Values of which nothing but the run tells the shape."""
+    """Number of values whose shape only a run can tell."""
     differing: list[CostDiffering]
-    """Values that ran in another shape than is said, in the order of the run."""
+    """Values that ran with another shape than predicted, in the order of the run."""
     macs: MeasuredMacs
-    """Multiply-accumulates."""
+    """Multiply-accumulates of the run, beside the prediction."""
     memory: list[MeasuredMemory]
-    """What was asked for beside what is modelled; empty without `--memory`, and where the profile does not say."""
+    """Memory that was requested, beside the modelled memory; empty without `--memory`, or if the profile does not
+    say."""
 
 
 class CostDiffering(Record, frozen=True, kw_only=True):
-    """A value that ran in another shape than is said."""
+    """A value that ran with another shape than predicted."""
 
     value: str
-    """Its name."""
+    """Name of the value."""
     node: str
-    """The node that made it."""
+    """Node that made the value."""
     op_type: Text
-    """The operator of that."""
+    """Operator of that node."""
     expression: Text
-    """The shape that is said, as a list in Python."""
+    """Predicted shape, as a list in Python syntax."""
     said: list[int]
-    """That, at the sizes of the run."""
+    """Predicted shape at the sizes of the run."""
     found: list[int]
-    """The shape that ran."""
+    """Shape in the run."""
 
 
 class MeasuredMacs(Record, frozen=True, kw_only=True):
-    """Multiply-accumulates of a run, counted from its own shapes, beside what is said."""
+    """Multiply-accumulates of a run, counted from its own shapes, beside the prediction."""
 
     verdict: Literal["agrees", "differs", "not-compared"]
-    """`not-compared` where the work of a node is not known, with the run or without."""
+    """Outcome: `not-compared` if the work of a node is unknown, in the prediction or in the run."""
     said: Annotated[int, Meta(extra={"unit": "multiply-accumulates"})] | None
-    """What is said of all nodes; null where it is not a number at these sizes."""
+    """Predicted multiply-accumulates of all nodes; null if they are not a number at these sizes."""
     measured: Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})] | None
-    """What ran; null where a call cannot be counted."""
+    """Multiply-accumulates of the run; null if a call cannot be counted."""
     why: str
-    """Why one cannot; empty where all were."""
+    """Reason why a call cannot be counted; empty if all were counted."""
     operators: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]]
-    """What ran by operator, the most first."""
+    """Multiply-accumulates of the run by operator, most first."""

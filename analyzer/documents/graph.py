@@ -21,37 +21,36 @@ class GraphDocument(Head, frozen=True, kw_only=True):
     multigraph: Yes
     """There may be several edges between two vertices."""
     graph: Graph
-    """What is told of the graph as a whole."""
+    """Attributes of the graph as a whole."""
     nodes: list[Annotated[Any, one_of("NodeVertex", "GraphTensor", "End", "GraphGroup", "CollapsedEnd")]]
-    """The vertices, in the order of the file: nodes, stored tensors, inputs and outputs; or groups, inputs and outputs.
-    """
+    """Vertices in file order: nodes, stored tensors, inputs and outputs; or groups, inputs and outputs."""
     edges: list[Annotated[Any, one_of("Link", "Crossing")]]
-    """What leads from one to another."""
+    """Edges between the vertices."""
 
 
 class Graph(Record, frozen=True, kw_only=True):
-    """What is told of the graph as a whole."""
+    """Attributes of the graph as a whole."""
 
     model: Text
-    """The model, as it was named."""
+    """Path of the model, as given."""
     components: list[str]
-    """The names of the files of an artifact; empty where the model is one file."""
+    """Names of the files of an artifact; empty if the model is one file."""
     collapsed: bool
     """Whether the vertices are groups."""
     by: str | None
-    """The key of the groups; `group` for groups of the user's own; null where the graph is whole."""
+    """Key of the groups; `group` for the user's own groups; null if the graph is not collapsed."""
     depth: Annotated[int, Meta(ge=1)] | None
-    """Leading parts of a scope, or of a block, that name a group; null where that says nothing."""
+    """Number of leading parts of a scope or block that name a group; null if a depth has no meaning."""
     folded: bool
-    """Whether numbered neighbours that hold the same are one vertex."""
+    """Whether numbered neighbours with the same contents are one vertex."""
     left_out: Count
-    """Groups that hold nothing learned, and are left out."""
+    """Number of groups without learned tensors, which are left out."""
     tensors: Count
-    """Stored tensors of the model."""
+    """Number of stored tensors of the model."""
     parameters: Count
-    """Learned elements of the model, each once."""
+    """Learned elements of the model, each counted once."""
     stored_elements: Count
-    """Elements that the model stores."""
+    """Stored elements of the model."""
     bytes: Count
     """Bytes of payload of all stored tensors."""
 
@@ -62,29 +61,29 @@ class NodeVertex(Record, frozen=True, kw_only=True):
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
     kind: Literal["node"]
-    """What it is."""
+    """Kind of the vertex."""
     name: str
-    """The node's name, which may be empty, and need not be its alone."""
+    """Name of the node; it may be empty, and other nodes may have the same."""
     graph_path: str
-    """Where its graph is: empty for the main graph, else the parts of the path with `/` between them."""
+    """Path of its graph: empty for the main graph, else the parts of the path joined by `/`."""
     parent: str | None
-    """Of a nested graph, the `id` of the node that holds it; null in the main graph and in functions."""
+    """`id` of the node that holds a nested graph; null in the main graph and in functions."""
     order: Count
-    """Its place among all vertices, which stand in the order of the file."""
+    """Position among all vertices, which are in file order."""
     position: Count
-    """Its place among its graph's nodes."""
+    """Position among the nodes of its graph."""
     op_type: str
     """The operator."""
     domain: str
-    """The operator's domain; empty for ONNX itself."""
+    """Domain of the operator; empty for ONNX itself."""
     scope: str | None
-    """Its PyTorch module path; empty for the outermost module, null where nothing tells it."""
+    """PyTorch module path; empty for the outermost module, null if unknown."""
     block: Text
-    """The repeated block that it is in: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
+    """Repeated block of the vertex: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
     part: Text | None
-    """The part of that block, such as `attention`; null where nothing tells."""
+    """Part of that block, such as `attention`; null if unknown."""
     calls: str | None
-    """The `graph_path` of the local function that it calls; null where it calls none."""
+    """`graph_path` of the local function that the node calls; null if it calls none."""
 
 
 class GraphTensor(Record, frozen=True, kw_only=True):
@@ -93,43 +92,43 @@ class GraphTensor(Record, frozen=True, kw_only=True):
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
     kind: Literal["tensor"]
-    """What it is."""
+    """Kind of the vertex."""
     name: str
-    """The initializer's name; for a Constant node its output; else the node and the attribute."""
+    """Name of the initializer; for a Constant node, its output; else the node and the attribute."""
     graph_path: str
-    """Where its graph is: empty for the main graph, else the parts of the path with `/` between them."""
+    """Path of its graph: empty for the main graph, else the parts of the path joined by `/`."""
     parent: str | None
-    """Of a nested graph, the `id` of the node that holds it; null in the main graph and in functions."""
+    """`id` of the node that holds a nested graph; null in the main graph and in functions."""
     carrier: Carrier
-    """The place in the ONNX format that holds it."""
+    """Place in the ONNX format that holds the tensor."""
     dtype: Text
     """Element type, by its name in the ONNX specification."""
     shape: Shape
-    """Its dimensions; empty for a scalar."""
+    """Dimensions; empty for a scalar."""
     stored_elements: Count
-    """Elements that it stores."""
+    """Stored elements of the tensor."""
     parameters: Count
-    """Learned elements that count here; 0 for a copy, and for what is not learned."""
+    """Learned elements that count here; 0 for a copy, and for a tensor that is not learned."""
     bytes: Count
-    """Bytes of its payload."""
+    """Bytes of payload."""
     role: Role
-    """What it is."""
+    """Role of the tensor."""
     layer_role: Text | None
-    """What a learned tensor does, by the operator that reads it, such as `norm`; null for others."""
+    """Purpose of a learned tensor, by the operator that reads it, such as `norm`; null for others."""
     scope: str | None
-    """Its PyTorch module path; empty for the outermost module, null where nothing tells it."""
+    """PyTorch module path; empty for the outermost module, null if unknown."""
     decided_by: str
-    """The rule that chose the role."""
+    """Rule that chose the role."""
     uses: Count
-    """How many nodes read it."""
+    """Number of nodes that read the tensor."""
     applications: Annotated[int, Meta(ge=1)]
-    """How many nodes compute with it, or with its copies."""
+    """Number of nodes that compute with the tensor or its copies."""
     copy_of: str | None
-    """The `id` of the tensor whose content it repeats; null where it repeats none."""
+    """`id` of the tensor whose content it repeats; null if it repeats none."""
     block: Text
-    """The repeated block that it is in: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
+    """Repeated block of the vertex: `stem`, `block.0`, ..., `between.1`, ..., `head`."""
     part: Text | None
-    """The part of that block, such as `attention`; null where nothing tells."""
+    """Part of that block, such as `attention`; null if unknown."""
 
 
 class End(Record, frozen=True, kw_only=True):
@@ -138,13 +137,13 @@ class End(Record, frozen=True, kw_only=True):
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
     kind: Literal["input", "output"]
-    """What it is."""
+    """Kind of the vertex."""
     name: str
     """The name of the value."""
     graph_path: str
-    """Where its graph is: empty for the main graph, else the parts of the path with `/` between them."""
+    """Path of its graph: empty for the main graph, else the parts of the path joined by `/`."""
     parent: str | None
-    """Of a nested graph, the `id` of the node that holds it; null in the main graph and in functions."""
+    """`id` of the node that holds a nested graph; null in the main graph and in functions."""
 
 
 class GraphGroup(Record, frozen=True, kw_only=True):
@@ -153,29 +152,29 @@ class GraphGroup(Record, frozen=True, kw_only=True):
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
     kind: Literal["group"]
-    """What it is."""
+    """Kind of the vertex."""
     name: str
-    """The group's name; with `0-11` in place of the numbers of those that are folded into it."""
+    """Name of the group; for folded groups, with `0-11` in place of their numbers."""
     members: Annotated[list[str], Meta(min_length=1)]
-    """The names of the groups that it stands for: one, or several that are folded."""
+    """Names of the groups that it stands for: one, or several that are folded."""
     parameters: Count
-    """Learned elements, each once."""
+    """Learned elements, each counted once."""
     share: float | None
-    """The fraction of the model's parameters; null where it has none."""
+    """Fraction of the model's parameters; null if the model has none."""
     applications: Annotated[int, Meta(ge=1)]
-    """How often each learned tensor of a member is used; 1 where they differ."""
+    """Number of nodes that compute with each learned tensor of a member; 1 if the tensors differ in it."""
     unshared_parameters: Count
-    """Parameters if every use had its own."""
+    """Parameters if every use of a tensor had its own."""
     stored_elements: Count
-    """Elements stored."""
+    """Stored elements of the group."""
     bytes: Count
     """Bytes of payload."""
     learned_bytes: Count
     """Bytes of payload of learned tensors, copies included."""
     tensors: Count
-    """Stored tensors."""
+    """Number of stored tensors."""
     nodes: Count
-    """Nodes."""
+    """Number of nodes."""
 
 
 class CollapsedEnd(Record, frozen=True, kw_only=True):
@@ -184,49 +183,49 @@ class CollapsedEnd(Record, frozen=True, kw_only=True):
     id: VertexId
     """Its id in this document: `n0`, `n1`, ..."""
     kind: Literal["input", "output"]
-    """What it is."""
+    """Kind of the vertex."""
     name: str
-    """The name of the value; with `0-11` in place of the numbers of those that are folded into it."""
+    """Name of the value; for folded values, with `0-11` in place of their numbers."""
     graph_path: str
-    """Where its graph is: empty for the main graph, else the parts of the path with `/` between them."""
+    """Path of its graph: empty for the main graph, else the parts of the path joined by `/`."""
     members: Annotated[list[str], Meta(min_length=1)]
-    """The names that it stands for: one, or several that are folded."""
+    """Names of the values that it stands for: one, or several that are folded."""
 
 
 class Link(Record, frozen=True, kw_only=True):
-    """What leads from one to another."""
+    """One value that leads from one vertex to another."""
 
     source: str
-    """The `id` of the vertex that it leaves."""
+    """`id` of the vertex that the edge leaves."""
     target: str
-    """The `id` of the vertex that it reaches."""
+    """`id` of the vertex that the edge reaches."""
     key: Count
-    """Tells it from others between the same two vertices."""
+    """Number that tells edges between the same two vertices apart."""
     value: str
     """The name of the value."""
     slot: Annotated[int, Meta(ge=-2)]
-    """At which input the target reads it; -1: it is in an attribute of the target; -2: it crosses the border of a
-    graph."""
+    """Position among the target's inputs; -1: the value is in an attribute of the target; -2: it crosses the border of
+    a graph."""
 
 
 class Crossing(Record, frozen=True, kw_only=True):
-    """What leads from one to another."""
+    """Values of one kind that lead from one vertex to another in a collapsed graph."""
 
     source: str
-    """The `id` of the vertex that it leaves."""
+    """`id` of the vertex that the edge leaves."""
     target: str
-    """The `id` of the vertex that it reaches."""
+    """`id` of the vertex that the edge reaches."""
     key: Literal["flow", "read", "copy"]
-    """The kind again: there is one edge of a kind between two vertices."""
+    """Kind of the edge again: two vertices have one edge of a kind."""
     kind: Literal["flow", "read", "copy"]
     """`flow`: the target reads activations of the source; `read`: it reads tensors that the source owns; `copy`: it
     stores learned tensors of the source again."""
     values: Annotated[list[str], Meta(min_length=1)]
-    """The activations, or the stored tensors, with the path of their graph before the name."""
+    """Activations or stored tensors, with the path of their graph before the name."""
     count: Annotated[int, Meta(ge=1)]
-    """How many they are."""
+    """Number of values."""
     recurs: bool
-    """Whether it only leads from one member of a fold to another, as from each layer to the next."""
+    """Whether the edge only leads from one member of a fold to another, as from each layer to the next."""
     parameters: Count
     """Learned elements of the stored tensors; 0 for activations."""
     stored_elements: Count

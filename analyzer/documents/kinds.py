@@ -1,4 +1,4 @@
-"""Every kind of document by the name of its schema: for who asks of all; a report needs its own alone."""
+"""Names of schemas -> document records of every kind; for code that needs all kinds, as a report needs one alone."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ DOCUMENTS: Mapping[str, type[Head]] = {
     "time": TimeDocument,
     "verify": VerifyDocument,
 }
-"""The record of each kind, by the name of its schema."""
+"""Record of each kind of document, by the name of its schema."""

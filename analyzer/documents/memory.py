@@ -1,4 +1,4 @@
-"""What documents say of memory: lines, the peak, and the largest sizes that fit."""
+"""Records of memory in documents: lines, the peak, and the largest sizes that fit."""
 
 from __future__ import annotations
 
@@ -14,103 +14,104 @@ _Elements = Annotated[int, Meta(ge=0, extra={"unit": "elements"})]
 
 
 class MemoryLine(Record, frozen=True, kw_only=True):
-    """What one kind of memory takes; the lines that are known sum up to what a run needs."""
+    """Memory of one kind; the known lines sum to the memory that a run needs."""
 
     line: Text
-    """What it is for."""
+    """Purpose of this memory."""
     expression: str | None
-    """Bytes as Python, over the axes, at the node that has the peak at these sizes; null where they are no polynomial,
-    or not known."""
+    """Bytes as a Python expression over the axes, for the node that has the peak at these sizes; null if they are no
+    polynomial, or unknown."""
     value: Bytes | None
-    """Bytes at these sizes; null where nobody knows, which is never 0."""
+    """Bytes at these sizes; null, never 0, if they are unknown."""
     basis: Basis
-    """`exact`: follows from the file; `modelled`: by onnxruntime's own rules, replayed; `measured`: by a run."""
+    """Basis of the number: `exact` follows from the file; `modelled` replays onnxruntime's own rules; `measured` comes
+    from a run."""
     note: str
-    """What the reader should know of it; empty where there is nothing."""
+    """Remark for the reader; empty if there is none."""
 
 
 class LiveTensor(Record, frozen=True, kw_only=True):
-    """A tensor that is there at the peak."""
+    """A tensor that is in memory at the peak."""
 
     value: str
-    """Its name in the graph that is planned."""
+    """Name of the tensor in the planned graph."""
     op_type: str
-    """The operator that asked for its memory."""
+    """Operator that requested its memory."""
     bytes: Bytes
-    """What was asked for."""
+    """Bytes that were requested."""
     saves: Bytes | None
-    """By how much the peak of the whole run would be lower without it; null of the smaller ones."""
+    """Bytes by which the peak of the whole run would fall without this tensor; null for smaller tensors."""
 
 
 class MemoryPeak(Record, frozen=True, kw_only=True):
-    """The node of the main graph after which a run has the most: what is asked for in the run and not given back."""
+    """Node of the main graph after which a run holds the most memory that it has requested and not released."""
 
     expression: str | None
-    """`value` as Python, over the axes; null where it is no polynomial, or not known."""
+    """`value` as a Python expression over the axes; null if it is no polynomial, or unknown."""
     value: Bytes | None
-    """Bytes of activations, outputs and what is cached at these sizes; null where nobody knows."""
+    """Bytes of activations, outputs and cached values at these sizes; null if unknown."""
     node: str | None
-    """The node's name, which may be empty; null where nobody knows."""
+    """Name of the node, which may be empty; null if unknown."""
     op_type: str | None
-    """Its operator; null where nobody knows."""
+    """Operator of the node; null if unknown."""
     position: _Position | None
-    """Its place in the order of the run, from 0; null where nobody knows."""
+    """Position of the node in the order of the run, from 0; null if unknown."""
     group: str | None
-    """Its subgraph; null where nobody knows, or the file lacks the node."""
+    """Subgraph of the node; null if unknown, or if the file lacks the node."""
     live: list[LiveTensor]
-    """What is there then, the largest first."""
+    """Tensors in memory at the peak, largest first."""
 
 
 class LiveStep(Record, frozen=True, kw_only=True):
-    """A node that ran, and what is there then."""
+    """A node that ran, and the memory in use after it."""
 
     node: str
-    """Its name, or that of what it makes."""
+    """Name of the node, or else of its output."""
     op_type: Text
-    """Its operator."""
+    """Operator of the node."""
     group: str | None
-    """Its subgraph; null of a node that the file lacks."""
+    """Subgraph of the node; null if the file lacks the node."""
     bytes: Bytes
-    """Bytes that were asked for in the run and not given back."""
+    """Bytes that the run has requested and not released."""
 
 
 class FittingSize(Record, frozen=True, kw_only=True):
-    """The largest size of an axis with which a run fits, with the most that bodies of If, Loop and Scan can ask for."""
+    """Largest size of an axis with which a run fits, counting the most that bodies of If, Loop and Scan can request."""
 
     memory: Bytes
-    """Bytes that there are."""
+    """Bytes of memory that are available."""
     axis: Text
-    """The axis; of several that are for the same, such as the batches of all inputs, the first."""
+    """Name of the axis; of several with one purpose, such as the batches of all inputs, the first."""
     at: dict[str, _Elements]
-    """The sizes of all others."""
+    """Sizes of all other axes."""
     largest: _Elements | None
-    """0 where not even 1 fits; null where `reason` is `none` or `unknown`."""
+    """Largest size that fits: 0 if not even 1 fits; null if `reason` is `none` or `unknown`."""
     reason: Literal["memory", "shapes", "none", "unknown"]
-    """What ends it: `memory`; `shapes`, where the graph's own contradict each other beyond it; `none`: nothing that was
-    tried is too much; `unknown`: nobody knows what a run takes."""
+    """Reason for the limit: `memory`; `shapes`: the graph's own shapes contradict each other above it; `none`: every
+    size that was tried fits; `unknown`: the memory that a run needs is unknown."""
 
 
 class MemoryRoom(Record, frozen=True, kw_only=True):
     """Whether a run at these sizes fits."""
 
     memory: Bytes
-    """Bytes that there are."""
+    """Bytes of memory that are available."""
     needed: Bytes | None
-    """The sum of the lines that are known; null where that of the activations is not."""
+    """Sum of the known lines; null if the line of the activations is unknown."""
     fits: bool | None
-    """Whether `needed` is no more than `memory`; null where nobody knows."""
+    """Whether a run needs no more than `memory`; null if unknown."""
     line: str
-    """The line with which it is more, going through them in order; where it fits the largest."""
+    """Line at which the sum of the lines, in order, exceeds the memory; if a run fits, the largest line."""
 
 
 class MeasuredMemory(Record, frozen=True, kw_only=True):
-    """What onnxruntime asked for of one kind of memory, beside what is modelled."""
+    """Memory of one kind that onnxruntime requested, beside the modelled memory."""
 
     line: Text
-    """What it is for."""
+    """Purpose of this memory."""
     modelled: Bytes | None
-    """What is modelled; null where nobody knows before a run."""
+    """Bytes that are modelled; null if they are unknown before a run."""
     measured: Bytes
-    """What was asked for."""
+    """Bytes that were requested."""
     unexplained: Annotated[int, Meta(extra={"unit": "bytes"})] | None
-    """`measured` - `modelled`; null where nothing is modelled."""
+    """`measured` - `modelled`; null if nothing is modelled."""

@@ -31,108 +31,108 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     command: Literal["reconcile"] = "reconcile"
     """The command that wrote the document."""
     model: ReconcileModel
-    """The file's side."""
+    """The file's side, a model."""
     against: dict[str, str]
-    """PyTorch's side: what the manifest says of its origin, for people to read; of a checkpoint file `parameters_by`
-    says what told parameters from buffers: `meta-device` (its class) or `names`."""
+    """Origin of the PyTorch side as its manifest states it, for people to read; for a checkpoint file, `parameters_by`
+    says how parameters were told from buffers: by its class (`meta-device`) or by `names`."""
     balanced: bool
     """Whether no tensor is on a line that keeps the account from balancing."""
     content: ContentMode
-    """How far values were compared: not at all, at some positions, whole."""
+    """Extent of the comparison of values: none, at some positions (`sampled`), or whole (`full`)."""
     compared: ComparedElements
-    """Elements of PyTorch's parameters, by how far their values were compared."""
+    """Elements of PyTorch's parameters, by the extent to which their values were compared."""
     reads: Reads
-    """Whether the file computes with its weights as its export did; `not-compared` where no export is known or a tool
-    has rewritten the file."""
+    """Whether the file computes with its weights as its export did; `not-compared` if no export is known, or a tool has
+    rewritten the file."""
     wiring: WiringRead
-    """Where the weights are read."""
+    """Check of the places where weights are read."""
     pytorch: Pytorch
-    """What PyTorch counts."""
+    """Counts of the PyTorch side."""
     onnx: Onnx
-    """What the file holds."""
+    """Counts of the file's side."""
     bridge: list[BridgeLine]
-    """Every line, also the empty ones."""
+    """Every line of the bridge, even an empty one."""
     parameters: list[Parameter]
     """Every PyTorch parameter, in `named_parameters()` order."""
     tensors: list[ReconcileTensor]
     """Every stored tensor, sorted by graph and name."""
     nearest: list[NearestMatch]
-    """For tensors that nothing explains, the PyTorch parameter that each is most like; at most 64."""
+    """PyTorch parameter that is most similar to each tensor that nothing explains; at most 64."""
     by: Keys
-    """What the groups are made by: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them with commas
-    between; or `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
+    """Keys by which groups are formed: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them separated
+    by commas; or `bytes` for the accounts, whose bytes sum to the file sizes; or `group` for the user's own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match an entry have it: all of them, or the first; null where the groups are not
-    the user's."""
+    """Assignment of an entry that several of the user's groups match: to `all` of them, or to the `first`; null if the
+    groups are not the user's."""
     groups_from: Text | None
-    """Where the user's groups come from: `--group`, the name of a config, or `preset` and its name, ` (auto)` after it
-    where it was found by `--preset auto`; null where the groups are not the user's."""
+    """Source of the user's groups: `--group`, the name of a config, or `preset` and its name, followed by ` (auto)` if
+    `--preset auto` found it; null if the groups are not the user's."""
     groups: list[Group]
-    """The groups, in natural order (`layer.2` before `layer.10`), or in the user's."""
+    """Groups in natural order (`layer.2` before `layer.10`), or in the user's order."""
     tree: list[TreeRow]
-    """The groups under each other, with subtotals, and what repeats folded, depth first."""
+    """Groups as a tree, depth first, with subtotals, and repeated groups folded into one row."""
     overlap: Annotated[int, Meta(ge=0, extra={"unit": "stored elements"})]
-    """What groups count more than once; 0 unless `by` is `group`."""
+    """Stored elements that groups count more than once; 0 unless `by` is `group`."""
     ungrouped: Annotated[int, Meta(ge=0, extra={"unit": "stored elements"})]
-    """What no group has; 0 unless `by` is `group`."""
+    """Stored elements in no group; 0 unless `by` is `group`."""
     group_balance: GroupBalance
     """The rows that make the groups sum to the totals."""
     findings: list[Finding]
-    """What keeps the account from balancing, then what `inspect` finds."""
+    """Findings that keep the account from balancing, then those of `inspect`."""
 
 
 class ReconcileModel(Record, frozen=True, kw_only=True):
-    """The file's side."""
+    """The file's side, a model."""
 
     path: Text
-    """The model file as it was named on the command line."""
+    """Path of the model file as given on the command line."""
 
 
 class ComparedElements(Record, frozen=True, kw_only=True):
-    """Elements of PyTorch's parameters, by how far their values were compared."""
+    """Elements of PyTorch's parameters, by the extent to which their values were compared."""
 
     whole: Elements
-    """Every element."""
+    """Elements of parameters that were compared element by element, in full."""
     sampled: Elements
-    """Those at some positions, or by sums of rows."""
+    """Elements of parameters that were compared at some positions, or by sums of rows."""
     none: Elements
-    """Names and shapes only, or not in the file."""
+    """Elements of parameters that were compared by name and shape only, or are not in the file."""
 
 
 class WiringRead(Record, frozen=True, kw_only=True):
-    """Where the weights are read."""
+    """Check of the places where weights are read."""
 
     checked: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
-    """Parameters that would have been found in another one's place."""
+    """Number of parameters that would have been found in the place of another."""
     misplaced: Annotated[int, Meta(ge=0, extra={"unit": "parameters"})]
-    """Those whose values stand where another's belong: the line `misplaced`."""
+    """Number of parameters whose values are in the place of another: the line `misplaced`."""
     first: Text | None
-    """The first module, in the export's order, that computes something else than the exported one; null where none does
-    or none can be named."""
+    """First module, in the export's order, whose computation differs from the exported one; null if none does, or none
+    can be named."""
     program: Computes = "not-known"
-    """Whether the file is the program of PyTorch that the manifest has: `same`, `differs`, `not-known`."""
+    """Whether the file computes the PyTorch program in the manifest: `same`, `differs` or `not-known`."""
 
 
 class Pytorch(Record, frozen=True, kw_only=True):
-    """What PyTorch counts."""
+    """Counts of the PyTorch side."""
 
     parameters: Elements
-    """Elements of all parameters, a tied one once."""
+    """Elements of all parameters, a tied one counted once."""
     trainable: Elements
-    """Those with `requires_grad`."""
+    """Elements of the parameters with `requires_grad`."""
     buffers: Elements
     """Elements of all buffers."""
     tied: list[TiedNames]
-    """The names of each parameter that has several, first name first."""
+    """Names of each parameter that has several, first name first."""
 
 
 class Onnx(Record, frozen=True, kw_only=True):
-    """What the file holds."""
+    """Counts of the file's side."""
 
     parameters: Elements
-    """Learned elements in the file with the PyTorch side known."""
+    """Learned elements in the file, as far as the file and the PyTorch side tell."""
     parameters_alone: Elements
     """Learned elements as far as the file alone tells: `totals.parameters` of `inspect`."""
     stored_elements: Elements
@@ -143,80 +143,80 @@ class BridgeLine(Record, frozen=True, kw_only=True):
     """One line of the bridge."""
 
     line: Line
-    """The line, in the order of the table below."""
+    """Name of the line; every report lists the lines in the same order."""
     tensors: Tensors
-    """Parameters and stored tensors on this line."""
+    """Number of parameters and stored tensors on this line."""
     elements: Elements
-    """Elements touched."""
+    """Elements that the line affects."""
     parameter_delta: Annotated[int, Meta(extra={"unit": "elements, signed"})]
-    """What the line adds to PyTorch's parameters on the way to the file's."""
+    """Elements that the line adds to PyTorch's parameters on the way to the file's parameters."""
     stored_delta: Annotated[int, Meta(extra={"unit": "elements, signed"})]
-    """What it adds to PyTorch's parameters on the way to the stored elements."""
+    """Elements that the line adds to PyTorch's parameters on the way to the stored elements."""
     bytes: Bytes
     """Encoded payload of the stored tensors on this line."""
 
 
 class Parameter(Record, frozen=True, kw_only=True):
-    """One PyTorch parameter, and where it went."""
+    """One PyTorch parameter and its place in the file."""
 
     name: Text
-    """Its first name in `named_parameters()` order."""
+    """First name of the parameter, in `named_parameters()` order."""
     shape: list[Count]
     """Dimensions in PyTorch; empty for a scalar."""
     elements: Elements
-    """Their product."""
+    """Number of elements of the parameter."""
     trainable: bool
-    """`requires_grad`."""
+    """Whether the parameter has `requires_grad`."""
     line: Line
-    """What became of it; where several lines apply, the one that it is booked on."""
+    """Line of the bridge for the parameter; of several that apply, the one that it is booked on."""
     chain: Annotated[list[Line], Meta(min_length=1)]
-    """All lines that apply, in order."""
+    """All lines of the bridge that apply, in order."""
     entries: list[str]
-    """The stored tensors that hold it; the first is the one it is counted in."""
+    """Stored tensors that hold the parameter; it is counted in the first."""
     decided_by: Annotated[str, Meta(pattern="^(content|sampled|provenance|name|structure|none)([:+].+)?$")]
-    """The evidence and the rule."""
+    """Evidence and rule that decided the line."""
     max_abs_error: Annotated[float, Meta(ge=0, extra={"unit": "the weights' own"})] | None
-    """Largest difference that was found; null where none was taken. Where only digests or positions were compared, it
-    is that at the positions, also of what is `differing`."""
+    """Largest difference found; null if none was measured. If only digests or positions were compared, it is the
+    difference at the positions, also for `differing`."""
     compared: Compared
-    """How far its values were compared."""
+    """Extent of the comparison of the parameter's values."""
     why: Why | None
-    """On the line `differing`, what is known of its values where they are not simply others: held under another name,
-    in another order, the other way round, or not to be had; else null."""
+    """Explanation of `differing` beyond plainly different values: held under another name, in another order,
+    transposed, or not readable; else null."""
     expression: str | None
-    """Where it is held by a value that PyTorch's program computes: that value; else null."""
+    """Value computed by PyTorch's program that holds the parameter; else null."""
 
 
 class ReconcileTensor(Record, frozen=True, kw_only=True):
-    """One stored tensor, and where it came from."""
+    """One stored tensor and its origin."""
 
     name: str
-    """As `inspect` has it."""
+    """Name of the tensor, as in `inspect`."""
     graph_path: str
-    """The graph that it is in, parts joined by `/`; empty for the main graph."""
+    """Path of the tensor's graph, parts joined by `/`; empty for the main graph."""
     line: Line
-    """Where it came from."""
+    """Line of the bridge that says where the tensor came from."""
     parameter: str | None
-    """The PyTorch parameter or buffer that it holds, the first if it holds several; null where it holds none."""
+    """PyTorch parameter or buffer that the tensor holds, the first if there are several; null if it holds none."""
     decided_by: Annotated[str, Meta(pattern="^(content|sampled|provenance|name|structure|none)([:+].+)?$")]
-    """The evidence and the rule."""
+    """Evidence and rule that decided the line."""
     expression: str | None
-    """On `evaluated`: what PyTorch's program computes there; else null."""
+    """Value that PyTorch's program computes there, on the line `evaluated`; else null."""
 
 
 class NearestMatch(Record, frozen=True, kw_only=True):
-    """For tensors that nothing explains, the PyTorch parameter that each is most like; at most 64."""
+    """PyTorch parameter that is most similar to a tensor that nothing explains."""
 
     tensor: str
     """The stored tensor."""
     parameter: Text
-    """The PyTorch parameter that it is most like, of as many elements."""
+    """Most similar PyTorch parameter with the same number of elements."""
     equal: Elements
-    """Of the compared elements, how many agree."""
+    """Number of compared elements that agree."""
     compared: Annotated[int, Meta(ge=1, extra={"unit": "elements"})]
-    """How many were compared, at some positions."""
+    """Number of elements that were compared, at some positions."""
     max_abs_error: Annotated[float, Meta(ge=0, extra={"unit": "the weights' own"})] | None
-    """Largest difference among them; null where that is no number."""
+    """Largest difference among the compared elements; null if it is not a number."""
 
 
 class ExportDocument(Head, frozen=True, kw_only=True):
@@ -225,6 +225,6 @@ class ExportDocument(Head, frozen=True, kw_only=True):
     command: Literal["export"] = "export"
     """The command that wrote the document."""
     files: list[Text]
-    """The files that the folder holds after the export, sorted."""
+    """Files in the folder after the export, sorted."""
     reconcile: ReconcileDocument
     """The whole document of `reconcile`, run on the files just written."""

@@ -29,27 +29,28 @@ class RecoverDocument(Head, frozen=True, kw_only=True):
     command: Literal["recover"] = "recover"
     """The command that wrote the document."""
     model: ReconcileModel
-    """The file's side."""
+    """The file's side, a model."""
     against: dict[str, str]
-    """Where the names come from: what PyTorch's side says of its origin, for people to read."""
+    """Source of the names: the origin of the PyTorch side as it states it, for people to read."""
     content: ContentMode
-    """How far values were compared: not at all, at some positions, whole."""
+    """Extent of the comparison of values: none, at some positions (`sampled`), or whole (`full`)."""
     output: Text | None
-    """The state dict, as it was named on the command line; null where none was written."""
+    """State dict file as given on the command line; null if none was written."""
     lossless: bool
     """Whether `--lossless` was asked for."""
     recovered: Recovered
-    """What can be given back, also where `--lossless` refused to write it."""
+    """Tensors that can be recovered, even if `--lossless` refused to write them."""
     lossy: list[Lossy]
-    """Recovered tensors of which the file has not every bit."""
+    """Recovered tensors for which the file lacks some bits."""
     lost: list[Lost]
     """Tensors of the state dict that are not written."""
     unnamed: list[Unnamed]
-    """Stored tensors that are learned and no tensor of the state dict, as far as anything tells; sorted."""
+    """Learned stored tensors that are no tensor of the state dict, as far as anything tells; sorted."""
     guessed: list[Text]
-    """Recovered square matrices that nothing compared tells from their transpose: they stand as names and notes say."""
+    """Recovered square matrices that no comparison tells from their transposes; names and metadata decide their
+    orientation."""
     tied: list[TiedNames]
-    """The names of each recovered tensor that has several; it is written once, under the first."""
+    """Names of each recovered tensor that has several; it is written once, under the first."""
     parameters: list[StateTensor]
     """Recovered parameters, in `named_parameters()` order."""
     buffers: list[StateTensor]
@@ -57,79 +58,79 @@ class RecoverDocument(Head, frozen=True, kw_only=True):
 
 
 class Recovered(Record, frozen=True, kw_only=True):
-    """What can be given back, also where `--lossless` refused to write it."""
+    """Tensors that can be recovered, even if `--lossless` refused to write them."""
 
     tensors: Tensors
-    """Tensors of the state dict that the file gives back, a tied one once."""
+    """Number of state dict tensors that the file gives back, a tied one counted once."""
     elements: Elements
-    """Their elements."""
+    """Elements of the recovered tensors."""
     bytes: Bytes
-    """Bytes of these elements in PyTorch's types."""
+    """Bytes of the recovered tensors in PyTorch's types."""
 
 
 class Lossy(Record, frozen=True, kw_only=True):
-    """Recovered tensors of which the file has not every bit."""
+    """A recovered tensor for which the file lacks some bits."""
 
     name: Text
-    """Its first name in PyTorch, under which it is saved."""
+    """First name of the tensor in PyTorch, under which it is saved."""
     shape: list[Count]
     """Dimensions in PyTorch; empty for a scalar."""
     line: Line
-    """What became of it on the way into the file."""
+    """Line of the bridge that describes the tensor's way into the file."""
     reason: Text
-    """What the file lacks, in words."""
+    """Information that the file lacks, in words."""
 
 
 class Lost(Record, frozen=True, kw_only=True):
-    """Tensors of the state dict that are not written."""
+    """A tensor of the state dict that is not written."""
 
     name: Text
-    """Its first name in PyTorch."""
+    """First name of the tensor in PyTorch."""
     shape: list[Count]
     """Dimensions in PyTorch; empty for a scalar."""
     buffer: bool
-    """Whether it is a persistent buffer, and no parameter."""
+    """Whether the tensor is a persistent buffer rather than a parameter."""
     line: Line
-    """What became of it."""
+    """Line of the bridge for the tensor."""
     reason: Text
-    """Why the file does not give it back, in words."""
+    """Reason why the file does not give the tensor back, in words."""
 
 
 class Unnamed(Record, frozen=True, kw_only=True):
-    """Stored tensors that are learned and no tensor of the state dict, as far as anything tells; sorted."""
+    """A learned stored tensor that is no tensor of the state dict, as far as anything tells."""
 
     name: str
-    """The name in the file."""
+    """Name of the tensor in the file."""
     graph_path: str
-    """Where its graph is; empty for the main graph."""
+    """Path of the tensor's graph; empty for the main graph."""
     shape: Shape
-    """Dimensions as stored; a file may claim one below 0, which is told."""
+    """Dimensions as stored; an invalid file may have a negative one, which is reported."""
     dtype: DtypeName
     """ONNX element type as stored."""
     line: Literal["unexpected", "unexplained"]
-    """`unexpected` or `unexplained`."""
+    """Line of the bridge: `unexpected` or `unexplained`."""
     reason: Text
-    """What is known of it, in words."""
+    """Known facts about the tensor, in words."""
 
 
 class StateTensor(Record, frozen=True, kw_only=True):
     """One tensor of the state dict."""
 
     name: Text
-    """Its first name in PyTorch, under which it is saved."""
+    """First name of the tensor in PyTorch, under which it is saved."""
     shape: list[Count]
     """Dimensions in PyTorch; empty for a scalar."""
     dtype: DtypeName
     """ONNX element type of PyTorch's tensor, in which it is saved."""
     line: Line
-    """What became of it on the way into the file."""
+    """Line of the bridge that describes the tensor's way into the file."""
     chain: Annotated[list[Line], Meta(min_length=1)]
-    """All lines that apply, in order."""
+    """All lines of the bridge that apply, in order."""
     entries: list[str]
-    """The stored tensors that hold it; empty for zeros that the exporter removed."""
+    """Stored tensors that hold the tensor; empty for zeros that the exporter removed."""
     decided_by: Annotated[str, Meta(pattern="^(content|sampled|provenance|name|structure|none)([:+].+)?$")]
-    """The evidence and the rule by which it was found."""
+    """Evidence and rule by which the tensor was found."""
     max_abs_error: Annotated[float, Meta(ge=0, extra={"unit": "the weights' own"})] | None
-    """Largest difference among the values compared; null where none were."""
+    """Largest difference among the compared values; null if none were compared."""
     lossy: bool
-    """Whether the file has not every bit that PyTorch had."""
+    """Whether the file lacks some bits that PyTorch had."""

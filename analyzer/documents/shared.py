@@ -1,4 +1,4 @@
-"""What the documents of several commands have in common."""
+"""Records that the documents of several commands share."""
 
 from __future__ import annotations
 
@@ -14,117 +14,117 @@ Place = Annotated[int, Meta(ge=0, extra={"unit": "nodes"})]
 
 
 Macs = Annotated[int, Meta(ge=0, extra={"unit": "multiply-accumulates"})]
-"""The work of one run."""
+"""Multiply-accumulates of one run."""
 
 
 class Group(Record, frozen=True, kw_only=True):
-    """One group: what it holds."""
+    """One group of tensors and nodes, with its sums."""
 
     group: str
-    """The group's name: a scope, block, stage, operator, dtype or role, several joined by ` / `; or one of the user's
-    own."""
+    """Name of the group: a scope, block, stage, operator, dtype or role, several joined by ` / `; or the name of a
+    user's own group."""
     keys: list[str]
-    """The parts of its name, one for each key; the user's own groups have one."""
+    """Parts of the group's name, one for each key; a user's own group has one."""
     parameters: Elements
-    """Logical learned elements; a copy has none."""
+    """Logical learned elements; a copy counts none."""
     unshared_parameters: Elements
-    """Parameters if every use of a tensor had one of its own: each tensor's, times its `applications`."""
+    """Parameters if every use of a tensor had its own: each tensor's parameters times its `applications`."""
     applications: Annotated[int, Meta(ge=1, extra={"unit": "nodes"})]
-    """How often each of its learned tensors is used; 1 where they differ."""
+    """Number of nodes that compute with each learned tensor of the group; 1 if the tensors differ in it."""
     stored_elements: Elements
     """Elements as stored."""
     bytes: Bytes
-    """Encoded payload."""
+    """Bytes of encoded payload."""
     tensors: Tensors
-    """Stored tensors."""
+    """Number of stored tensors."""
     nodes: Nodes
-    """Nodes; 0 where a key is `dtype` or `role`, which nodes do not have."""
+    """Number of nodes; 0 if a key is `dtype` or `role`, which nodes do not have."""
     share: Share | None
-    """`parameters` as a fraction of all parameters; null where there are none."""
+    """`parameters` as a fraction of all parameters; null if there are none."""
     first_node: Place | UnsetType = UNSET
-    """Place, in the order of the computation, of the first node that computes with what the group has learned, else of
-    its first node; only where the nodes are known."""
+    """Position, in the order of computation, of the first node that computes with the group's learned tensors, else of
+    the group's first node; only if the nodes are known."""
     trainable: Elements | UnsetType = UNSET
-    """Parameters with `requires_grad`; only where the PyTorch side is known."""
+    """Parameters with `requires_grad`; only if the PyTorch side is known."""
     frozen: Elements | UnsetType = UNSET
-    """Parameters without `requires_grad`; only beside `trainable`."""
+    """Parameters without `requires_grad`; only together with `trainable`."""
     macs: Macs | UnsetType = UNSET
-    """Multiply-accumulates of its nodes; only where they were counted, and nodes have the keys."""
+    """Multiply-accumulates of the group's nodes; only if they were counted and nodes have the keys."""
     nodes_without_macs: Nodes | UnsetType = UNSET
-    """Nodes whose work is not known, and is not among `macs`; only beside it."""
+    """Number of nodes whose work is unknown and not in `macs`; only together with `macs`."""
 
 
 class TreeRow(Record, frozen=True, kw_only=True):
-    """One row of the tree: a group, or several that repeat each other."""
+    """One row of the tree: a group, or several groups that repeat each other."""
 
     level: Annotated[int, Meta(ge=0, extra={"unit": "rows"})]
-    """How many rows it stands under; 0 for the outermost."""
+    """Number of rows above it in the tree; 0 for an outermost row."""
     group: str
-    """The group's full name; `layer.0-11` for twelve that repeat each other, `x (own)` for what is in `x` beside its
+    """Full name of the group; `layer.0-11` for twelve that repeat each other, `x (own)` for the part of `x` outside its
     children."""
     count: Annotated[int, Meta(ge=1, extra={"unit": "groups"})]
-    """How many groups it stands for."""
+    """Number of groups that the row stands for."""
     parameters: Elements
-    """Logical learned elements of each of them."""
+    """Logical learned elements of each group of the row."""
     total_parameters: Elements
-    """Logical learned elements of all of them: `count` times `parameters`."""
+    """Logical learned elements of all groups of the row: `count` times `parameters`."""
     stored_elements: Elements
-    """Elements of all of them as stored."""
+    """Stored elements of all groups of the row."""
     bytes: Bytes
-    """Encoded payload of all of them; of `bytes` the account's."""
+    """Bytes of encoded payload of all groups of the row; if `by` is `bytes`, the bytes of the account."""
     tensors: Tensors
-    """Stored tensors of all of them."""
+    """Number of stored tensors in all groups of the row."""
     nodes: Nodes
-    """Nodes of all of them."""
+    """Number of nodes in all groups of the row."""
     first_node: Place | UnsetType = UNSET
-    """The least of their `first_node`."""
+    """Smallest `first_node` of the groups of the row."""
     macs: Macs | UnsetType = UNSET
-    """Multiply-accumulates of all of them; only where they were counted."""
+    """Multiply-accumulates of all groups of the row; only if they were counted."""
     nodes_without_macs: Nodes | UnsetType = UNSET
-    """Nodes whose work is not known, and is not among `macs`; only beside it."""
+    """Number of nodes whose work is unknown and not in `macs`; only together with `macs`."""
 
 
 class GroupBalance(Record, frozen=True, kw_only=True):
     """The rows that make the groups sum to the totals."""
 
     overlap: Group
-    """Everything that groups count more than once, in full."""
+    """Surplus that several groups count more than once, as a full row."""
     ungrouped: Group
-    """Everything that no group has, in full."""
+    """Tensors and nodes in no group, as a full row."""
 
 
 class CountedMacs(Record, frozen=True, kw_only=True):
-    """What one run computes; only where that was asked for (`--shape`), or with `-v`."""
+    """Work of one run; only with `--shape` or `-v`."""
 
     total: Macs
-    """Of all nodes whose work is known."""
+    """Multiply-accumulates of all nodes whose work is known."""
     at: dict[str, Annotated[int, Meta(ge=0, extra={"unit": "elements"})]]
-    """The sizes of the free axes: those of `--shape`, and what `time` would take for the others."""
+    """Sizes of the free axes: those given by `--shape`, and the defaults of `time` for the others."""
     unknown: Nodes
-    """Nodes whose work is not known, and is not among it; `cost` says which, and why."""
+    """Number of nodes whose work is unknown and not in `total`; `cost` lists them with reasons."""
     choices: Nodes
-    """Nodes `If` whose branches work differently; the one that works most is counted."""
+    """Number of `If` nodes whose branches differ in work; the branch with the most work is counted."""
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """What the user of the file should know."""
+    """One finding about a file that its user should know."""
 
     id: FindingId
     """Stable identifier of the kind of finding."""
     severity: Severity
-    """How much it matters; an error means that the account is incomplete or does not balance."""
+    """Importance of the finding; an error means that the account is incomplete or does not balance."""
     message: Text
-    """One sentence for people; its words may change."""
+    """One sentence for people; its wording may change."""
     subjects: list[str]
-    """The tensors, parameters or files that it is about, sorted."""
+    """Tensors, parameters or files concerned, sorted."""
     bytes: Annotated[int, Meta(ge=1, extra={"unit": "bytes"})] | None
-    """Bytes on disk that mending it would save; null where it costs none, or nobody can tell."""
+    """Bytes on disk that a fix would save; null if the finding costs none, or the amount is unknown."""
 
 
 class GroupsFrom(Record, frozen=True, kw_only=True):
-    """Where the user's groups come from; of `--preset auto`, each side's own."""
+    """Source of the user's groups; with `--preset auto`, each side has its own."""
 
     a: Text | None
-    """Of A: `--group`, a config, or a preset; null where the groups are not the user's."""
+    """Source for A: `--group`, a config or a preset; null if the groups are not the user's."""
     b: Text | None
-    """The same of B."""
+    """Source for B, in the same form."""
