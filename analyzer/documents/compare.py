@@ -36,48 +36,47 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     b: Text
     """The second model, as it was named."""
     totals: CompareTotals
-    """Both models whole."""
+    """Totals of both models."""
     changes: Changes
-    """How many groups and tensors have each status."""
+    """Number of groups and of tensors with each status."""
     content: Contents
-    """How far contents were looked at when each side was read: where they were not, what is stored twice counts twice.
-    """
+    """Extent to which tensor contents were read on each side; without it, content that is stored twice counts twice."""
     values_compared: ValuesCompared | None
-    """Of the tensors that are otherwise alike, how many have the same values; null where values were not compared."""
+    """Comparison of the values of tensors that are otherwise alike; null if values were not compared."""
     wiring: WiringPair | None
-    """Whether both compute the same with their weights, whatever these are; null where a side is a saved report, or
-    remote."""
+    """Whether both models compute the same with their weights, whatever the values of these; null if a side is a saved
+    report, or remote."""
     declared: list[DeclaredPair]
-    """What the files say of themselves otherwise; inputs and outputs where both sides are models."""
+    """Declarations in which the files differ; with inputs and outputs if both sides are models."""
     file_notes: list[DeclaredPair] | UnsetType = UNSET
-    """What the files note otherwise, and computes nothing: producer, doc strings, metadata of the model and its graph,
-    but not of nodes; only where both sides are local models."""
+    """Notes in which the files differ and that compute nothing: producer, doc strings, metadata of the model and its
+    graph, but not of nodes; only if both sides are local models."""
     followed: Followed | None
-    """What became of the learned tensors of one side, by their contents; null where that was not asked: a side is a
+    """Learned tensors of one side, found in the other by their contents; null if nothing searched for them: a side is a
     saved report or remote, both are quantized, or all pairs are alike by name."""
     same_file: bool
     """Whether both sides are the same files, byte by byte; their names may differ."""
     by: Keys
-    """What the groups are made by: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them with commas
-    between; or `bytes`, the accounts, whose bytes sum to the files' sizes; or `group`, the user's own."""
+    """Keys by which groups are formed: `scope`, `block`, `stage`, `op`, `dtype`, `role`, or several of them separated
+    by commas; or `bytes` for the accounts, whose bytes sum to the file sizes; or `group` for the user's own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match an entry have it: all of them, or the first; null where the groups are not
-    the user's."""
+    """Assignment of an entry that several of the user's groups match: to `all` of them, or to the `first`; null if the
+    groups are not the user's."""
     groups_from: GroupsFrom
-    """Where the user's groups come from; of `--preset auto`, each side's own."""
+    """Source of the user's groups; with `--preset auto`, each side has its own."""
     groups: list[GroupPair]
-    """The groups of both, the largest change of bytes first, then of parameters; what changed alike in natural order,
-    or in the user's."""
+    """Groups of both sides, largest change of bytes first, then of parameters; equal changes in natural order, or in
+    the user's."""
     overlap: GroupPair
-    """What the user's groups count more than once."""
+    """Surplus that the user's groups count more than once."""
     ungrouped: GroupPair
-    """What no group of the user's has."""
+    """Tensors in none of the user's groups."""
     tensors: list[TensorPair]
-    """Every stored tensor of both, in the same order."""
+    """Every stored tensor of both sides, in the same order."""
     macs: ComparedMacs | UnsetType = UNSET
-    """The work of a run of each; only with `--shape`."""
+    """Work of one run of each side; only with `--shape`."""
 
 
 class Pair(Record, frozen=True, kw_only=True):
@@ -96,195 +95,191 @@ class Pair(Record, frozen=True, kw_only=True):
 
 
 class CompareTotals(Record, frozen=True, kw_only=True):
-    """Both models whole."""
+    """Totals of both models."""
 
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
     stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
-    """Elements as stored."""
+    """Elements as stored, over all tensors."""
     stored_bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
-    """Encoded payload of all tensors."""
+    """Bytes of encoded payload of all tensors."""
     bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
     """Sizes of all files on disk."""
     tensors: Annotated[Pair, Meta(extra={"unit": "tensors"})]
-    """Stored tensors."""
+    """Number of stored tensors."""
     nodes: Annotated[Pair, Meta(extra={"unit": "nodes"})] | None
-    """Nodes of all graphs and functions; null where a saved report does not say how many there were."""
+    """Number of nodes in all graphs and functions; null if a saved report does not say it."""
     macs: Annotated[Pair, Meta(extra={"unit": "multiply-accumulates"})] | UnsetType = UNSET
-    """The work of a run, as far as it is known; only with `--shape`."""
+    """Work of one run, as far as it is known; only with `--shape`."""
 
 
 class Statuses(Record, frozen=True, kw_only=True):
-    """How many have each status."""
+    """Number of groups or tensors with each status."""
 
     unchanged: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
-    """Those whose counts and bytes are the same."""
+    """Number of those with equal counts and bytes."""
     added: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
-    """Those that only B has."""
+    """Number of those that only B has."""
     removed: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
-    """Those that only A has."""
+    """Number of those that only A has."""
     changed: Annotated[int, Meta(ge=0, extra={"unit": "groups, or tensors"})]
-    """Those of both that differ."""
+    """Number of those that both have and that differ."""
 
 
 class Changes(Record, frozen=True, kw_only=True):
-    """How many groups and tensors have each status."""
+    """Number of groups and of tensors with each status."""
 
     groups: Statuses
-    """Rows of `groups`."""
+    """Statuses of the rows of `groups`."""
     tensors: Statuses
-    """Rows of `tensors`."""
+    """Statuses of the rows of `tensors`."""
 
 
 class Contents(Record, frozen=True, kw_only=True):
-    """How far contents were looked at when each side was read.
+    """Extent to which tensor contents were read on each side.
 
-    Where they were not, what is stored twice counts twice.
+    Without it, content that is stored twice counts twice.
     """
 
     a: ContentMode
-    """Of A."""
+    """Extent for A."""
     b: ContentMode
-    """Of B."""
+    """Extent for B."""
 
 
 class ValuesCompared(Record, frozen=True, kw_only=True):
-    """Of the tensors that are otherwise alike, how many have the same values; null where values were not compared."""
+    """Comparison of the values of tensors that are otherwise alike."""
 
     content: Literal["sampled", "full"]
-    """Which values were compared: those at some positions, or all."""
+    """Extent of the comparison: values at some positions (`sampled`), or all (`full`)."""
     equal: Tensors
-    """Tensors whose values are the same."""
+    """Number of tensors with the same values."""
     differing: Tensors
-    """Tensors whose values are not; they are `changed`."""
+    """Number of tensors with different values; they are `changed`."""
     unknown: Tensors
-    """Tensors whose values could not be compared: what could not be read."""
+    """Number of tensors whose values could not be read and compared."""
 
 
 class Followed(Record, frozen=True, kw_only=True):
-    """What became of the learned tensors of one side, by their contents; null where that was not asked."""
+    """Learned tensors of one side, found in the other by their contents."""
 
     content: Literal["sampled", "full"]
-    """Which values were compared: those at some positions, or all."""
+    """Extent of the comparison: values at some positions (`sampled`), or all (`full`)."""
     whole: bool
-    """Whether every learned tensor was found in the other side, in whatever orientation, type or code, and nothing
-    learned is left over: both hold the same parameters."""
+    """Whether every learned tensor was found in the other side, in any orientation, type or code, and no learned tensor
+    is left over: both sides hold the same parameters."""
     cut: Tensors
-    """Of `whole`, how many the other side has only in part: rows of a table that it does not need."""
+    """Number of tensors of which the other side has only a part, as it does not need the rest, such as rows of a table;
+    `whole` may be true nevertheless."""
     tensors: Tensors
-    """Learned tensors that were found."""
+    """Number of learned tensors that were found."""
 
 
 class WiringPair(Record, frozen=True, kw_only=True):
-    """Whether both compute the same with their weights, whatever these are; null where a side is a saved report.
-
-    Or remote.
-    """
+    """Whether both models compute the same with their weights, whatever the values of these."""
 
     alike: bool
-    """Whether all outputs have one digest: operators, attributes, constants by value, the two tensors of a pair as one
-    weight."""
+    """Whether all outputs have the same digest: of operators, attributes, constants by value, and the two tensors of a
+    pair as one weight."""
     first: str | None
-    """The first module of A that is wired otherwise in B; null where they are alike, or no module can be named."""
+    """First module of A that is wired differently in B; null if they are alike, or no module can be named."""
 
 
 class DeclaredPair(Record, frozen=True, kw_only=True):
-    """What the files say of themselves otherwise."""
+    """Declaration in which the files differ."""
 
     what: Text
-    """`opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of outputs`, `training_info`;
-    of notes `producer`, `domain`, `model version`, `doc string`, `metadata KEY`, `graph name`, `doc string of the
-    graph`, `metadata of the graph`, `header`."""
+    """Name of the declaration: `opset ai.onnx`, `IR version`, `input x`, `output y`, `order of inputs`, `order of
+    outputs`, `training_info`; for notes `producer`, `domain`, `model version`, `doc string`, `metadata KEY`, `graph
+    name`, `doc string of the graph`, `metadata of the graph`, `header`."""
     a: Text | None
-    """What A says, as `17`, `FLOAT n x 8`, `sequence of FLOAT n x 8`, names as the file has them; null where it says
-    nothing."""
+    """Declaration in A, such as `17`, `FLOAT n x 8`, `sequence of FLOAT n x 8`, with names as in the file; null if A
+    has none."""
     b: Text | None
-    """What B says; null where it says nothing."""
+    """Declaration in B; null if B has none."""
 
 
 class GroupPair(Record, frozen=True, kw_only=True):
     """One group on both sides."""
 
     group: str
-    """The group's name; empty for `overlap` and `ungrouped` without groups of the user's."""
+    """Name of the group; empty for `overlap` and `ungrouped` if the groups are not the user's."""
     keys: list[str]
-    """The parts of its name, one for each key; the user's own groups have one."""
+    """Parts of the group's name, one for each key; a user's own group has one."""
     status: Status
-    """What happened on the way from A to B; `unchanged` compares counts and bytes, not values."""
+    """Change from A to B; `unchanged` compares counts and bytes, not values."""
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
     stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Elements as stored."""
     bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
-    """Encoded payload."""
+    """Bytes of encoded payload."""
     tensors: Annotated[Pair, Meta(extra={"unit": "tensors"})]
-    """Stored tensors."""
+    """Number of stored tensors."""
     macs: Annotated[Pair, Meta(extra={"unit": "multiply-accumulates"})] | UnsetType = UNSET
-    """The work of a run, as far as it is known; only with `--shape`."""
+    """Work of one run, as far as it is known; only with `--shape`."""
     nodes_without_macs: Annotated[Pair, Meta(extra={"unit": "nodes"})] | UnsetType = UNSET
-    """Nodes whose work is not known, and is not among `macs`; only beside it."""
+    """Number of nodes whose work is unknown and not in `macs`; only together with `macs`."""
 
 
 class ComparedMacs(Record, frozen=True, kw_only=True):
-    """The work of a run of each side; only with `--shape`."""
+    """Work of one run of each side; only with `--shape`."""
 
     a: CountedMacs
-    """Of A."""
+    """Work of A."""
     b: CountedMacs
-    """Of B."""
+    """Work of B."""
 
 
 class TensorSide(Record, frozen=True, kw_only=True):
-    """The tensor in A; null where A lacks it."""
+    """A stored tensor on one side."""
 
     name: str
-    """Its name there."""
+    """Name of the tensor on this side."""
     group: str | None
-    """The group that it is in there; of the user's own the first that has it; null where the comparison was not told
-    whose groups these are."""
+    """Group of the tensor on this side; the first of several user's groups; null if the comparison knows no groups."""
     dtype: DtypeName
-    """ONNX element type; `UNDEFINED` for a number that this version does not know."""
+    """ONNX element type; `UNDEFINED` for a type number that this version does not know."""
     shape: Shape
-    """Dimensions; empty for a scalar. A file may claim one below 0, which a finding tells."""
+    """Dimensions; empty for a scalar. An invalid file may have a negative one, which a finding reports."""
     role: Role
-    """What it is."""
+    """Role of the tensor."""
     parameters: Elements
     """Logical learned elements: 0 for a copy, K x N for a packed 4-bit weight."""
     stored_elements: Elements
-    """The product of a dense shape, the stored values of a sparse tensor, a list's length."""
+    """Product of a dense shape, number of stored values of a sparse tensor, or length of a list."""
     bytes: Bytes
-    """Encoded payload on disk; 0 where its file is missing."""
+    """Bytes of encoded payload on disk; 0 if the tensor's file is missing."""
     copy_of: str | None
-    """The tensor whose content it repeats, with its graph where that is not the main one; else null."""
+    """Tensor whose content it repeats, with its graph if that is not the main graph; else null."""
 
 
 class TensorPair(Record, frozen=True, kw_only=True):
     """One stored tensor on both sides."""
 
     name: str
-    """Its name in B, else in A."""
+    """Name of the tensor in B, or in A if B lacks it."""
     graph_path: str
-    """The graph that it is in; empty for the main graph."""
+    """Path of the tensor's graph; empty for the main graph."""
     group: str | None
-    """The group that it is in, in B, else in A; null where the comparison was not told whose groups these are."""
+    """Group of the tensor in B, or in A if B lacks it; null if the comparison knows no groups."""
     status: Status
-    """What happened on the way from A to B; `unchanged` says nothing of its values, unless `values_compared` is there.
-    """
+    """Change from A to B; `unchanged` says nothing about values unless `values_compared` is present."""
     matched_by: TensorMatchedBy | None
-    """How the one was found in the other: by its name, by the PyTorch tensors that it is computed from, or by its
-    content; null where one side lacks it."""
+    """Basis of the match: the name, the PyTorch tensors that the tensor is computed from, or its content; null if one
+    side lacks it."""
     changed: Annotated[list[Change], Meta(extra_json_schema={"uniqueItems": True})]
-    """What differs; empty unless its status is `changed`."""
+    """Properties that differ; empty unless `status` is `changed`."""
     line: Text | None
-    """What became of its values, in the words of the bridge of `reconcile`; of a tensor that one side lacks, that the
-    other holds it in one piece with another. Null where it was not followed."""
+    """Change of its values, in the words of the bridge of `reconcile`; for a tensor that one side lacks, that the other
+    side holds it in one piece with another. Null if the tensor was not searched for."""
     a: TensorSide | None
-    """The tensor in A; null where A lacks it."""
+    """The tensor in A; null if A lacks it."""
     b: TensorSide | None
-    """The tensor in B; null where B lacks it."""
+    """The tensor in B; null if B lacks it."""
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
-    """Logical learned elements that count here; of a copy none."""
+    """Logical learned elements that count here; 0 for a copy."""
     stored_elements: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Elements as stored."""
     bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
-    """Encoded payload."""
+    """Bytes of encoded payload."""

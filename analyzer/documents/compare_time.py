@@ -28,45 +28,46 @@ class CompareTimeDocument(Head, frozen=True, kw_only=True):
     command: Literal["compare"] = "compare"
     """The command that wrote the document."""
     kind: Literal["time"] = "time"
-    """What was compared: saved timings."""
+    """Kind of comparison: saved timings."""
     a: Text
     """The first report, as it was named."""
     b: Text
     """The second report, as it was named."""
     measured: list[Measured]
-    """What else than the model may be the reason of a difference; empty where both were measured alike."""
+    """Differences, other than the model, that may explain a difference in time; empty if both were measured alike."""
     by: NodeKeys
-    """What the groups are made by: a key that nodes have, or several with commas between them; `group` are the user's
-    own."""
+    """Keys by which groups are formed: a key that nodes have, or several separated by commas; `group` for the user's
+    own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match a tensor or a node have it; null where the groups are not the user's."""
+    """Assignment of a tensor or node that several of the user's groups match: to `all` of them, or to the `first`; null
+    if the groups are not the user's."""
     groups_from: GroupsFrom
-    """Where the user's groups come from."""
+    """Source of the user's groups, on each side."""
     totals: CompareTimeTotals
-    """Both whole."""
+    """Totals of both timings."""
     groups: list[TimePair]
-    """The groups of both, in natural order or in the user's; then those of fused kernels."""
+    """Groups of both sides, in natural order or in the user's; then rows of fused kernels."""
     overlap_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """What the user's groups count more than once."""
+    """Time that the user's groups count more than once."""
     ungrouped_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """What no group of the user's has."""
+    """Time in none of the user's groups."""
     unattributed_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """Kernels that no rule gives to a group."""
+    """Time of kernels that no rule assigns to a group."""
     overhead_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean profiled run without its kernels."""
+    """Time of the mean profiled run outside its kernels."""
 
 
 class Measured(Record, frozen=True, kw_only=True):
-    """What else than the model may be the reason of a difference."""
+    """Difference, other than the model, that may explain a difference in time."""
 
     what: Text
-    """What was not the same: `device`, `provider`, `threads`, ...."""
+    """Property that differs: `device`, `provider`, `threads`, ...."""
     a: str
-    """What it was in A."""
+    """Value of the property in A."""
     b: str
-    """What it was in B."""
+    """Value of the property in B."""
 
 
 class MsPair(Record, frozen=True, kw_only=True):
@@ -85,12 +86,12 @@ class MsPair(Record, frozen=True, kw_only=True):
 
 
 class CompareTimeTotals(Record, frozen=True, kw_only=True):
-    """Both whole."""
+    """Totals of both timings."""
 
     latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean run without profiling."""
+    """Time of the mean run without profiling."""
     profiled_latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean run with profiling."""
+    """Time of the mean run with profiling."""
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
     bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
@@ -98,34 +99,34 @@ class CompareTimeTotals(Record, frozen=True, kw_only=True):
 
 
 class ErrorMs(Record, frozen=True, kw_only=True):
-    """Half the widths of the 95 % confidence intervals."""
+    """Half the widths of the 95 % confidence intervals of `ms`."""
 
     a: Milliseconds
-    """Of A."""
+    """Half the width for A."""
     b: Milliseconds
-    """Of B."""
+    """Half the width for B."""
 
 
 class TimePair(Record, frozen=True, kw_only=True):
     """The time of one group on both sides."""
 
     group: str
-    """As in the two reports."""
+    """Name of the group, as in the two reports."""
     keys: list[str]
-    """As there."""
+    """Parts of the group's name, as in the two reports."""
     across: list[str]
-    """As there."""
+    """Groups that its kernels were fused across, as in the two reports."""
     status: Status
-    """Of the time: `changed` where it differs by more than `error_ms` of both together; `added` and `removed` where
+    """Change of the time: `changed` if it differs by more than `error_ms` of both together; `added` and `removed` if
     only B or only A has the group."""
     ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
     """Mean kernel time per profiled run."""
     error_ms: Annotated[ErrorMs, Meta(extra={"unit": "ms"})]
-    """Half the widths of the 95 % confidence intervals."""
+    """Half the widths of the 95 % confidence intervals of `ms`."""
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
     bytes: Annotated[Pair, Meta(extra={"unit": "bytes"})]
-    """Encoded payload."""
+    """Bytes of encoded payload."""
 
 
 class CompareSweepDocument(Head, frozen=True, kw_only=True):
@@ -134,32 +135,33 @@ class CompareSweepDocument(Head, frozen=True, kw_only=True):
     command: Literal["compare"] = "compare"
     """The command that wrote the document."""
     kind: Literal["time"] = "time"
-    """What was compared: saved timings."""
+    """Kind of comparison: saved timings."""
     a: Text
     """The first report, as it was named."""
     b: Text
     """The second report, as it was named."""
     measured: list[Measured]
-    """What else than the model may be the reason of a difference; empty where both were measured alike."""
+    """Differences, other than the model, that may explain a difference in time; empty if both were measured alike."""
     by: NodeKeys
-    """What the groups are made by: a key that nodes have, or several with commas between them; `group` are the user's
-    own."""
+    """Keys by which groups are formed: a key that nodes have, or several separated by commas; `group` for the user's
+    own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match a tensor or a node have it; null where the groups are not the user's."""
+    """Assignment of a tensor or node that several of the user's groups match: to `all` of them, or to the `first`; null
+    if the groups are not the user's."""
     groups_from: GroupsFrom
-    """Where the user's groups come from."""
+    """Source of the user's groups, on each side."""
     axis: Text
-    """The axis that is swept."""
+    """Axis that is swept."""
     totals: CompareSweepTotals
-    """Both models whole."""
+    """Totals of both models."""
     points: Annotated[list[ComparedPoint], Meta(min_length=1)]
-    """The lengths that both have."""
+    """Measurements at the lengths that both sides have."""
 
 
 class CompareSweepTotals(Record, frozen=True, kw_only=True):
-    """Both models whole."""
+    """Totals of both models."""
 
     parameters: Annotated[Pair, Meta(extra={"unit": "elements"})]
     """Logical learned elements."""
@@ -168,21 +170,21 @@ class CompareSweepTotals(Record, frozen=True, kw_only=True):
 
 
 class ComparedPoint(Record, frozen=True, kw_only=True):
-    """One length, which both sides have."""
+    """One length that both sides have."""
 
     value: Elements
     """The length of the axis."""
     latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean run without profiling."""
+    """Time of the mean run without profiling."""
     profiled_latency_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean run with profiling."""
+    """Time of the mean run with profiling."""
     groups: list[TimePair]
-    """The groups of both, in natural order or in the user's; then those of fused kernels."""
+    """Groups of both sides, in natural order or in the user's; then rows of fused kernels."""
     overlap_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """What the user's groups count more than once."""
+    """Time that the user's groups count more than once."""
     ungrouped_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """What no group of the user's has."""
+    """Time in none of the user's groups."""
     unattributed_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """Kernels that no rule gives to a group."""
+    """Time of kernels that no rule assigns to a group."""
     overhead_ms: Annotated[MsPair, Meta(extra={"unit": "ms"})]
-    """The mean profiled run without its kernels."""
+    """Time of the mean profiled run outside its kernels."""

@@ -11,30 +11,30 @@ from analyzer.documents.base import FindingId, Head, Record, Text
 
 
 class ExplainDocument(Head, frozen=True, kw_only=True):
-    """What `onnxledger explain --format json` writes."""
+    """A report of `onnxledger explain --format json`."""
 
     command: Literal["explain"] = "explain"
     """The command that wrote the document."""
     findings: list[Explanation]
-    """The kinds of findings that were asked for, in that order; all, sorted by id, where none was named."""
+    """Requested kinds of findings, in the requested order; all kinds, sorted by id, if none was named."""
 
 
 class Explanation(Record, frozen=True, kw_only=True):
-    """The kinds of findings that were asked for, in that order; all, sorted by id, where none was named."""
+    """Explanation of one kind of finding."""
 
     id: FindingId
     """Stable identifier of the kind of finding."""
     title: Text
-    """What was found, in a few words."""
+    """The finding in a few words."""
     severities: Annotated[list[Severity], Meta(min_length=1)]
-    """Those that it comes with, the mildest first."""
+    """Severities that the finding can have, mildest first."""
     meaning: Text
-    """What was seen, and why it matters."""
+    """Description of the finding, and the reason why it matters."""
     cost: Text
-    """Which bytes are counted as its cost, or what it costs otherwise."""
+    """Bytes that count as its cost, or another cost."""
     mend: Text
-    """The steps that make it go away."""
+    """Steps that remove the finding."""
     seen_by: Text
-    """The commands that find it, and the options that this depends on."""
+    """Commands that report the finding, and the options that this depends on."""
     docs: Text
-    """A page of the repository that says more, and a heading in it."""
+    """Page of the repository with more about the finding, and a heading in it."""

@@ -20,204 +20,204 @@ class FormulaDocument(Stamped, frozen=True, kw_only=True, rename={"class_": "cla
     source: str
     """SOURCE, as typed."""
     kind: FormulaKind
-    """`closed-form`: written for the family from its publications; `derived`: found in the types and shapes of the
+    """`closed-form`: written for the family from its publications; `derived`: found from the types and shapes of the
     modules."""
     family: str
-    """The family's name; of a derived formula the `model_type`, or what is known instead."""
+    """Name of the family; for a derived formula, the `model_type`, or another name that is known."""
     class_: str
-    """The class that is counted; empty where it is not known."""
+    """Class whose parameters are counted; empty if unknown."""
     total: Elements | None
-    """Elements of all parameters, each once; null with `--symbolic`."""
+    """Elements of all parameters, each counted once; null with `--symbolic`."""
     active: Elements | None
-    """Of them, those that one token uses: of experts those that it is sent to, of all else everything; null with
+    """Elements of `total` that one token uses: those of the experts that it is sent to, and all others; null with
     `--symbolic`."""
     expression: str | None
-    """`total` as Python, over the fields; null of a derived formula."""
+    """`total` as a Python expression over the fields; null for a derived formula."""
     active_expression: str | None
-    """`active` as Python, over the fields; null of a derived formula."""
+    """`active` as a Python expression over the fields; null for a derived formula."""
     actual: SignedElements | None
-    """What the file has, else PyTorch; null where nothing is compared."""
+    """Elements in the file, or else in PyTorch; null if nothing is compared."""
     difference: SignedElements | None
-    """`actual` - `total`; null where nothing is compared."""
+    """`actual` - `total`; null if nothing is compared."""
     census: Census | None
-    """PyTorch's side; null where it is not compared."""
+    """The PyTorch side; null if it is not compared."""
     model: FormulaModel | None
-    """The file; null where none is compared."""
+    """The file's side; null if no file is compared."""
     terms: list[FormulaTerm]
-    """The summands, in the family's order; then what another side has besides."""
+    """Summands in the family's order; then those that only another side has."""
     fields: list[FormulaField]
-    """The fields of the config that the formula reads, and what is computed from them."""
+    """Fields of the config that the formula reads, and numbers computed from them."""
     reasons: list[Reason]
-    """Why `actual` differs, part by part."""
+    """Reasons why `actual` differs, part by part."""
     unmatched: list[Unmatched]
-    """Parameters of a side that belong to no part."""
+    """Parameters of either side that belong to no part."""
     memory: Memory | None
-    """Bytes of the parameters; null with `--symbolic`."""
+    """Bytes of the parameters in several precisions; null with `--symbolic`."""
     cache: Cache | None
-    """The key-value cache of one sequence, at fp16; null where the model has none."""
+    """Key-value cache of one sequence, at fp16; null if the model has none."""
     what_if: WhatIf | None
-    """What `--set` changes; null without it."""
+    """Effect of `--set`; null without it."""
     notes: list[str]
-    """What the reader should know of where the terms come from."""
+    """Remarks on the origin of the terms."""
 
 
 class Census(Record, frozen=True, kw_only=True):
-    """PyTorch's side; null where it is not compared."""
+    """The PyTorch side."""
 
     name: str
-    """The class, or the file that names its parameters."""
+    """Class, or file that names the parameters."""
     total: Elements
-    """Its parameters."""
+    """Elements of all its parameters."""
     matched_by: PartMatchedBy
-    """What told which part a parameter belongs to."""
+    """Evidence that assigned each parameter to a part."""
     errors: list[str]
-    """What is wrong with the file, so that it does not hold what it counts."""
+    """Defects of the file, because of which it does not hold the parameters that it counts."""
 
 
 class FormulaModel(Record, frozen=True, kw_only=True):
-    """The file; null where none is compared."""
+    """The file's side."""
 
     name: str
-    """The model as it was named."""
+    """Path of the model, as given."""
     total: Elements
-    """Its parameters."""
+    """Elements of all its parameters."""
     matched_by: PartMatchedBy
-    """What told which part a parameter belongs to."""
+    """Evidence that assigned each parameter to a part."""
     errors: list[str]
-    """What is wrong with the file, so that it does not hold what it counts."""
+    """Defects of the file, because of which it does not hold the parameters that it counts."""
 
 
 class FormulaPart(Record, frozen=True, kw_only=True):
-    """What it is made of."""
+    """One part of a summand."""
 
     part: str
-    """Its name; of a derived formula the modules' path, with a star for each number that varies."""
+    """Name of the part; for a derived formula, the path of the modules, with a star for each number that varies."""
     expression: str
-    """`value` as Python, over the fields; of a derived formula in numbers."""
+    """`value` as a Python expression over the fields; in numbers for a derived formula."""
     each: Elements | None
-    """Elements of one; null with `--symbolic`."""
+    """Elements of one instance; null with `--symbolic`."""
     times: Annotated[int, Meta(ge=0, extra={"unit": "times"})] | None
-    """How many there are; null with `--symbolic`."""
+    """Number of instances; null with `--symbolic`."""
     value: Elements | None
-    """`each` * `times`; 0 of what only another side has; null with `--symbolic`."""
+    """`each` * `times`; 0 if only another side has the part; null with `--symbolic`."""
     vectors: Elements | None
-    """Of `value`, elements in parameters of one dimension: biases and norms; null with `--symbolic`."""
+    """Elements of `value` in parameters of one dimension: biases and norms; null with `--symbolic`."""
     active: Elements | None
-    """Of `value`, elements that one token uses; null with `--symbolic`."""
+    """Elements of `value` that one token uses; null with `--symbolic`."""
     scope: str | None
-    """What its parameters are called: a regular expression over PyTorch's names; null of what the formula lacks."""
+    """Names of its parameters: a regular expression over PyTorch's names; null if the formula lacks the part."""
     source: str | None
-    """Where the expression is from, or what it was found in; null of what the formula lacks."""
+    """Source of the expression, or the modules that it was found in; null if the formula lacks the part."""
     census: SignedElements | None
-    """What PyTorch has; null where it is not compared."""
+    """Elements in PyTorch; null if it is not compared."""
     actual: SignedElements | None
-    """What the file has, else PyTorch; null where nothing is compared."""
+    """Elements in the file, or else in PyTorch; null if nothing is compared."""
     difference: SignedElements | None
-    """`actual` - `value`; null where nothing is compared."""
+    """`actual` - `value`; null if nothing is compared."""
 
 
 class FormulaTerm(Record, frozen=True, kw_only=True):
-    """The summands, in the family's order; then what another side has besides."""
+    """One summand of the total."""
 
     term: str
-    """Its name."""
+    """Name of the summand."""
     expression: str
-    """`value` as Python, over the fields; of a derived formula in numbers."""
+    """`value` as a Python expression over the fields; in numbers for a derived formula."""
     value: Elements | None
-    """Elements of its parts; 0 of what only another side has; null with `--symbolic`."""
+    """Elements of its parts; 0 if only another side has the summand; null with `--symbolic`."""
     active: Elements | None
-    """Of them, those that one token uses; null with `--symbolic`."""
+    """Elements of `value` that one token uses; null with `--symbolic`."""
     uses: Annotated[int, Meta(ge=0, extra={"unit": "times"})] | None
-    """How often each of it is applied in one forward pass; null with `--symbolic`."""
+    """Number of times that each part is applied in one forward pass; null with `--symbolic`."""
     census: SignedElements | None
-    """What PyTorch has; null where it is not compared."""
+    """Elements in PyTorch; null if it is not compared."""
     actual: SignedElements | None
-    """What the file has, else PyTorch; null where nothing is compared."""
+    """Elements in the file, or else in PyTorch; null if nothing is compared."""
     difference: SignedElements | None
-    """`actual` - `value`; null where nothing is compared."""
+    """`actual` - `value`; null if nothing is compared."""
     parts: list[FormulaPart]
-    """What it is made of."""
+    """Parts of the summand."""
 
 
 class FormulaField(Record, frozen=True, kw_only=True, rename={"from_": "from"}):
-    """The fields of the config that the formula reads, and what is computed from them."""
+    """One field of the config that the formula reads, or a number computed from such fields."""
 
     field: str
-    """Its name in the config, or that of a computed number."""
+    """Name of the field in the config, or of the computed number."""
     symbol: str | None
-    """Its letter; null where it only decides what there is."""
+    """Letter of the field; null if the field only decides which parts exist."""
     value: int | bool | str | list[Any] | None
-    """What it is; null also with `--symbolic`, unless it only decides what there is."""
+    """Value of the field; also null with `--symbolic`, unless the field only decides which parts exist."""
     from_: FieldOrigin
-    """Where the value is from: the config; the default of its class where the config lacks it; other fields; the
-    model's class, which decides it; `--set`."""
+    """Source of the value: the config; the default of its class if the config lacks it; other fields; the model's
+    class, which decides it; `--set`."""
     expression: str | None
-    """Of a computed one: how, over the fields; null of others."""
+    """Expression of a computed number, over the fields; null for others."""
 
 
 class Reason(Record, frozen=True, kw_only=True):
-    """Why `actual` differs, part by part."""
+    """Reason why one part of `actual` differs."""
 
     part: str
-    """The part that differs, as `term/part`; or `[no term]`."""
+    """Part that differs, as `term/part`; or `[no term]`."""
     group: str
-    """The modules that it counts, by their scope; empty for `[no term]`."""
+    """Modules of the part, by their scope; empty for `[no term]`."""
     elements: SignedElements
-    """How much of the difference this is."""
+    """Elements of the difference that are in this part."""
     sentence: str
-    """What is the likely reason."""
+    """Sentence with the likely reason."""
     certainty: Certainty
-    """`settled` where a reconciliation shows what became of it, or the program does not read it; `undecided` where only
-    names leave open what belongs where, and the counts agree."""
+    """`settled` if a reconciliation shows the fate of the elements, or the program does not read them; `undecided` if
+    only names leave the assignment open, and the counts agree."""
 
 
 class Unmatched(Record, frozen=True, kw_only=True):
-    """Parameters of a side that belong to no part."""
+    """Parameter of a side that belongs to no part."""
 
     side: Literal["census", "model"]
-    """Whose it is."""
+    """Side that has the parameter."""
     name: str
-    """Its name; empty where it has none."""
+    """Name of the parameter; empty if it has none."""
     elements: Elements
-    """What it counts."""
+    """Elements of the parameter."""
 
 
 class TermValue(Record, frozen=True, kw_only=True):
-    """The same term by term."""
+    """Bytes of one term."""
 
     term: str
-    """The term."""
+    """Name of the term."""
     bytes: Bytes
-    """Its parameters."""
+    """Bytes of the term's parameters."""
 
 
 class Precision(Record, frozen=True, kw_only=True):
-    """Each precision."""
+    """Bytes of the parameters in one precision."""
 
     precision: PrecisionName
-    """How parameters are stored."""
+    """Precision in which parameters are stored."""
     bytes: Bytes
-    """All parameters, with the scales of blocks."""
+    """Bytes of all parameters, including the scales of blocks."""
     terms: list[TermValue]
-    """The same term by term."""
+    """Bytes of each term."""
 
 
 class Memory(Record, frozen=True, kw_only=True):
-    """Bytes of the parameters; null with `--symbolic`."""
+    """Bytes of the parameters in several precisions."""
 
     block: Annotated[int, Meta(ge=1, extra={"unit": "elements"})]
-    """How many elements of a matrix share a scale in 8 and 4 bits."""
+    """Number of elements of a matrix that share a scale in 8 and 4 bits."""
     precisions: list[Precision]
-    """Each precision."""
+    """Bytes in each precision."""
 
 
 class Cache(Record, frozen=True, kw_only=True):
-    """The key-value cache of one sequence, at fp16; null where the model has none."""
+    """Key-value cache of one sequence, at fp16."""
 
     expression: str
-    """`token_elements` as Python, over the fields."""
+    """`token_elements` as a Python expression over the fields."""
     source_expression: str | None
-    """`source_token_elements` as Python, over the fields; null where there are none."""
+    """`source_token_elements` as a Python expression over the fields; null if there are none."""
     token_elements: Elements | None
     """Elements for each token; null with `--symbolic`."""
     source_token_elements: Elements | None
@@ -227,66 +227,66 @@ class Cache(Record, frozen=True, kw_only=True):
     source_token_bytes: Bytes | None
     """Bytes for each position of the encoder; null with `--symbolic`."""
     window: Tokens | None
-    """Tokens that are kept at most; null where all are, or with `--symbolic`."""
+    """Largest number of tokens that are kept; null if all are, or with `--symbolic`."""
     context: Tokens | None
-    """Tokens that the model is made for; null where it has no bound, or with `--symbolic`."""
+    """Number of tokens that the model is made for; null if it has no bound, or with `--symbolic`."""
     tokens: Tokens | None
-    """How long the sequence is: `--tokens`, else `context`; null where neither is known, and with `--symbolic`."""
+    """Length of the sequence: `--tokens`, else `context`; null if neither is known, or with `--symbolic`."""
     kept: Tokens | None
-    """Of them, those that are kept; null as `tokens`."""
+    """Number of `tokens` that are kept; null if `tokens` is null."""
     source_tokens: Tokens | None
-    """Positions of the encoder; null with `--symbolic`."""
+    """Number of positions of the encoder; null with `--symbolic`."""
     bytes: Bytes | None
-    """What the whole sequence takes; null as `tokens`."""
+    """Bytes of the cache for the whole sequence; null if `tokens` is null."""
 
 
 class FieldChange(Record, frozen=True, kw_only=True):
-    """The fields that are not as the config has them."""
+    """Field whose value differs from the config."""
 
     field: str
-    """A field, or what is computed from it."""
+    """Name of the field, or of a number computed from fields."""
     before: int | bool | str | list[Any] | None
-    """As the config has it."""
+    """Value in the config."""
     after: int | bool | str | list[Any] | None
-    """As it is counted here."""
+    """Value that is counted with here."""
 
 
 class PartChange(Record, frozen=True, kw_only=True):
-    """Its parts."""
+    """Change of one part."""
 
     part: str
-    """The part."""
+    """Name of the part."""
     before: Elements
-    """What the config gives."""
+    """Elements with the config as it is."""
     after: Elements
-    """What it gives with the changes."""
+    """Elements with the changes."""
     difference: SignedElements
     """after - before."""
 
 
 class TermChange(Record, frozen=True, kw_only=True):
-    """Every term that one of the two has."""
+    """Change of one term."""
 
     term: str
-    """The term."""
+    """Name of the term."""
     before: Elements
-    """What the config gives."""
+    """Elements with the config as it is."""
     after: Elements
-    """What it gives with the changes."""
+    """Elements with the changes."""
     difference: SignedElements
     """after - before."""
     parts: list[PartChange]
-    """Its parts."""
+    """Changes of the term's parts."""
 
 
 class WhatIf(Record, frozen=True, kw_only=True):
-    """What `--set` changes; null without it."""
+    """Effect of `--set`."""
 
     set: list[FieldChange]
-    """The fields that are not as the config has them."""
+    """Fields whose values differ from the config."""
     total: Elements
-    """Elements of all parameters as the config has them."""
+    """Elements of all parameters with the config as it is."""
     difference: SignedElements
-    """The document's `total` minus this one."""
+    """The document's `total` minus this `total`."""
     terms: list[TermChange]
-    """Every term that one of the two has."""
+    """Changes of every term that either of the two has."""

@@ -1,4 +1,4 @@
-"""The document of `time` on a generation loop: what each of its files takes, and what that comes to."""
+"""The document of `time` on a generation loop: the times of its files, and of the whole loop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GenerationDocument(Stamped, frozen=True, kw_only=True):
     command: Literal["time"] = "time"
     """The command that wrote the document."""
     model: TimeModel
-    """The files together; what several of them hold counts once."""
+    """All files together; content that several files hold counts once."""
     provider: Text
     """The execution provider that was asked for, as it is named on the command line."""
     device: Text
@@ -37,68 +37,70 @@ class GenerationDocument(Stamped, frozen=True, kw_only=True):
     loop: GenerationLoop
     """The sizes of the loop."""
     first_token_ms: Milliseconds
-    """To the first new token: the mean runs of `encode` and `prefill`."""
+    """Time to the first new token: the mean runs of `encode` and `prefill`."""
     token_ms: TokenMs
-    """A further token."""
+    """Time of each further token."""
     tokens_per_second: Speed | None
-    """Further tokens a second, of all sequences: `loop.batch` by the mean of `token_ms`; null where that is 0."""
+    """Further tokens per second, over all sequences: `loop.batch` divided by the mean of `token_ms`; null if that mean
+    is 0."""
     total_ms: Milliseconds
-    """All new tokens: the sum of `components[].total_ms`."""
+    """Time of all new tokens: the sum of `components[].total_ms`."""
     components: Annotated[list[GenerationComponent], Meta(min_length=2)]
-    """The files in the order in which a loop runs them; one that is for two steps stands there twice."""
+    """Files in the order in which a loop runs them; a file with two steps is listed twice."""
 
 
 class GenerationLoop(Record, frozen=True, kw_only=True):
     """The sizes of the loop."""
 
     batch: Sequences
-    """Sequences at a time."""
+    """Number of sequences at a time."""
     source: Elements | None
-    """What an encoder hands to the decoder of each sequence, such as tokens or frames; null where none does."""
+    """Length that an encoder hands to the decoder for each sequence, such as tokens or frames; null if there is
+    none."""
     source_decided_by: Text | None
-    """What decided that: `--shape sequence`, the encoder's own input or output, or a default, which may be far off."""
+    """Source of `source`: `--shape sequence`, the encoder's own input or output, or a default, which may be far off."""
     prompt: Tokens
-    """Tokens that the decoder begins with."""
+    """Number of tokens that the decoder begins with."""
     prompt_decided_by: Text
-    """What decided that: `--shape sequence`, the file, a default."""
+    """Source of `prompt`: `--shape sequence`, the file, or a default."""
     new_tokens: Tokens
-    """Generated tokens of each sequence; the first comes of the prompt's run."""
+    """Number of generated tokens of each sequence; the run on the prompt makes the first."""
     caches: list[Tokens]
-    """Tokens in the cache at the second new token and at the last; one where these are the same, or the file fixes it;
-    none where the decoder has no cache."""
+    """Tokens in the cache at the second new token and at the last; one number if these are equal, or if the file fixes
+    it; empty if the decoder has no cache."""
 
 
 class TokenMs(Record, frozen=True, kw_only=True):
-    """A further token."""
+    """Time of one further token, at both lengths of the cache."""
 
     first: Milliseconds
-    """The mean run with the shorter cache."""
+    """Time of the mean run with the shorter cache."""
     last: Milliseconds
-    """The mean run with the longer one; the same number where there is but one."""
+    """Time of the mean run with the longer cache; the same number if there is only one length."""
 
 
 class GenerationComponent(Record, frozen=True, kw_only=True):
-    """The files in the order in which a loop runs them; one that is for two steps stands there twice."""
+    """One file in one step of the loop."""
 
     component: Text
-    """Its name: as `export.json` has it, else its file's without the suffix."""
+    """Name of the component: as in `export.json`, else its file name without the suffix."""
     step: Step
-    """When a loop runs it: `encode` and `prefill` once, `decode` for each further token; `other`: nobody knows."""
+    """Step of the loop: `encode` and `prefill` run once, `decode` runs for each further token; `other` is unknown."""
     times: Runs | None
-    """How often that is for all new tokens; null where nobody knows."""
+    """Number of runs for all new tokens; null if unknown."""
     total_ms: Milliseconds | None
-    """`times` mean runs; with two lengths of the cache the middle of both, as if each token added as much. Null where
-    `times` is."""
+    """Time of `times` mean runs; with two lengths of the cache, the middle of both, as if each token added as much.
+    Null if `times` is null."""
     share: Share | None
-    """`total_ms` as a fraction of the loop's; null where there is none."""
+    """`total_ms` as a fraction of the loop's `total_ms`; null if there is none."""
     points: Annotated[list[GenerationPoint], Meta(min_length=1, max_length=2)]
     """The measurement, or one at each length of the cache."""
 
 
 class GenerationPoint(Record, frozen=True, kw_only=True):
-    """The measurement, or one at each length of the cache."""
+    """Measurement at one length of the cache."""
 
     cache: Tokens | None
-    """Tokens in the cache that it was fed; null where it takes none."""
+    """Number of tokens in the cache that the file was fed; null if it takes no cache."""
     timing: TimeDocument
     """The whole document of `time` on this file with these inputs."""

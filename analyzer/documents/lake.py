@@ -1,4 +1,4 @@
-"""The document of `survey`: what a run has done, and how large its lake is."""
+"""The document of `survey`: the work of a run, and the size of its lake."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ class LakeTable(Record, frozen=True, kw_only=True):
     """One table of the lake."""
 
     table: Literal["models", "files", "tensors", "groups", "operators", "findings"]
-    """Its name, which is that of its folder."""
+    """Name of the table, which is that of its folder."""
     rows: Annotated[int, Meta(ge=0, extra={"unit": "rows"})]
-    """Rows of all shards."""
+    """Number of rows in all shards."""
 
 
 class LakeDocument(Head, frozen=True, kw_only=True):
-    """What `onnxledger survey --format json` prints."""
+    """A report of `onnxledger survey --format json`."""
 
     command: Literal["survey"] = "survey"
     """The command that wrote the document."""
     lake: Text
-    """The folder of the tables."""
+    """Folder of the tables."""
     models: _Models
-    """Models in the lake."""
+    """Number of models in the lake."""
     unreadable: _Models
-    """Of these, those of which there is but an error."""
+    """Number of models of which the lake has only an error."""
     read: _Models
-    """Models that were read in this run."""
+    """Number of models that this run read."""
     kept: _Models
-    """Models that had not changed, so that nobody read them again."""
+    """Number of models that had not changed and were not read again."""
     shards: _Shards
-    """Parts that the tables are written in."""
+    """Number of shards, the parts that the tables are written in."""
     written: _Shards
-    """Of these, those that this run wrote."""
+    """Number of shards that this run wrote."""
     tables: list[LakeTable]
-    """The tables, in their order."""
+    """Tables of the lake, in their order."""
     bytes: Bytes
-    """All tables on disk."""
+    """Size of all tables on disk."""

@@ -30,12 +30,12 @@ class SurveyDocument(Stamped, frozen=True, kw_only=True):
     command: Literal["inspect"] = "inspect"
     """The command that wrote the document."""
     models: Annotated[list[Annotated[Any, one_of("Surveyed", "Unreadable")]], Meta(min_length=1)]
-    """The models in the order in which they were named; those of a folder in natural order."""
+    """Models in the order given; those of a folder in natural order."""
     totals: SurveyTotals
     """Sums over the readable models."""
 
     def __post_init__(self) -> None:
-        """Make rows of objects that were read: which record one is, `readable` says."""
+        """Convert objects that were read into records; `readable` says which record."""
         rows = [_row(each) if isinstance(each, Mapping) else each for each in self.models]
         msgspec.structs.force_setattr(self, "models", rows)
 
@@ -47,60 +47,60 @@ def _row(found: Mapping[str, Any]) -> Surveyed | Unreadable:
 
 
 class SurveyFinding(Record, frozen=True, kw_only=True):
-    """What the user of the file should know, sorted by id."""
+    """A finding about one model."""
 
     id: FindingId
     """Stable identifier of the kind of finding."""
     severity: Severity
-    """How much it matters; an error means that the account is incomplete or does not balance."""
+    """Importance of the finding; an error means that the account is incomplete or does not balance."""
     message: Text
-    """One sentence for people; its words may change."""
+    """One sentence for people; its wording may change."""
     bytes: Annotated[int, Meta(ge=1, extra={"unit": "bytes"})] | None
-    """Bytes on disk that mending it would save; null where it costs none, or nobody can tell."""
+    """Bytes on disk that a fix would save; null if the finding costs none, or the amount is unknown."""
 
 
 class Surveyed(Record, frozen=True, kw_only=True):
-    """The models in the order in which they were named; those of a folder in natural order."""
+    """A model that could be read."""
 
     path: Text
-    """The model as it was named; of a model in a folder, the folder's name and the path below it."""
+    """Path of the model as given; for a model in a folder, the folder's name and the path below it."""
     readable: Yes
-    """That it could be read."""
+    """Whether the model could be read: always true here."""
     nodes: Nodes
-    """Nodes of all graphs and functions."""
+    """Number of nodes in all graphs and functions."""
     totals: Totals
     """Sums over the whole model."""
     roles: Roles
-    """Sums by role; every role is there, also where it is empty."""
+    """Sums by role, for every role, even one without tensors."""
     dtypes: list[DtypeTotals]
     """Sums by element type, sorted by name."""
     findings: list[SurveyFinding]
-    """What the user of the file should know, sorted by id."""
+    """Findings, sorted by id."""
 
 
 class Unreadable(Record, frozen=True, kw_only=True):
-    """The models in the order in which they were named; those of a folder in natural order."""
+    """A model, or a folder of models, that could not be read."""
 
     path: Text
-    """The model as it was named, or a folder that could not be listed or has no model."""
+    """Path of the model as given, or of a folder that could not be listed or has no model."""
     readable: No
-    """That it could not be read."""
+    """Whether the model could be read: always false here."""
     error: Text
-    """One sentence that begins with the path; its words may change."""
+    """One sentence that begins with the path; its wording may change."""
 
 
 class SurveyTotals(Record, frozen=True, kw_only=True):
     """Sums over the readable models."""
 
     models: Annotated[int, Meta(ge=0, extra={"unit": "models"})]
-    """Rows of `models`."""
+    """Number of rows in `models`."""
     readable: Annotated[int, Meta(ge=0, extra={"unit": "models"})]
-    """Those that could be read."""
+    """Number of models that could be read."""
     parameters: Elements
-    """Logical learned elements; what two models both have counts for both."""
+    """Logical learned elements; those that two models share count for both."""
     stored_elements: Elements
     """Elements as stored."""
     stored_bytes: Bytes
-    """Encoded payloads."""
+    """Bytes of encoded payload."""
     file_bytes: Bytes
     """Sizes of all files on disk; a file that models share counts once."""

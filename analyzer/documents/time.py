@@ -43,263 +43,264 @@ class TimeDocument(Stamped, frozen=True, kw_only=True):
     device: Text
     """The name of the processor or GPU."""
     settings: Settings
-    """What was asked for."""
+    """Settings of the measurement."""
     environment: Environment
-    """Where it ran."""
+    """Machine and software of the measurement."""
     by: NodeKeys
-    """What the groups are made by: a key that nodes have, or several with commas between them; `group` are the user's
-    own."""
+    """Keys by which groups are formed: a key that nodes have, or several separated by commas; `group` for the user's
+    own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match a tensor or a node have it; null where the groups are not the user's."""
+    """Assignment of a tensor or node that several of the user's groups match: to `all` of them, or to the `first`; null
+    if the groups are not the user's."""
     groups_from: Text | None
-    """Where the user's groups come from: `--group`, a config, or a preset; null where they are not the user's."""
+    """Source of the user's groups: `--group`, a config or a preset; null if the groups are not the user's."""
     inputs: list[InputFeed]
-    """What the model was fed, in its own order."""
+    """Inputs that the model was fed, in its own order."""
     axes: list[AxisSize]
-    """How long each axis of the inputs is, and why."""
+    """Length of each axis of the inputs, and its source."""
     runs: Runs
-    """Runs without profiling."""
+    """Number of runs without profiling."""
     latency_ms: Latency
-    """Whole runs without profiling."""
+    """Latency of whole runs without profiling."""
     profiled_latency_ms: Latency
-    """Whole runs with profiling."""
+    """Latency of whole runs with profiling."""
     profiling_ms: SignedMilliseconds
-    """What profiling adds to the mean run."""
+    """Time that profiling adds to the mean run."""
     scale: Positive
-    """What makes `ms` `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; by a device's clock, which profiling
-    does not slow down, 1, or less where kernels would not fit into the run."""
+    """Factor from `ms` to `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; with a device's clock, which
+    profiling does not slow down, 1, or less if the kernels would not fit into the run."""
     device_ms: Milliseconds | UnsetType = UNSET
-    """How long the device worked in the mean profiled run; only by its own clock."""
+    """Time that the device worked in the mean profiled run; only with the device's own clock."""
     groups: list[TimeGroup]
-    """The groups, in natural order or in the user's; then lines of kernels that were fused across groups."""
+    """Groups, in natural order or in the user's; then rows of kernels that were fused across groups."""
     overlap_ms: Milliseconds
-    """What the user's groups count more than once; 0 for others."""
+    """Time that the user's groups count more than once; 0 for other groups."""
     ungrouped_ms: Milliseconds
-    """What no group of the user's has; 0 for others."""
+    """Time in none of the user's groups; 0 for other groups."""
     group_balance: TimeGroupBalance
-    """The same in full."""
+    """Overlap and ungrouped time as full rows."""
     unattributed_ms: Milliseconds
-    """Kernels that no rule gives to a group."""
+    """Time of kernels that no rule assigns to a group."""
     overhead_ms: SignedMilliseconds
-    """The mean profiled run without its kernels; negative where kernels ran side by side."""
+    """Time of the mean profiled run outside its kernels; negative if kernels ran side by side."""
     held_bytes: Bytes | None
-    """The most that the device's memory arena had in use; null where it is not known."""
+    """Largest number of bytes in use in the device's memory arena; null if unknown."""
     macs: Macs | UnsetType | None = UNSET
-    """Multiply-accumulates of a run; null where the work of a node is not known."""
+    """Multiply-accumulates of a run; null if the work of a node is unknown."""
     macs_per_second: Rate | UnsetType | None = UNSET
-    """`macs` by the mean of `latency_ms`."""
+    """`macs` divided by the mean of `latency_ms`."""
     fallback: list[Elsewhere]
-    """What ran on another provider than the one that was asked for, the slowest first."""
+    """Kernels that ran on another provider than the requested one, slowest first."""
     copies: list[Elsewhere]
-    """Copies between devices, the slowest first."""
+    """Copies between devices, slowest first."""
     kernels: list[Kernel]
-    """The kernels of the graph that ran, in their order."""
+    """Kernels of the graph that ran, in their order."""
 
 
 class TimeModel(Record, frozen=True, kw_only=True):
     """The model that was run."""
 
     path: Text
-    """The model, or the one model of a folder, as it was named."""
+    """Path of the model, or of the one model in a folder, as given."""
     parameters: Elements
     """Logical learned elements, as `inspect` counts them."""
     file_bytes: Bytes
-    """Sizes of all its files on disk."""
+    """Sizes of all files of the model on disk."""
 
 
 class Settings(Record, frozen=True, kw_only=True):
-    """What was asked for."""
+    """Settings of the measurement."""
 
     provider_options: dict[str, str]
-    """Options of the provider, as they were given."""
+    """Options of the provider, as given."""
     threads: Annotated[int, Meta(ge=1, extra={"unit": "threads"})] | None
-    """What `--threads` asked for; null left it to onnxruntime."""
+    """Number of threads given by `--threads`; null if it was left to onnxruntime."""
     optimization: Optimization
-    """How far onnxruntime optimized the graph: `none`, `basic`, `extended`, `layout` or `all`."""
+    """Level of onnxruntime's optimization of the graph: `none`, `basic`, `extended`, `layout` or `all`."""
     seed: Count
-    """Of the random inputs."""
+    """Seed of the random inputs."""
     runs: Annotated[int, Meta(ge=1, extra={"unit": "runs"})] | None
-    """What `--runs` asked for; null stands for until the median has settled."""
+    """Number of runs given by `--runs`; null to run until the median has settled."""
     warmup: Runs
-    """Runs before each measurement whose times are thrown away."""
+    """Number of runs before each measurement whose times are discarded."""
     fewest: Runs
-    """The least number of runs."""
+    """Least number of runs."""
     most: Runs
     """The largest number of runs."""
     seconds: Annotated[float, Meta(ge=0, extra={"unit": "seconds"})]
-    """What one measurement may take, once it has the least number of runs."""
+    """Time limit of one measurement, once it has the least number of runs."""
     precision: Share
-    """How small `precision` of the median has to be for it to be settled."""
+    """Largest `precision` of the median at which it counts as settled."""
 
 
 class Environment(Record, frozen=True, kw_only=True):
-    """Where it ran."""
+    """Machine and software of the measurement."""
 
     providers: list[Text]
-    """The execution providers that the session had, as onnxruntime calls them, in order."""
+    """Execution providers of the session, as onnxruntime names them, in order."""
     versions: dict[str, str]
-    """What ran: onnxruntime, and for a GPU its driver and CUDA."""
+    """Versions of the software: onnxruntime, and for a GPU its driver and CUDA."""
     threads: Annotated[int, Meta(ge=0, extra={"unit": "threads"})]
-    """How many threads an operator had."""
+    """Number of threads for an operator."""
     cores: Annotated[int, Meta(ge=0, extra={"unit": "cores"})]
-    """How many cores the process could use."""
+    """Number of cores that the process could use."""
     precision: dict[str, Share]
-    """The parameters that are stored in each dtype."""
+    """Fraction of the parameters that is stored in each dtype."""
     clocks: dict[str, Annotated[float, Meta(ge=0, extra={"unit": "MHz"})]]
-    """Clocks of the device after the runs."""
+    """Clock rates of the device after the runs."""
     load_ms: Milliseconds
-    """What making the session took."""
+    """Time to create the session."""
     peak_rss_bytes: Bytes | None
-    """The most memory that the process had; null where it is not known."""
+    """Largest resident memory of the process; null if unknown."""
     messages: list[str]
-    """What onnxruntime said of where nodes run."""
+    """Messages of onnxruntime about the placement of nodes."""
     kernel_clock: Clock
-    """Whose clock the times of kernels are by: the host's, around calls that wait for a device, or the device's own."""
+    """Clock of the kernels' times: the host's, around calls that wait for a device, or the device's own."""
     order: MeasuringOrder
-    """Whether plain and profiled runs took turns, so that other load met both alike."""
+    """Whether plain and profiled runs took turns, so that other load affected both alike."""
 
 
 class InputFeed(Record, frozen=True, kw_only=True):
-    """What the model was fed, in its own order."""
+    """One input that the model was fed."""
 
     name: str
-    """The input's name."""
+    """Name of the input."""
     dtype: Text
-    """Of its elements."""
+    """Element type of the input."""
     shape: list[Count]
-    """Its dimensions."""
+    """Dimensions of the input."""
     fill: Fill
-    """How its elements are made: `integers` and `uniform` are random from `low` to `high`; `constant` is all `low`;
+    """Source of the elements: `integers` and `uniform` are random from `low` to `high`; `constant` is all `low`;
     `positions` count from `low` along the last axis; `text` is a string; `file` is the array of `--input`."""
     low: int | float
-    """The least element."""
+    """Smallest element."""
     high: int | float
-    """The largest; of `integers` it is among them."""
+    """Largest element; for `integers`, it is included."""
     sequence: bool | UnsetType = UNSET
-    """True where the input is a sequence, which is fed one such tensor; absent elsewhere."""
+    """True if the input is a sequence, which is fed one such tensor; absent otherwise."""
 
 
 class AxisSize(Record, frozen=True, kw_only=True):
-    """How long each axis of the inputs is, and why."""
+    """Length of one axis of an input, and its source."""
 
     input: str
-    """The input that it belongs to."""
+    """Input that has the axis."""
     position: Count
-    """Which of its axes, from 0."""
+    """Position of the axis in the input, from 0."""
     name: str | None
-    """As the file calls it; null where it has no name."""
+    """Name of the axis in the file; null if it has none."""
     role: str
-    """What it is taken for, such as `batch` or `sequence`."""
+    """Assumed meaning of the axis, such as `batch` or `sequence`."""
     size: Elements
-    """How long it is."""
+    """Length of the axis."""
     decided_by: Text
-    """What decided that: `file`, `--shape batch`, `--past`, `--input`, a default."""
+    """Source of the length: `file`, `--shape batch`, `--past`, `--input`, or a default."""
 
 
 class Latency(Record, frozen=True, kw_only=True):
-    """Whole runs without profiling."""
+    """Latency of whole runs."""
 
     mean: Milliseconds
-    """Arithmetic mean."""
+    """Arithmetic mean of the runs."""
     median: Milliseconds
-    """Half of the runs are faster."""
+    """Time below which half of the runs are."""
     p90: Milliseconds
-    """Nine of ten runs are faster."""
+    """Time below which nine of ten runs are."""
     p99: Milliseconds
-    """99 of 100 runs are faster."""
+    """Time below which 99 of 100 runs are."""
     min: Milliseconds
-    """The fastest run."""
+    """Time of the fastest run."""
     runs: Runs
-    """How many were measured."""
+    """Number of measured runs."""
     precision: Share
-    """Half the width of the 95 % confidence interval of the median, as a fraction of it."""
+    """Half the width of the 95 % confidence interval of the median, as a fraction of the median."""
     settled: bool
-    """Whether that is at most `settings.precision`."""
+    """Whether `precision` is at most `settings.precision`."""
 
 
 class TimeGroup(Record, frozen=True, kw_only=True):
-    """The groups, in natural order or in the user's; then lines of kernels that were fused across groups."""
+    """Time of one group, or of the kernels that were fused across several."""
 
     group: str
-    """The group's name; `a + b` for kernels that were fused across groups; empty in a `group_balance` without groups of
-    the user's."""
+    """Name of the group; `a + b` for kernels that were fused across groups; empty in a `group_balance` if the groups
+    are not the user's."""
     keys: list[str]
-    """The parts of its name, one for each key; of fused kernels the name alone."""
+    """Parts of the group's name, one for each key; for fused kernels, the name alone."""
     across: list[str]
-    """The groups that its kernels were fused across; empty for a group's own line."""
+    """Groups that its kernels were fused across; empty for a group's own row."""
     ms: SignedMilliseconds
     """Mean kernel time per profiled run."""
     share: Annotated[float, Meta(extra={"unit": "fraction of 1"})] | None
     """`ms` as a fraction of `profiled_latency_ms.mean`."""
     scaled_ms: SignedMilliseconds
-    """`ms` times `scale`: its part of the mean run without profiling, if that slows all kernels alike, or none."""
+    """`ms` times `scale`: its part of the mean run without profiling, if profiling slows all kernels alike, or none."""
     error_ms: Milliseconds
     """Half the width of the 95 % confidence interval of `ms`."""
     kernels: Annotated[int, Meta(ge=0, extra={"unit": "kernels"})]
-    """Kernels of the graph that ran."""
+    """Number of kernels of the graph that ran."""
     parameters: Elements
-    """Logical learned elements; a line of fused kernels has none."""
+    """Logical learned elements; a row of fused kernels has none."""
     parameter_share: Share | None
-    """`parameters` as a fraction of all."""
+    """`parameters` as a fraction of all parameters."""
     bytes: Bytes
-    """Encoded payload."""
+    """Bytes of encoded payload."""
     byte_share: Share | None
     """`bytes` as a fraction of all payload."""
     stored_elements: Elements
     """Elements as stored."""
     tensors: Tensors
-    """Stored tensors."""
+    """Number of stored tensors."""
     nodes: Nodes
-    """Nodes of the file."""
+    """Number of nodes of the file."""
     macs: Macs | UnsetType | None = UNSET
-    """Multiply-accumulates of its nodes; null where those of one are not known, and on a line of fused kernels."""
+    """Multiply-accumulates of its nodes; null if those of a node are unknown, and for a row of fused kernels."""
     macs_per_second: Rate | UnsetType | None = UNSET
-    """`macs` by `scaled_ms`: the rate that was achieved; null where kernels that others share do some of them."""
+    """`macs` divided by `scaled_ms`: the achieved rate; null if kernels shared with other groups do some of them."""
 
 
 class TimeGroupBalance(Record, frozen=True, kw_only=True):
-    """The same in full."""
+    """Overlap and ungrouped time as full rows."""
 
     overlap: TimeGroup
-    """What the user's groups count more than once."""
+    """Time that the user's groups count more than once, as a full row."""
     ungrouped: TimeGroup
-    """What no group of the user's has."""
+    """Time in none of the user's groups, as a full row."""
 
 
 class Elsewhere(Record, frozen=True, kw_only=True):
-    """What ran on another provider than the one that was asked for, the slowest first."""
+    """Kernels of one operator that ran on one other provider, or that copy between devices."""
 
     provider: str
-    """Where they ran, as it is named on the command line."""
+    """Provider of the kernels, as it is named on the command line."""
     op_type: str
-    """Their operator."""
+    """Operator of the kernels."""
     kernels: Annotated[int, Meta(ge=0, extra={"unit": "kernels"})]
-    """How many."""
+    """Number of kernels."""
     ms: Milliseconds
-    """Their mean time per profiled run, together."""
+    """Mean time of these kernels per profiled run, summed."""
 
 
 class Kernel(Record, frozen=True, kw_only=True):
-    """The kernels of the graph that ran, in their order."""
+    """One kernel of the graph that ran."""
 
     name: str
-    """The node's name in the graph that ran."""
+    """Name of the node in the graph that ran."""
     op_type: str
-    """Its operator there."""
+    """Operator of the node in the graph that ran."""
     provider: str
-    """What ran it, as onnxruntime calls it."""
+    """Provider that ran the kernel, as onnxruntime names it."""
     ms: Milliseconds
-    """Mean per profiled run."""
+    """Mean time of the kernel per profiled run."""
     groups: list[str]
-    """The groups whose nodes it computes; none where that is unknown."""
+    """Groups whose nodes the kernel computes; empty if unknown."""
     decided_by: Text
-    """The rule that says so; `none` where none does."""
+    """Rule that assigned the groups; `none` if none did."""
     nodes: Nodes
-    """How many nodes of the file it stands for."""
+    """Number of nodes of the file that the kernel stands for."""
     across: bool
-    """Whether its nodes are in different groups, so that its time is on a line of its own."""
+    """Whether these nodes are in different groups, so that the kernel's time is in a row of its own."""
 
 
 class SweepDocument(Stamped, frozen=True, kw_only=True):
@@ -314,101 +315,102 @@ class SweepDocument(Stamped, frozen=True, kw_only=True):
     device: Text
     """The name of the processor or GPU."""
     settings: Settings
-    """What was asked for."""
+    """Settings of the measurement."""
     environment: Environment
-    """Where it ran."""
+    """Machine and software of the measurement."""
     by: NodeKeys
-    """What the groups are made by: a key that nodes have, or several with commas between them; `group` are the user's
-    own."""
+    """Keys by which groups are formed: a key that nodes have, or several separated by commas; `group` for the user's
+    own groups."""
     depth: Parts | None
-    """Leading parts of a scope, or of a block, that name a group; null where `by` has neither."""
+    """Number of leading parts of a scope or block that name a group; null if `by` has neither."""
     match: Match | None
-    """Which of the user's groups that match a tensor or a node have it; null where the groups are not the user's."""
+    """Assignment of a tensor or node that several of the user's groups match: to `all` of them, or to the `first`; null
+    if the groups are not the user's."""
     groups_from: Text | None
-    """Where the user's groups come from: `--group`, a config, or a preset; null where they are not the user's."""
+    """Source of the user's groups: `--group`, a config or a preset; null if the groups are not the user's."""
     axis: Text
-    """The axis that is swept, as it was named."""
+    """Axis that is swept, as given."""
     points: Annotated[list[Point], Meta(min_length=1)]
-    """A measurement for each length, in the order in which they were asked for."""
+    """One measurement for each length, in the requested order."""
     latency_growth: Growth | None
-    """How `latency_ms.mean` grows; null with less than 3 lengths."""
+    """Growth of `latency_ms.mean` with the length; null with fewer than 3 lengths."""
     growth: list[GroupGrowth]
-    """How each group grows."""
+    """Growth of each group's time with the length."""
 
 
 class Point(Record, frozen=True, kw_only=True):
-    """A measurement for each length, in the order in which they were asked for."""
+    """Measurement at one length of the swept axis."""
 
     value: Elements
     """The length of the axis."""
     inputs: list[InputFeed]
-    """What the model was fed, in its own order."""
+    """Inputs that the model was fed, in its own order."""
     axes: list[AxisSize]
-    """How long each axis of the inputs is, and why."""
+    """Length of each axis of the inputs, and its source."""
     runs: Runs
-    """Runs without profiling."""
+    """Number of runs without profiling."""
     latency_ms: Latency
-    """Whole runs without profiling."""
+    """Latency of whole runs without profiling."""
     profiled_latency_ms: Latency
-    """Whole runs with profiling."""
+    """Latency of whole runs with profiling."""
     profiling_ms: SignedMilliseconds
-    """What profiling adds to the mean run."""
+    """Time that profiling adds to the mean run."""
     scale: Positive
-    """What makes `ms` `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; by a device's clock, which profiling
-    does not slow down, 1, or less where kernels would not fit into the run."""
+    """Factor from `ms` to `scaled_ms`: `latency_ms.mean` / `profiled_latency_ms.mean`; with a device's clock, which
+    profiling does not slow down, 1, or less if the kernels would not fit into the run."""
     device_ms: Milliseconds | UnsetType = UNSET
-    """How long the device worked in the mean profiled run; only by its own clock."""
+    """Time that the device worked in the mean profiled run; only with the device's own clock."""
     groups: list[TimeGroup]
-    """The groups, in natural order or in the user's; then lines of kernels that were fused across groups."""
+    """Groups, in natural order or in the user's; then rows of kernels that were fused across groups."""
     overlap_ms: Milliseconds
-    """What the user's groups count more than once; 0 for others."""
+    """Time that the user's groups count more than once; 0 for other groups."""
     ungrouped_ms: Milliseconds
-    """What no group of the user's has; 0 for others."""
+    """Time in none of the user's groups; 0 for other groups."""
     group_balance: TimeGroupBalance
-    """The same in full."""
+    """Overlap and ungrouped time as full rows."""
     unattributed_ms: Milliseconds
-    """Kernels that no rule gives to a group."""
+    """Time of kernels that no rule assigns to a group."""
     overhead_ms: SignedMilliseconds
-    """The mean profiled run without its kernels; negative where kernels ran side by side."""
+    """Time of the mean profiled run outside its kernels; negative if kernels ran side by side."""
     held_bytes: Bytes | None
-    """The most that the device's memory arena had in use; null where it is not known."""
+    """Largest number of bytes in use in the device's memory arena; null if unknown."""
     macs: Macs | UnsetType | None = UNSET
-    """Multiply-accumulates of a run; null where the work of a node is not known."""
+    """Multiply-accumulates of a run; null if the work of a node is unknown."""
     macs_per_second: Rate | UnsetType | None = UNSET
-    """`macs` by the mean of `latency_ms`."""
+    """`macs` divided by the mean of `latency_ms`."""
     fallback: list[Elsewhere]
-    """What ran on another provider than the one that was asked for, the slowest first."""
+    """Kernels that ran on another provider than the requested one, slowest first."""
     copies: list[Elsewhere]
-    """Copies between devices, the slowest first."""
+    """Copies between devices, slowest first."""
     kernels: list[Kernel]
-    """The kernels of the graph that ran, in their order."""
+    """Kernels of the graph that ran, in their order."""
 
 
 class Growth(Record, frozen=True, kw_only=True):
-    """How `latency_ms.mean` grows; null with less than 3 lengths."""
+    """Growth of a time with the length of the swept axis."""
 
     order: Order
-    """`constant`, `linear` or `quadratic` in the swept axis."""
+    """Order of growth in the swept axis: `constant`, `linear` or `quadratic`."""
     constant: Milliseconds
-    """The term that does not grow."""
+    """Constant term of the fit."""
     linear: Annotated[float, Meta(ge=0, extra={"unit": "ms per 1"})]
-    """Times the length; 0 in a constant."""
+    """Coefficient of the length; 0 if `order` is `constant`."""
     quadratic: Annotated[float, Meta(ge=0, extra={"unit": "ms per 1 squared"})]
-    """Times the length squared; 0 but in `quadratic`."""
+    """Coefficient of the squared length; 0 unless `order` is `quadratic`."""
     share: Share
-    """What the term of the highest order takes of the fitted time at the largest length."""
+    """Part of the fitted time at the largest length that the term of the highest order takes."""
     r2: Annotated[float, Meta(le=1, extra={"unit": "fraction of 1"})] | None
-    """The part of the variance that the fit explains, times weighted by their inverse squares; null of a constant."""
+    """Part of the variance that the fit explains, with times weighted by their inverse squares; null for `constant`."""
     points: Annotated[int, Meta(ge=0, extra={"unit": "lengths"})]
-    """How many lengths it is fitted to."""
+    """Number of lengths that the growth is fitted to."""
 
 
 class GroupGrowth(Record, frozen=True, kw_only=True):
-    """How each group grows."""
+    """Growth of one group's time with the length."""
 
     group: str
-    """As in the `groups` of the points."""
+    """Name of the group, as in `groups` of the points."""
     across: list[str]
-    """As there."""
+    """Groups that its kernels were fused across, as in `groups` of the points."""
     growth: Growth | None
-    """How its `ms` grows; null with less than 3 lengths."""
+    """Growth of the group's `ms`; null with fewer than 3 lengths."""

@@ -26,186 +26,192 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     same: bool
     """Whether every output was compared, and none differs by more than rounding."""
     first: VerifyFirst | None
-    """Where the two part; null where the outputs are the same, or no inner value tells."""
+    """First place where the two sides differ; null if the outputs are the same, or no inner value tells."""
     wiring: VerifyWiring
-    """What is known without running."""
+    """Comparison of the files without a run."""
     outputs: list[VerifiedOutput]
-    """The outputs of both, in the order of MODEL."""
+    """Outputs of both sides, in the order of MODEL."""
     modules: list[VerifiedModule]
-    """Inner values of both, in the order of MODEL; empty where the outputs are the same, unless both are one file."""
+    """Inner values of both sides, in the order of MODEL; empty if the outputs are the same, unless both sides are one
+    file."""
     executions: VerifyExecutions | None
-    """How both ran, where both are one file; else null."""
+    """Execution of both sides, if both are one file; else null."""
     drift_db: _Decibel | None
-    """Signal to error of the output that is off the most: MODEL as it stands, beside the other file or PyTorch with its
-    own weights, the worst of three runs; null where nothing is off or all is lost, or if SOURCE has no weights."""
+    """Signal to error of the output that is off the most: MODEL as it stands, against the other file, or against
+    PyTorch with its own weights, the worst of three runs; null if nothing is off, all is lost, or SOURCE has no
+    weights."""
     costs: VerifyCosts | None
-    """What rounding does to the outputs; null where nothing is rounded, and where the outputs are not the same."""
+    """Effect of rounding on the outputs; null if nothing is rounded, or if the outputs are not the same."""
     inputs: list[VerifiedInput]
-    """What both were fed, run by run."""
+    """Inputs that both sides were fed, run by run."""
     uncovered: list[Text]
-    """What these runs did not try, in words."""
+    """Cases that these runs did not try, in words."""
 
 
 REFUSED = "sizes that the file declares and does not run: "
-"""What an entry of `uncovered` begins with that says so: the other side takes them."""
+"""Beginning of an entry of `uncovered` about sizes that the other side takes and MODEL does not run."""
 
 OTHER_WEIGHTS = "the weights of "
-"""What an entry of `uncovered` begins with that says that the file does not balance against SOURCE."""
+"""Beginning of an entry of `uncovered` that says that the file does not balance against SOURCE."""
 
 
 class VerifyCosts(Record, frozen=True, kw_only=True):
-    """What rounding does to the outputs, on the first inputs."""
+    """Effect of rounding on the outputs, for the first inputs."""
 
     weights_db: _Decibel | None
-    """Signal to error of the other side with the weights of MODEL beside its own, of the output that is off the most;
-    null where nothing is off, or SOURCE has no weights."""
+    """Signal to error of the other side with the weights of MODEL, against itself with its own weights, for the output
+    that is off the most; null if nothing is off, or SOURCE has no weights."""
     codes_db: _Decibel | None
-    """The same of MODEL as it stands, beside the same without codes of activations and half precision."""
+    """Signal to error of MODEL as it stands, against MODEL without quantized activations and half precision."""
     layers: list[VerifyLayerCost]
-    """Modules that cost anything alone, the dearest first."""
+    """Modules whose rounding alone costs anything, most costly first."""
     kept: VerifyKept | None
-    """What it would give to leave the three dearest in float; null where nothing has codes, or nobody can say."""
+    """Benefit of leaving the three most costly modules in float; null if nothing is quantized, or the benefit is
+    unknown."""
     unmeasured: Annotated[int, Meta(ge=0, extra={"unit": "modules"})]
-    """Modules for which there was no time."""
+    """Number of modules for which there was no time."""
 
 
 class VerifyLayerCost(Record, frozen=True, kw_only=True):
-    """What rounding one module alone does to the outputs."""
+    """Effect of rounding one module alone on the outputs."""
 
     module: str
-    """Its path; that of a quantizer is the module that makes the values."""
+    """Path of the module; for a quantizer, of the module that makes the values."""
     signal_to_error_db: _Decibel | None
-    """Weights and quantizers together, of the output that is off the most; null where it is lost."""
+    """Signal to error with weights and quantizers together, for the output that is off the most; null if all is
+    lost."""
     weights_db: _Decibel | None
-    """Its weights alone; null where they cost nothing, or SOURCE has no weights."""
+    """Signal to error with the module's rounded weights alone; null if they cost nothing, or SOURCE has no weights."""
     codes_db: _Decibel | None
-    """Its quantizers of activations alone; null where it has none, or these cost nothing."""
+    """Signal to error with the module's quantizers of activations alone; null if it has none, or they cost nothing."""
     quantizers: Annotated[int, Meta(ge=0, extra={"unit": "quantizers"})]
-    """How many these are."""
+    """Number of the module's quantizers of activations."""
     nbytes: Bytes
-    """Its rounded weights, as MODEL stores them."""
+    """Bytes of the module's rounded weights, as MODEL stores them."""
     float_nbytes: Bytes
-    """The same in single precision."""
+    """Bytes of the module's weights in single precision."""
 
 
 class VerifyKept(Record, frozen=True, kw_only=True):
-    """What it would give to leave modules in float."""
+    """Benefit of leaving modules in float."""
 
     modules: list[str]
-    """The modules."""
+    """Modules that are left in float."""
     more_nbytes: Annotated[int, Meta(extra={"unit": "bytes"})]
-    """How much larger MODEL would be."""
+    """Bytes by which MODEL would be larger."""
     before_db: _Decibel | None
     """Signal to error of the output that is off the most, with all modules rounded: errors of weights and of quantizers
-    added up, as in `signal_to_error_db`; `drift_db` is what both do together."""
+    added up, as in `signal_to_error_db`; `drift_db` is the effect of both together."""
     signal_to_error_db: _Decibel | None
-    """The same with these in float and all others rounded; null where nothing is off then."""
+    """Signal to error with these modules in float and all others rounded; null if nothing is off then."""
 
 
 class VerifyExecutions(Record, frozen=True, kw_only=True):
-    """Two ways in which one file ran."""
+    """The two executions of one file."""
 
     model: VerifyExecution
-    """How MODEL ran."""
+    """Execution of MODEL."""
     against: VerifyExecution
-    """How the other side ran."""
+    """Execution of the other side."""
 
 
 class VerifyExecution(Record, frozen=True, kw_only=True):
-    """One of two ways in which one file ran."""
+    """One of the two executions of one file."""
 
     optimization: Optimization
-    """How far onnxruntime could rewrite the graph."""
+    """Level to which onnxruntime could rewrite the graph."""
     provider: str
     """The execution provider, as `--provider` names it."""
     nodes: Nodes | None
-    """Nodes of the graph that ran; null where they are those of the file, or onnxruntime does not tell."""
+    """Number of nodes of the graph that ran; null if they are those of the file, or onnxruntime does not tell."""
 
 
 class VerifyFirst(Record, frozen=True, kw_only=True):
-    """Where the two part."""
+    """First place where the two sides differ."""
 
     module: str | None
-    """The subgraph of the node; null where nothing tells."""
+    """Subgraph of the node; null if unknown."""
     node: Text
-    """The node that makes the first value that differs."""
+    """Node that makes the first value that differs."""
     reason: Text
-    """What its node differs in, or how far its value is off."""
+    """Difference of the node, or distance of its value from the other side's."""
 
 
 class VerifyWiring(Record, frozen=True, kw_only=True):
-    """What is known without running."""
+    """Comparison of the files without a run."""
 
     checked: Nodes
-    """Nodes that make values of one name in two files; beside PyTorch, modules that were looked for."""
+    """Number of nodes that make values of one name in two files; against PyTorch, number of modules that were looked
+    for."""
     differing: Annotated[int, Meta(ge=0, extra={"unit": "differences"})]
-    """How many `differences` there are."""
+    """Number of `differences`."""
     differences: list[VerifyDifference]
-    """What they differ in, in the order of MODEL."""
+    """Differences between the two sides, in the order of MODEL."""
 
 
 class VerifyDifference(Record, frozen=True, kw_only=True):
-    """What two nodes that make one value differ in."""
+    """Difference between two nodes that make one value."""
 
     module: str | None
-    """The subgraph of the node; null where nothing tells."""
+    """Subgraph of the node; null if unknown."""
     parameter: str | None
-    """The stored tensor that it is about; null where it is about none."""
+    """Stored tensor that is concerned; null if there is none."""
     node: Text
-    """The node in MODEL."""
+    """Node in MODEL."""
     kind: str
-    """What of it differs: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`,
+    """Kind of difference: `operator`, `attribute`, `constant`, `input`, `weight`, `layer`, `planted`, `overflow`,
     `quantizer`."""
     expected: str
-    """What the other side has."""
+    """State on the other side."""
     found: str
-    """What MODEL has."""
+    """State in MODEL."""
 
 
 class VerifiedOutput(Record, frozen=True, kw_only=True):
-    """One output of both."""
+    """One output of both sides."""
 
     name: str
-    """Its name in MODEL; empty where only the other side has it."""
+    """Name of the output in MODEL; empty if only the other side has it."""
     max_abs_error: _Error | None
-    """Largest difference of all runs; null where it was not compared."""
+    """Largest difference over all runs; null if the output was not compared."""
     signal_to_error_db: _Decibel | None
-    """Power of the value over that of the difference; null where nothing differs, or it was not compared."""
+    """Power of the value relative to that of the difference; null if nothing differs, or the output was not
+    compared."""
     noise_db: _Decibel | None
-    """The same of rounding; null where it was not compared."""
+    """Power of the value relative to that of rounding; null if the output was not compared."""
     verdict: Verdict
-    """`same`: no further apart than rounding; `differs`; `not-compared`."""
+    """Outcome: `same` if the sides are no further apart than rounding; `differs`; `not-compared`."""
 
 
 class VerifiedModule(Record, frozen=True, kw_only=True):
-    """One inner value of both."""
+    """One inner value of both sides."""
 
     module: str | None
-    """The subgraph of the node that makes it; null where nothing tells."""
+    """Subgraph of the node that makes the value; null if unknown."""
     class_: str = field(name="class")
-    """The operator that makes it."""
+    """Operator that makes the value."""
     value: Text
-    """Its name."""
+    """Name of the value."""
     max_abs_error: _Error | None
-    """As of an output, of the first run."""
+    """Largest difference in the first run; null if the value was not compared."""
     signal_to_error_db: _Decibel | None
-    """As of an output."""
+    """Power of the value relative to that of the difference; null if nothing differs, or the value was not compared."""
     noise_db: _Decibel | None
-    """As of an output."""
+    """Power of the value relative to that of rounding; null if the value was not compared."""
     verdict: Verdict
-    """As of an output."""
+    """Outcome: `same` if the sides are no further apart than rounding; `differs`; `not-compared`."""
 
 
 class VerifiedInput(Record, frozen=True, kw_only=True):
     """One input of one run."""
 
     name: str
-    """Its name."""
+    """Name of the input."""
     dtype: str
     """ONNX element type."""
     shape: Shape
     """Dimensions; empty for a scalar."""
     seed: Annotated[int, Meta(ge=0, extra={"unit": "seed"})]
-    """What its elements are drawn with."""
+    """Seed of its random elements."""
     file: Text | None
-    """What they were read from instead; null where they were made."""
+    """File that the elements were read from; null if they were generated."""

@@ -36,16 +36,16 @@ __all__ = [
 
 
 _MOST_BITS = 512
-"""Of a number: no file has more of anything, and its ratios are still numbers."""
+"""Largest number of bits in a number: no file has more of anything, and ratios of such numbers stay finite."""
 
 
 def find_contradiction(told: InspectDocument) -> str | None:
-    """What is wrong with a report of `inspect` on one model; None where its totals are the sums of their parts."""
+    """Return the first contradiction in an `inspect` report on one model; None if totals are sums of their parts."""
     return next(_find_wrong(told), None)
 
 
 def _find_wrong(told: InspectDocument) -> Iterator[str]:
-    """What no report of ours has: values that nothing has first, then totals that are not the sums of their parts."""
+    """Yield defects that no report of this program has: impossible values first, then totals that are no sums."""
     yield from _find_misfits(told)
     model, totals, tensors = told.model, told.totals, told.tensors
     yield from _hold("stored_tensors", totals, len(tensors))
@@ -55,7 +55,7 @@ def _find_wrong(told: InspectDocument) -> Iterator[str]:
     yield from _hold("file_bytes", totals, sum(file.bytes for file in model.files))
     yield from _hold("file_bytes", totals, sum(account.bytes for account in told.accounts))
     counted = sum(operator.nodes for operator in told.operators)
-    if told.operators and model.nodes and counted != model.nodes:  # older releases wrote one of them, or none
+    if told.operators and model.nodes and counted != model.nodes:  # older releases lack one or both
         yield f"model, nodes: {shown(model.nodes)}, and its operators are {shown(counted)}"
     if model.functions > totals.file_bytes:
         yield f"model, functions: {shown(model.functions)}, in fewer bytes"
@@ -84,7 +84,7 @@ def _find_misfits(told: InspectDocument) -> Iterator[str]:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a JSON file says which command wrote it, as reports do, and a manifest does not."""
+    """Whether a JSON file names the command that wrote it, as reports do and a manifest does not."""
     try:
         document = load_json(path)
     except (OSError, ValueError, RecursionError):
@@ -93,11 +93,11 @@ def is_report(path: Path) -> bool:
 
 
 def load_report(path: Path | str) -> Ledger:
-    """Rebuild the ledger that an `inspect --format json` report describes: all but its nodes and contents.
+    """Rebuild the ledger that an `inspect --format json` report describes, except its nodes and contents.
 
     Raises:
-        UsageError: the file cannot be read, is no `inspect` report of this schema, or contradicts itself: gates rest
-            on it, so that its totals are held against their parts.
+        UsageError: the file cannot be read, is no `inspect` report of this schema, or contradicts itself. Totals are
+            checked against their parts, because gates rest on them.
     """
     document = read_report(path, "inspect")
     if "models" in document:
@@ -108,14 +108,14 @@ def load_report(path: Path | str) -> Ledger:
 
 
 def rebuild(path: Path | str, document: Mapping[str, Any]) -> Ledger:
-    """The ledger that a document of `inspect` on one model describes.
+    """Return the ledger that a document of `inspect` on one model describes.
 
     Args:
-        path: what it is called in messages.
+        path: name of the document in messages.
         document: as its schema describes it, or as an older release wrote it.
 
     Raises:
-        UsageError: it is not whole, or contradicts itself.
+        UsageError: the document is incomplete, or contradicts itself.
     """
     told = decode(path, _completed(path, document), InspectDocument)
     wrong = find_contradiction(told)
@@ -125,10 +125,10 @@ def rebuild(path: Path | str, document: Mapping[str, Any]) -> Ledger:
 
 
 def to_typed(document: Mapping[str, Any]) -> Head:
-    """The typed document of any saved report; what an older release did not write is filled in.
+    """Return the typed document of any saved report, with defaults for keys that an older release did not write.
 
     Raises:
-        UsageError: a key is missing, or its value is another; the message has the path of the key.
+        UsageError: a key is missing, or its value is invalid; the message has the path of the key.
     """
     from analyzer.documents.kinds import DOCUMENTS
 
@@ -139,10 +139,10 @@ def to_typed(document: Mapping[str, Any]) -> Head:
 
 
 def check_numbers(path: Path | str, document: object) -> None:
-    """Refuse what no report has and Python's reader takes: numbers that are none, without end, or of 300 digits.
+    """Refuse numbers that no report has and Python's reader accepts: NaN, infinity, and integers over 300 digits.
 
     Raises:
-        UsageError: there is one.
+        UsageError: the document has such a number.
     """
     waiting = [document]
     while waiting:
@@ -159,10 +159,10 @@ _ENDLESS = 10**300
 
 
 def decode(path: Path | str, document: Mapping[str, Any], kind: type[_D]) -> _D:
-    """The typed document of a report, each value of its type.
+    """Return the typed document of a report, each value of its declared type.
 
     Raises:
-        UsageError: a key is missing, or its value is another; the message has the path of the key.
+        UsageError: a key is missing, or its value is invalid; the message has the path of the key.
     """
     try:
         return msgspec.convert(document, kind)
@@ -202,11 +202,11 @@ _ADDED: Mapping[str, Mapping[str, Any]] = {
     },
     "findings": {"bytes": None},
 }
-"""What releases of this schema version added, by the key of the object or of the list of objects, with what a report
-without it stands for."""
+"""Keys that later releases of this schema version added, by the object or list of objects that has them, with the
+values that stand for their absence."""
 
 _IN_BLOCKS = {"block": None, "part": None, "layer_role": None}
-"""What a tensor has where the report has blocks."""
+"""Keys of a tensor that are null in a report without blocks."""
 
 _MADE_ANEW: Mapping[str, Any] = {
     "by": "scope",
@@ -218,11 +218,11 @@ _MADE_ANEW: Mapping[str, Any] = {
     "overlap": 0,
     "ungrouped": 0,
 }
-"""What is not read: a ledger is grouped anew."""
+"""Neutral values of keys that are not read, because a ledger is grouped anew."""
 
 
 def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The document with what an older release of the same schema version did not write."""
+    """Return a document with the keys that an older release of the schema version lacks, and neutral groups."""
     whole = _filled({**document, **_MADE_ANEW})
     nothing: dict[str, Any] = dict.fromkeys(Group.__struct_fields__, 0) | {
         "group": "",
@@ -235,7 +235,7 @@ def _completed(path: Path | str, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _filled(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The same, its groups as they are."""
+    """Return a document with the keys that an older release lacks, and its own groups."""
     whole = {**_ADDED[""], **document}
     in_blocks = _IN_BLOCKS if whole["blocks"] is None else {}
     for key, added in _ADDED.items():
@@ -249,7 +249,7 @@ def _filled(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_report(path: Path | str, command: str) -> dict[str, Any]:
-    """The JSON document that a command wrote.
+    """Return the JSON document that a command wrote.
 
     Raises:
         UsageError: the file cannot be read, or another command or version wrote it.
@@ -263,7 +263,7 @@ def read_report(path: Path | str, command: str) -> dict[str, Any]:
 
 
 def read_any_report(path: Path | str) -> dict[str, Any]:
-    """The JSON document that any command wrote, as its schema describes it.
+    """Return the JSON document that any command wrote, as its schema describes it.
 
     Raises:
         UsageError: the file cannot be read, or is no report of schema version 1.
@@ -278,7 +278,7 @@ def read_any_report(path: Path | str) -> dict[str, Any]:
 
 
 _NO_REPORTS = {"explain", "graph", "manifest"}
-"""What has a schema, and is no report on a model."""
+"""Documents that have a schema and are no report on a model."""
 
 
 def _parse(path: Path | str) -> object:
@@ -336,7 +336,7 @@ def _ledger(told: InspectDocument, *, has_nodes: bool) -> Ledger:
 
 
 def _operators(told: InspectDocument) -> dict[tuple[str, str], int] | None:
-    """What nodes compute with; None where the report does not say it of every node."""
+    """Return the number of nodes of each operator, without function calls; None if the report lacks some nodes."""
     counts = {(each.domain, each.op_type): each.nodes for each in told.operators if each.nodes}
     if sum(counts.values()) != told.model.nodes:
         return None
@@ -350,7 +350,7 @@ def _operators(told: InspectDocument) -> dict[tuple[str, str], int] | None:
 
 
 def _component(told: InspectDocument, item: Component) -> models.Component:
-    """One file of an artifact; which external files it refers to is not told."""
+    """Return one file of an artifact, without the external files it refers to, which a report does not tell."""
     return models.Component(
         name=item.component,
         path=(item.component,),
@@ -362,7 +362,7 @@ def _component(told: InspectDocument, item: Component) -> models.Component:
 
 
 def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """All versions that are imported: of a domain with several an object has room for one, a finding names all."""
+    """Return all imported opset versions: an object has room for one per domain, so a finding names the others."""
     found = set(opsets.items())
     for finding in told.findings:
         for subject in finding.subjects if finding.id == "invalid-version" else ():
@@ -373,7 +373,7 @@ def _opsets(told: InspectDocument, opsets: Mapping[str, int]) -> tuple[tuple[str
 
 
 def _findings(told: InspectDocument) -> Iterator[Finding]:
-    """Those of the model: what the report's groups have in common is found anew, of other groups."""
+    """Yield the model's findings, except the one about shared entries of groups, which a new grouping finds anew."""
     for item in told.findings:
         if item.id != _OF_GROUPS:
             yield Finding(item.id, item.severity, item.message, tuple(item.subjects), item.bytes)
@@ -383,7 +383,7 @@ _OF_GROUPS = "overlapping-groups"
 
 
 def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Blocks | None:
-    """The blocks of a report, without nodes; None where it has none: an older version wrote it."""
+    """Return the blocks of a report, without nodes; None if an older version wrote the report without blocks."""
     if told.blocks is None:
         return None
     return Blocks(
@@ -395,7 +395,7 @@ def _blocks(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Block
 
 
 def _stages(told: InspectDocument, keyed: Sequence[tuple[Key, Tensor]]) -> Stages | None:
-    """The stages of a report, without nodes; None where it has none."""
+    """Return the stages of a report, without nodes; None if it has none."""
     if told.stages is None:
         return None
     entries = {key: item.stage for key, item in keyed if item.stage is not None}

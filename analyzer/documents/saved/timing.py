@@ -37,7 +37,7 @@ from analyzer.timing.request import Clock, Feed, Schedule
 
 
 def is_saved_timing(path: Path | str) -> bool:
-    """Whether a path names a JSON report of `time`, whatever its version; one that cannot be read is none."""
+    """Whether a path names a JSON report of `time`, whatever its version; False for a file that cannot be read."""
     if Path(path).suffix != ".json":
         return False
     try:
@@ -51,7 +51,7 @@ def load_timing(path: Path | str) -> Timing:
     """Rebuild the timing that a `time --format json` report describes; its ledger is None.
 
     Raises:
-        UsageError: the file cannot be read, or is no whole report of this schema.
+        UsageError: the file cannot be read, or is no complete report of this schema.
     """
     document = read_report(path, "time")
     check_numbers(path, document)
@@ -66,7 +66,7 @@ def load_timing(path: Path | str) -> Timing:
 
 
 def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
-    """The timing that a document describes; its ledger is None."""
+    """Return the timing that a document describes; its ledger is None."""
     rows: list[TimeDocument | PointRow] = [told] if isinstance(told, TimeDocument) else list(told.points)
     environment = told.environment
     points = tuple(_point(row, environment.kernel_clock, is_own=told.by == "group") for row in rows)
@@ -100,7 +100,7 @@ def rebuild_timing(told: TimeDocument | SweepDocument) -> Timing:
 def _grouping(
     told: TimeDocument | SweepDocument, first: TimeDocument | PointRow, points: tuple[Point, ...]
 ) -> Grouping:
-    """The groups, as the points have them, and what the user's own have in common and leave out."""
+    """Return the groups that the points have, with the overlap of the user's own groups and the rest outside them."""
     groups = {part.group.label: part.group for point in points for part in point.parts if not part.across}
     return Grouping(
         by=told.by,
