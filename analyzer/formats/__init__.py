@@ -1,6 +1,6 @@
-"""Report -> str, one file or folder per format; some formats, such as pictures, are of some reports only.
+"""Report -> text or bytes in one of its formats, one file or folder each; some formats exist for some reports only.
 
-Nothing is loaded before it is needed: whoever wants `analyzer.text` need not know of reports.
+Modules are loaded when they are needed: a caller of `analyzer.text` need not load reports.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Special: TypeAlias = Literal[
     "Timing",
     "VerifyReport",
 ]
-"""Reports that have forms of their own, by the names of their classes."""
+"""Reports that have formats of their own, by the names of their classes."""
 
 _REPORTS: Mapping[str, Special] = {
     "check": "BudgetReport",
@@ -61,36 +61,36 @@ _REPORTS: Mapping[str, Special] = {
     "time": "Timing",
     "verify": "VerifyReport",
 }
-"""The same by the names of their documents' schemas."""
+"""Classes of these reports, by the names of their documents' schemas."""
 
 
 class Format(Frozen):
-    """A form of a report."""
+    """A format of reports."""
 
     suffix: str
-    """Of an `-o` path that asks for it."""
+    """Suffix of an `-o` path that asks for the format."""
     renderer: str
-    """What makes it of (report, options): a module of `analyzer.formats`, and its function."""
+    """Function of (report, options) that renders it, as `module:function` within `analyzer.formats`."""
     reports: tuple[Special, ...] = ()
-    """The records that it is a form of, by the names of their classes; nothing: of all."""
+    """Names of the report classes that have the format; empty for all."""
     needs: str = ""
-    """What it needs of the extra `report`, by the name that is imported."""
+    """Module of the extra `report` that the format needs, by its import name."""
     is_printed: bool = False
-    """Whether it is read on a terminal, so that `--format` takes it; every format has an `-o` path."""
+    """Whether the format is read on a terminal, so that `--format` takes it; every format has an `-o` path."""
 
     @property
     def render(self) -> Callable[[Report | Head, RenderOptions], str | bytes]:
-        """What makes it."""
+        """Function that renders a report with options."""
         module, _, function = self.renderer.partition(":")
         made: Callable[[Report | Head, RenderOptions], str | bytes]
         made = getattr(importlib.import_module(f"analyzer.formats.{module}"), function)
         return made
 
     def check(self) -> None:
-        """Find out before any work whether it can be made.
+        """Check, before any work, that the format can be rendered.
 
         Raises:
-            MissingExtraError: what it needs is not installed.
+            MissingExtraError: the module that it needs is not installed.
         """
         if self.needs and importlib.util.find_spec(self.needs) is None:
             raise MissingExtraError("report", self.needs, f"a report in a {self.suffix} file")
@@ -116,26 +116,26 @@ FORMATS: dict[str, Format] = {
     "png": Format(".png", "plot:render_png", ("Timing", "CostReport"), "matplotlib"),
     "svg": Format(".svg", "plot:render_svg", ("Timing", "CostReport"), "matplotlib"),
 }
-"""Formats by name, in the order in which messages list them. `--format`, `-o` and `render_report` take what is here."""
+"""Formats by name, in the order in which messages list them. `--format`, `-o` and `render_report` take these."""
 
 USUAL = "text"
-"""What is printed where no format is named."""
+"""Format that is printed if none is named."""
 
 
 def render_report(
     report: Report | GraphReport, style: str, options: RenderOptions | None = None
 ) -> str | bytes:
-    """A report in one of its formats: text that ends in a newline, or the bytes of a picture.
+    """Render a report in one of its formats: text that ends in a newline, or the bytes of a picture.
 
     Args:
-        report: what a command answers, such as `Inspection`.
-        style: a name in `FORMATS`, of a format that such a report has; of a `GraphReport` one in
+        report: answer of a command, such as `Inspection`.
+        style: name in `FORMATS` of a format that such a report has; for a `GraphReport`, a name in
             `analyzer.formats.graph.FORMATS`.
-        options: rows, width, colour, and what stands beside it on a page; a `GraphReport` has none.
+        options: rows, width, colour, and documents to show beside the report; a `GraphReport` has none.
 
     Raises:
-        UsageError: there is no such format of such a report.
-        MissingExtraError: the format needs what is not installed.
+        UsageError: such a report has no such format.
+        MissingExtraError: a module that the format needs is not installed.
     """
     name = type(report).__name__
     if name == "GraphReport":
@@ -152,11 +152,11 @@ def render_report(
 
 
 def save_report(report: Report | GraphReport, path: Path | str, options: RenderOptions | None = None) -> None:
-    """Write a report to a file, in the format of its suffix, as `FORMATS` has it.
+    """Write a report to a file, in the format that `FORMATS` has for its suffix.
 
     Raises:
         UsageError: the suffix names no format of such a report, or the file cannot be written.
-        MissingExtraError: the format needs what is not installed.
+        MissingExtraError: a module that the format needs is not installed.
     """
     path = Path(path)
     content = render_report(report, _style_of(report, path), options)
@@ -183,17 +183,17 @@ def _style_of(report: Report | GraphReport, path: Path) -> str:
 def render_saved(
     *documents: Mapping[str, Any], style: str = "html", options: RenderOptions | None = None
 ) -> str | bytes:
-    """Saved reports again, without the models that they are of.
+    """Render saved reports again, without their models.
 
     Args:
-        documents: what `documents.saved.read_any_report` reads. Of several only HTML makes one: a page with a section
-            for each, of which the first gives it its title.
-        style: a name in `FORMATS`, of a format that such a report has.
+        documents: as `documents.saved.read_any_report` reads them. Only HTML takes several: a page with a section for
+            each, with the title of the first.
+        style: name in `FORMATS` of a format that such a report has.
         options: rows, width, colour.
 
     Raises:
-        MissingExtraError: the format needs what is not installed.
-        UsageError: there is no such format of such a report, or a document has a wrong value.
+        MissingExtraError: a module that the format needs is not installed.
+        UsageError: such a report has no such format, or a document has an invalid value.
     """
     from analyzer.documents.saved import to_typed
 
@@ -210,22 +210,22 @@ def render_saved(
 
 
 def find_saved_formats(document: Mapping[str, Any]) -> dict[str, Format]:
-    """The formats of a saved report, by the suffix of an `-o` path."""
+    """Return the formats of a saved report, by the suffix of an `-o` path."""
     return find_suffixes(_REPORTS.get(schema_name(document)))
 
 
 def to_document(report: Report) -> dict[str, Any]:
-    """The report as plain dicts and lists, as its JSON Schema describes it."""
+    """Return the report as plain dicts and lists, as its JSON Schema describes it."""
     from analyzer.formats.json import to_document as document
 
     return document(report)
 
 
 def find_suffixes(report: str | None) -> dict[str, Format]:
-    """The formats of a kind of report, by the suffix of an `-o` path.
+    """Return the formats of a kind of report, by the suffix of an `-o` path.
 
     Args:
-        report: the name of its class; None for the formats that every report has.
+        report: name of its class; None for the formats that every report has.
 
     >>> [".md" in find_suffixes(None), ".xml" in find_suffixes(None), ".xml" in find_suffixes("BudgetReport")]
     [True, False, True]
@@ -234,7 +234,7 @@ def find_suffixes(report: str | None) -> dict[str, Format]:
 
 
 def find_printed(report: Special | None = None) -> tuple[str, ...]:
-    """What `--format` takes of a kind of report: the formats that are read on a terminal, the usual one first.
+    """Return the names that `--format` takes for a kind of report: formats read on a terminal, the usual one first.
 
     Args:
         report: as `find_suffixes` takes it.
@@ -248,14 +248,14 @@ def find_printed(report: Special | None = None) -> tuple[str, ...]:
 
 
 def find_format(path: Path, report: str | None) -> Format:
-    """The format that a path asks for by its suffix.
+    """Return the format that a path asks for by its suffix.
 
     Args:
-        path: where a report is to be written.
+        path: file to which a report is to be written.
         report: as `find_suffixes` takes it.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no format of the report has the suffix.
     """
     formats = find_suffixes(report)
     if path.suffix not in formats:

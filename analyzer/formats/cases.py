@@ -1,4 +1,4 @@
-"""The JSON document of `check` or `verify` -> suites of cases: what was asked of each model, and what came of it."""
+"""JSON document of `check` or `verify` -> suites of cases: the questions about each model, and their outcomes."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ Document = Mapping[str, Any]
 
 
 class Outcome(enum.StrEnum):
-    """What came of a question."""
+    """Outcome of a question."""
 
     PASSED = "passed"
     FAILURE = "failure"
     """The model is at fault."""
     ERROR = "error"
-    """It should have been answered, and could not be."""
+    """The question should have been answered, and could not be."""
     SKIPPED = "skipped"
-    """It was not asked, or is about nothing here."""
+    """The question was not asked, or does not apply."""
 
 
 class Case(Frozen):
-    """One question of a model."""
+    """One question about a model."""
 
     name: str
     outcome: Outcome
     kind: str = ""
-    """What sort of failure or error it is."""
+    """Kind of the failure or error."""
     message: str = ""
     lines: tuple[str, ...] = ()
-    """What there is to say below the message."""
+    """Details below the message."""
 
 
 class Suite(Frozen):
-    """The questions of one model."""
+    """Questions about one model."""
 
     model: str | None
-    """None: they are about none."""
+    """Path of the model; None for questions about no model."""
     cases: tuple[Case, ...]
     properties: tuple[tuple[str, str], ...]
 
 
 def list_suites(document: Document) -> tuple[Suite, ...]:
-    """The suites of a document of `check` or `verify`."""
+    """Return the suites of a document of `check` or `verify`."""
     return _of_verify(document) if document["command"] == "verify" else tuple(_of_check(document))
 
 
@@ -65,11 +65,11 @@ def _head(document: Document, key: str) -> list[tuple[str, str]]:
 
 
 _SHOWN = 20
-"""Contributors below a failure."""
+"""Number of contributors that are listed below a failure."""
 
 
 def _of_check(document: Document) -> Iterator[Suite]:
-    """A suite for each model, in their order, with a case for each rule; at the end the rules that are about none."""
+    """Yield a suite for each model, in order, with a case for each rule; at the end, the rules about no model."""
     errors = {row["model"]: row["error"] for row in document["unreadable"]}
     found = worst_first(document["findings"], lambda finding: finding["severity"])
     for model in (*document["models"], None):
@@ -130,7 +130,7 @@ _DIFFERS, _LOST = "differs", "not-compared"
 
 
 def _of_verify(document: Document) -> tuple[Suite]:
-    """A case for each output, and where these differ for each module; what no run has tried is skipped."""
+    """Return a case for each output, and for each module if outputs differ; cases that no run tried are skipped."""
     first = document["first"]
     cases = [
         _of_value(f"output {row['name'] or '[only there]'}", row, document) for row in document["outputs"]
@@ -159,7 +159,7 @@ def _place(module: str | None, otherwise: str) -> str:
 
 
 def _of_value(name: str, row: Mapping[str, Any], document: Document, where: str = "") -> Case:
-    """One value of both sides; that of the first module has the cause, as have the outputs that differ."""
+    """Return the case of one value of both sides; only the first module that differs, and outputs, give the cause."""
     first = document["first"]
     if row["verdict"] == _DIFFERS:
         if first is not None:

@@ -1,4 +1,4 @@
-"""Report -> Page: what its document says, and of a formula also its expressions in symbols."""
+"""Report -> Page: the content of its document, and for a formula also its expressions in symbols."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def page_of(report: Report | Head, document: Head | None = None) -> Page:
-    """What a report, or its document, says.
+    """Return the page of a report, or of its document.
 
     Args:
-        report: what a command answers, or the document of a saved report.
-        document: the same as its document, where that is made already.
+        report: answer of a command, or the document of a saved report.
+        document: document of the report, if it is made already.
 
     Raises:
-        KeyError: there is no page of its kind.
+        KeyError: there is no page for this kind of document.
     """
     document = document or to_record(report)
-    if type(report).__name__ == "FormulaReport":  # no other needs to know what one is
+    if type(report).__name__ == "FormulaReport":  # imported here, as only formulas need it
         from analyzer.documents.formula import FormulaDocument
         from analyzer.formulas.record import FormulaReport
         from analyzer.pages.formula import describe_formula

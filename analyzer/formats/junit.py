@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from analyzer.reports import Report
 
 _NO_MODEL = "no model"
-"""The suite of rules that are about none."""
+"""Name of the suite for rules that are about no model."""
 
 _UNKNOWN_TIME = "1970-01-01T00:00:00"
-"""The schema asks for a time; two runs are to write the same bytes."""
+"""Placeholder for the time that the schema requires, so that two runs write the same bytes."""
 
 
 def render_junit(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as JUnit XML, with a final newline: valid for Jenkins' schema and for Windy Road's of Ant's.
+    """Render the report as JUnit XML with a final newline, valid for Jenkins' schema and Windy Road's schema of Ant's.
 
-    A rule that failed, or a value that differs, is a `failure`; what should have been answered and could not be is an
-    `error`; what does not apply, or was not tried, is `skipped`. There are no times: cases are not timed.
+    A rule that failed, or a value that differs, is a `failure`; a question that could not be answered is an `error`; a
+    question that does not apply, or was not tried, is `skipped`. Cases are not timed.
     """
     document = to_document(report)
     root = ET.Element("testsuites")
@@ -70,7 +70,7 @@ def _add_case(suite: ET.Element, model: str, case: Case) -> None:
 
 
 def _text(text: str) -> str:
-    r"""Without the characters that XML forbids, and those that a terminal obeys: they are escaped.
+    r"""Return the text with escapes for characters that XML forbids or that a terminal obeys.
 
     >>> _text("a\x00b\ud800\ufffe"), _text(" ")
     ('a\\x00b\\ud800\\ufffe', "' '")

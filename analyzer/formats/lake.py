@@ -1,4 +1,4 @@
-"""What a survey has done, and the rows that answer a question to its lake -> text, Markdown, HTML, CSV or JSON."""
+"""Summary of a survey, and rows that answer a question to its lake -> text, Markdown, HTML, CSV or JSON."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_ROWS = 10_000
-"""Rows of a table on a page."""
+"""Largest number of rows in a table of a page."""
 
 
 class Done(Protocol):
-    """What a run tells of itself: `analyzer.fleet.record.Survey`."""
+    """Summary that a run gives of itself: `analyzer.fleet.record.Survey`."""
 
     lake: str
     models: int
@@ -39,7 +39,7 @@ class Done(Protocol):
 
 
 def document_lake(done: Done) -> LakeDocument:
-    """The document of the run."""
+    """Return the document of the run."""
     return LakeDocument(
         **head(),
         lake=utf8(done.lake),
@@ -55,25 +55,25 @@ def document_lake(done: Done) -> LakeDocument:
 
 
 def summary_as_text(done: Done, width: int = 80, *, ascii: bool = False) -> str:
-    """How many models, what was read, how large the tables are; `width` and `ascii` as of `answer_as_text`."""
+    """Return numbers of models and sizes of tables as text; `width` and `ascii` as in `answer_as_text`."""
     from analyzer.formats.text.writer import write_text
 
     return write_text(describe_lake(document_lake(done)), width=width, ascii=ascii)
 
 
 def summary_as_json(done: Done) -> str:
-    """The document of the run as JSON."""
+    """Return the document of the run as JSON."""
     return write_json(document_lake(done))
 
 
 def answer_as_text(answer: Answer, rows: int = 20, width: int = 80, *, ascii: bool = False) -> str:
-    """A table that shows some of the rows, and says how many there are.
+    """Return a table as text that shows some of the rows, and says how many there are.
 
     Args:
-        answer: what is shown.
-        rows: so many at most; 0 shows all.
+        answer: table to show.
+        rows: largest number of rows that are shown; 0 shows all.
         width: characters of a line.
-        ascii: whether the encoding has no other characters.
+        ascii: whether the output encoding has ASCII characters only.
     """
     from analyzer.formats.text.writer import write_text
 
@@ -81,14 +81,14 @@ def answer_as_text(answer: Answer, rows: int = 20, width: int = 80, *, ascii: bo
 
 
 def answer_as_markdown(answer: Answer, rows: int = 20, title: str = "Answer") -> str:
-    """The same as Markdown."""
+    """Return the answer as Markdown, under a title."""
     from analyzer.formats.markdown.pages import write_markdown
 
     return write_markdown(describe_answer(answer, title), rows=rows)
 
 
 def answer_as_html(answer: Answer, title: str) -> str:
-    """The same as a page."""
+    """Return the answer as an HTML page."""
     from analyzer.formats.html import write_html  # it needs jinja2
 
     return write_html(describe_answer(answer, title, MOST_ROWS))
@@ -97,14 +97,14 @@ def answer_as_html(answer: Answer, title: str) -> str:
 def tables_as_html(
     title: str, totals: Answer, models: Answer, families: Answer, others: Sequence[Answer]
 ) -> str:
-    """A lake as a page, as `describe_tables` has it."""
+    """Return a lake as an HTML page, arranged by `describe_tables`."""
     from analyzer.formats.html import write_html  # it needs jinja2
 
     return write_html(describe_tables(title, totals, models, families, others, MOST_ROWS))
 
 
 def answer_as_csv(answer: Answer) -> str:
-    """All rows as RFC 4180 has it, but with lines that end as Unix's do; lists and objects as JSON."""
+    """Return all rows as CSV by RFC 4180, but with Unix line ends; objects and nested lists as JSON."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([write_cell(column) for column in answer.columns])
@@ -121,7 +121,7 @@ def _flat(value: Any) -> Any:
 
 
 def answer_as_json(answer: Answer) -> str:
-    """`{"rows": [...]}`, an object with the names of the columns for each row; a line each, in their order."""
+    """Return `{"rows": [...]}`: one line per row, an object keyed by the names of the columns, in their order."""
     lines = ",\n".join(f"    {_encode(_clean(record))}" for record in answer.records)
     return f'{{\n  "rows": [\n{lines}\n  ]\n}}\n' if lines else '{\n  "rows": []\n}\n'
 

@@ -1,6 +1,6 @@
-"""Page -> LaTeX: tabulars and paragraphs for a document of one's own, which need no package.
+"""Page -> LaTeX: tabulars and paragraphs for the user's own document, which need no package.
 
-Blocks stand in their own order; those that text shows by `-v` only are left out.
+Blocks stand in their own order; those that text shows only with `-v` are left out.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from analyzer.text import printable_name
 
 
 def render_latex(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The whole report, with every row whatever the options, and a final newline."""
+    """Render the whole report, with every row whatever the options, and a final newline."""
     return write_latex(page_of(report))
 
 
 def write_latex(page: Page) -> str:
-    """The page, with every row, and a final newline."""
+    """Write the page, with every row and a final newline."""
     return "\n\n".join([_head(page), *_blocks(page)]) + "\n"
 
 
@@ -115,14 +115,15 @@ _SPECIAL = {
     **dict(zip('"`', (r"\char34{}", r"\char96{}"), strict=True)),
     **dict(zip("\\~^", (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}"), strict=True)),
 }
-"""What LaTeX has a meaning for, or another glyph; a bracket after a line's end would be its argument."""
+"""Characters that have a meaning in LaTeX, or another glyph; a bracket after the end of a line would be its
+argument."""
 
 _LIGATURE = re.compile(r"(?<=-)-|(?<=[?!])`|(?<=')'|(?<=,),")
-"""What would become one glyph with what stands before it."""
+"""Characters that would form one glyph with the character before them."""
 
 
 def _escape(text: str) -> str:
-    r"""Anybody's text, as it stands: what is not ASCII is written with Python's escapes, as fonts differ.
+    r"""Return any text as it stands; characters beyond ASCII become Python's escapes, as fonts differ.
 
     >>> print(_escape("50_000 <a|b> \\input{x} é"))
     50\_000 $<$a$|$b$>$ \textbackslash{}input\{x\} \textbackslash{}xe9

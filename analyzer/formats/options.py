@@ -1,4 +1,4 @@
-"""How a report is shown; apart from the renderers, so that who wants JSON need not load those of text."""
+"""Options for showing a report; apart from the renderers, so that JSON need not load those of text."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from analyzer.records import Frozen
 
 
 class RenderOptions(Frozen):
-    """How much is shown, how wide, and what beside it."""
+    """Amount and width of the output, and documents to show beside it."""
 
     rows: int = 20
-    """Rows of a long table before `[N others]`; 0 shows all."""
+    """Number of rows of a long table before `[N others]`; 0 shows all."""
     width: int = 80
     """Columns of the terminal."""
     color: bool = False
     ascii: bool = False
-    """The encoding of what is printed to has no other characters."""
+    """Whether the output encoding has ASCII characters only."""
     verbose: bool = False
-    """Also say by which rule each tensor was decided."""
+    """Whether to name the rule that decided each tensor."""
     beside: tuple[Mapping[str, Any], ...] = ()
     """JSON documents of saved reports that an HTML page shows beside its own."""

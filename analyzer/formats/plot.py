@@ -1,8 +1,9 @@
-"""Timings -> a picture, PNG or SVG: a sweep's times against lengths, or each group's share of time, parameters, bytes.
+"""Timings or costs -> a picture, PNG or SVG.
 
-Of a cost: live bytes along the nodes.
+A sweep is drawn as times against lengths, one measurement as each group's share of time, parameters and bytes, and a
+cost as live bytes along the nodes.
 
-Nothing of matplotlib's global state is used or left behind: no display, no style of the user's, no date.
+No global state of matplotlib is used or left behind: no display, no style of the user's, no date.
 """
 
 from __future__ import annotations
@@ -40,21 +41,21 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F6000")
-"""Of Okabe and Ito, which people who see fewer colours tell apart; their yellow is too light for lines."""
+"""Colours of Okabe and Ito, which colour-blind people can tell apart; their yellow is too light for lines."""
 
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ("-", "--", ":")
 _MOST = 20
-"""Lines, or groups, of a picture; the others are summed in one."""
+"""Largest number of lines or groups in a picture; the others are summed in one."""
 
 _LONGEST = 44
-"""Characters of a name."""
+"""Largest number of characters in a name."""
 
 _PLAIN, _REST = "#000000", "#8C8C8C"
 _SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans"],
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "onnxledger",
     "text.parse_math": False,  # a $ in a name is a dollar
 }
@@ -72,33 +73,33 @@ class _Line(Frozen):
 
 
 Drawn: TypeAlias = "Timing | TimeDocument | SweepDocument | CostReport | CostDocument"
-"""What there is a picture of."""
+"""Reports and documents that have a picture."""
 
 
 def render_png(report: Drawn, options: RenderOptions | None = None) -> bytes:
-    """As `render_plot`.
+    """Return `render_plot` as PNG.
 
     Raises:
-        MissingExtraError, UsageError: as of that.
+        MissingExtraError, UsageError: as in `render_plot`.
     """
     return render_plot(report, "png")
 
 
 def render_svg(report: Drawn, options: RenderOptions | None = None) -> bytes:
-    """As `render_plot`.
+    """Return `render_plot` as SVG.
 
     Raises:
-        MissingExtraError, UsageError: as of that.
+        MissingExtraError, UsageError: as in `render_plot`.
     """
     return render_plot(report, "svg")
 
 
 def render_plot(report: Drawn, style: str) -> bytes:
-    """The picture of a timing or a cost, or of their documents, `png` or `svg`; the same bytes each time.
+    """Draw a timing or a cost, or a document of one, as `png` or `svg`; the same bytes each time.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
-        UsageError: a cost knows nothing of memory.
+        UsageError: a cost has no memory.
     """
     try:
         import matplotlib as mpl
@@ -107,7 +108,7 @@ def render_plot(report: Drawn, style: str) -> bytes:
         raise MissingExtraError("report", error.name or "matplotlib", "a plot") from error
     stream = io.BytesIO()
     with mpl.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # a font has not every script
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # no font has every script
         mpl.rcdefaults()
         mpl.rcParams.update(_SETTINGS)
         figure = Figure(layout="constrained")
@@ -139,7 +140,7 @@ def _title(figure: Figure, timing: Timing, what: str) -> None:
 
 
 def _leaves(timing: Timing) -> tuple[TimeRow, ...]:
-    """The rows that no other stands under, and those of fused kernels: together the whole of all groups."""
+    """Return the rows that have no rows below them, and those of fused kernels: together they are all groups."""
     rows = make_rows(timing, 0)[0]
     levels = [row.level for row in rows[1:]] + [0]
     return tuple(row for row, below in zip(rows, levels, strict=True) if below <= row.level)
@@ -171,7 +172,7 @@ def _draw_sweep(figure: Figure, timing: Timing) -> None:
 
 
 def _ticks(at: Sequence[int], *, is_log: bool) -> list[int]:
-    """The lengths that have room for their numbers."""
+    """Return the lengths whose labels have room."""
     ordered = sorted(set(at))
     places = [math.log(length) if is_log else length for length in ordered]
     room = (places[-1] - places[0]) / _TICKS
@@ -185,11 +186,11 @@ def _ticks(at: Sequence[int], *, is_log: bool) -> list[int]:
 
 
 _TICKS = 14
-"""Numbers that an axis has room for."""
+"""Number of labels that an axis has room for."""
 
 
 def _lines(timing: Timing) -> Iterator[_Line]:
-    """The slowest groups at the largest length, the sum of the others, what no group has, and the plain run."""
+    """Yield the slowest groups at the largest length, the sum of the others, times in no group, and the plain run."""
     at = lengths(timing)
     longest = at.index(max(at))
     ordered = sorted(_leaves(timing), key=lambda row: (-row.ms[longest], row.group.name))
@@ -223,10 +224,10 @@ def _grey(name: str, ms: Sequence[float], at: Sequence[int], marker: str) -> _Li
 
 
 def _draw_line(axes: Axes, line: _Line, at: Sequence[int], *, is_log: bool) -> tuple[Line2D, str] | None:
-    """The points, and the fitted curve through them; what a logarithm cannot show is left out.
+    """Draw the points and the fitted curve through them, without values that a logarithm cannot show.
 
     Returns:
-        What the legend has of it; None where nothing is drawn.
+        Handle and label for the legend; None if nothing is drawn.
     """
     points = [(n, ms) for n, ms in sorted(zip(at, line.ms, strict=True)) if ms > 0 or not is_log]
     if not any(ms for _, ms in points):
@@ -250,7 +251,7 @@ def _draw_line(axes: Axes, line: _Line, at: Sequence[int], *, is_log: bool) -> t
 
 
 class _Bars(Frozen):
-    """What a group takes and holds."""
+    """Time, parameters and bytes of one group."""
 
     name: str
     ms: float
@@ -259,7 +260,7 @@ class _Bars(Frozen):
 
 
 def _draw_shares(figure: Figure, timing: Timing) -> None:
-    """Three bars for each group."""
+    """Draw three bars for each group."""
     point, whole = timing.points[0], total_group(timing)
     bars = list(_bars(timing))
     figure.set_size_inches(9, 2.0 + 0.4 * len(bars))
@@ -291,7 +292,7 @@ def _draw_shares(figure: Figure, timing: Timing) -> None:
 
 
 def _bars(timing: Timing) -> Iterator[_Bars]:
-    """At most `_MOST` groups, those of the most time; the sum of the others; and what no group has."""
+    """Yield the `_MOST` groups with the most time, the sum of the others, and times in no group."""
     point = timing.points[0]
     rows = [row for row in _leaves(timing) if row.ms[0] or row.group.parameters]
     bars = [_Bars(_name(row), row.ms[0], row.group.parameters, row.group.nbytes) for row in rows]
@@ -314,7 +315,7 @@ def _bars(timing: Timing) -> Iterator[_Bars]:
 
 
 def _draw_live(figure: Figure, document: CostDocument) -> None:
-    """Live bytes along the nodes: an area of each subgraph's colour, and the peak."""
+    """Draw live bytes along the nodes: an area in each subgraph's colour, and the peak."""
     steps, peak = document.live, document.peak
     if not steps or peak is None or peak.position is None:
         raise UsageError("a picture of a cost shows live bytes, and these are not known; add --memory")

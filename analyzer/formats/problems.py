@@ -1,4 +1,4 @@
-"""A report's JSON document -> what of it somebody must see who reads no report: the lines of CI logs and of SARIF."""
+"""A report's JSON document -> the problems to show without the report: lines of CI logs, results of SARIF."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from analyzer.records import Frozen, field
 _T = TypeVar("_T")
 
 BUDGET = "budget/"
-"""What the id of a budget's rule begins with; the rule's name follows."""
+"""Prefix of the id of a budget's rule; the rule's name follows."""
 
 UNREADABLE = "unreadable"
-"""The id of a model that cannot be read."""
+"""Id of a model that cannot be read."""
 
 
 class Question(Frozen):
-    """What `verify` asks, as a rule: ids and texts of ours."""
+    """One check of `verify`, as a rule with an id and fixed texts."""
 
     id: str
     severity: Severity
@@ -58,31 +58,32 @@ LOST = Question(
     "Name the file that it was made of with --against, or run without --static.",
 )
 QUESTIONS = (DIFFERS, CHANGED, BEHIND, LOST)
-"""What `verify` asks, the worst first."""
+"""Checks of `verify`, worst first."""
 
 
 class Problem(Frozen):
-    """A finding, a rule that failed, or what could not be answered."""
+    """A finding, a rule that failed, or a question that could not be answered."""
 
     id: str
-    """A finding's id, `budget/` and a rule's name, or `unreadable`."""
+    """Id of a finding or of a check of `verify`; `budget/` and a rule's name; or `unreadable`."""
     severity: Severity
     message: str
-    """As the document has it: names in it are not escaped."""
+    """Message as the document has it: names in it are not escaped."""
     path: str | None
-    """The model."""
+    """Path of the model."""
     subjects: tuple[str, ...] = ()
     nbytes: int | None = None
     is_answered: bool = True
-    """Whether the file is at fault; else the question could not be answered."""
+    """Whether the file is at fault; otherwise the question could not be answered."""
     rule: Mapping[str, Any] = field(default_factory=dict)
-    """The rule's row in the document, where it is about a rule."""
+    """Row of the rule in the document, if the problem is about a rule."""
 
 
 def list_problems(document: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """Errors first, then warnings, then notes; those of one severity in the document's order.
+    """Return errors first, then warnings, then notes; problems of one severity in the document's order.
 
-    What keeps a reconciliation from balancing is among its findings. Other kinds of documents have nothing of the kind.
+    The findings of a reconciliation include those that keep it from balancing. Other kinds of documents have no
+    problems.
     """
     match document["command"]:
         case "check":
@@ -117,7 +118,7 @@ def _of_rules(rules: list[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _say(rule: Mapping[str, Any]) -> str:
-    """What is wrong, which part of the model has most of it, and what the project wants to be said."""
+    """Return the rule's message, the part of the model that has most of it, and the project's advice."""
     parts = rule["contributors"]
     is_counted = parts and isinstance(rule["observed"], int)
     most = f" (most of it in {parts[0]['name']})" if is_counted else ""
@@ -144,7 +145,7 @@ def _of_row(row: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _of_verification(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """The first module that differs, with its cause; what else differs; and outputs of which nobody knows."""
+    """Yield the first module that differs, with its cause; then other differences; then outputs not compared."""
     path, against, first = document["model"], document["against"], document["first"]
     off = [row for row in document["outputs"] if row["verdict"] == "differs"]
     if first is not None:
@@ -177,7 +178,7 @@ def _problem(question: Question, message: str, path: str, names: tuple[str, ...]
 
 
 def _measure(row: Mapping[str, Any]) -> str:
-    """An output, and how far it is off."""
+    """Return the name of an output, and its error."""
     off = row["signal_to_error_db"]
     return f"output {row['name']}" if off is None else f"output {row['name']} at {off:.0f} dB signal to error"
 
@@ -191,7 +192,7 @@ def _unreadable(path: str, error: str) -> Problem:
 
 
 def worst_first(found: Iterable[_T], severity: Callable[[_T], str]) -> list[_T]:
-    """Errors, then warnings, then notes; those of one severity as they were.
+    """Return errors, then warnings, then notes; those of one severity keep their order.
 
     >>> worst_first([("a", "note"), ("b", "error"), ("c", "note")], lambda each: each[1])
     [('b', 'error'), ('a', 'note'), ('c', 'note')]

@@ -1,4 +1,4 @@
-"""A report's findings and failed budgets -> SARIF 2.1.0, within what GitHub's code scanning takes."""
+"""A report's findings and failed budgets -> SARIF 2.1.0, within the limits of GitHub's code scanning."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from analyzer.text import format_many, printable, printable_name, shorten
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _MOST_RESULTS = 25_000
-"""More, and GitHub refuses the whole file."""
+"""Largest number of results; GitHub refuses a file with more."""
 _MOST_SUBJECTS = 10
 _LONGEST_DESCRIPTION = 1_024
 _LONGEST_NAME = 255
@@ -31,9 +31,9 @@ Object = dict[str, Any]
 
 
 def render_sarif(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as SARIF: a result for each finding, each rule that failed, and each module that differs.
+    """Render the report as SARIF: a result for each finding, each rule that failed, and each module that differs.
 
-    What could not be answered, such as a rule without its baseline, is no result but a notification, and the
+    A question that could not be answered, such as a rule without its baseline, is a notification and no result, and the
     invocation was not successful.
     """
     document = to_document(report)
@@ -174,21 +174,21 @@ def _result(problem: Problem, numbers: Mapping[str, int], mark: str) -> Object:
 
 
 def _fingerprint(problem: Problem) -> str:
-    """What stays the same while the problem does: not its numbers, and of a budget not what is to blame."""
+    """Return a hash that stays while the problem does: without its numbers, and for a budget without contributors."""
     subjects = () if problem.rule else problem.subjects
     text = json.dumps([problem.id, problem.path, *subjects])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _say(problem: Problem) -> str:
-    """The message, which ends in how many of its subjects are not among the locations."""
+    """Return the message, and at its end the number of subjects that the locations leave out."""
     rest = len(problem.subjects) - _MOST_SUBJECTS
     others = f" ({format_many(rest, 'other')} not shown)" if rest > 0 else ""
     return _unlinked(printable(problem.message or problem.id)) + others
 
 
 def _unlinked(text: str) -> str:
-    """Without what a viewer would take for a link to somewhere."""
+    """Return the text with an escape before each bracket that a viewer would take for a link."""
     return re.sub(r"\[(?=[^\]]*\]\()", r"\\[", text)
 
 
@@ -205,13 +205,13 @@ def _locate(problem: Problem) -> Object:
 
 
 def _point_at(path: str, line: int = 1) -> Object:
-    """A file as GitHub wants to hear of it: of a binary file, its first character."""
+    """Return a place in a file as GitHub expects it: for a binary file, its first character."""
     region = {"startLine": line, "startColumn": 1, "endLine": line, "endColumn": 1}
     return {"artifactLocation": {"uri": _to_uri(path)}, "region": region}
 
 
 def _to_uri(path: str) -> str:
-    """A URI reference: of a relative path a relative one, of an address itself.
+    """Return a URI reference: relative for a relative path, and an address as it is.
 
     >>> _to_uri("models/größe 1#.onnx"), _to_uri("/tmp/m.onnx"), _to_uri("a:b.onnx")
     ('models/gr%C3%B6%C3%9Fe%201%23.onnx', 'file:///tmp/m.onnx', 'a%3Ab.onnx')
@@ -236,7 +236,7 @@ def _properties(problem: Problem) -> Object:
 
 
 def _relate(problem: Problem) -> Object:
-    """Where a budget's rule stands, if it has a line in a file."""
+    """Return the location of a budget's rule, if it has a line in a file."""
     place = re.fullmatch(r"(.+):(\d+)", str(problem.rule.get("origin") or ""), re.DOTALL)
     if not place or place[2] == "0":
         return {}

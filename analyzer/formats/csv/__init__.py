@@ -1,4 +1,4 @@
-"""Report -> CSV: a row for each of the smallest things that it speaks of, with the numbers of the JSON."""
+"""Report -> CSV: a row for each of its smallest items, such as tensors, with the numbers of the JSON."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["COLUMNS", "render_csv"]
 
 
 def render_csv(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as RFC 4180 has it, but with lines that end as Unix's do; the first holds the names of the columns.
+    """Render the report as CSV by RFC 4180, but with Unix line ends; the first line has the names of the columns.
 
-    It holds every row, whatever the options; docs/reference/report-format.md has the columns. Of a document
-    alone `group` is empty, as it does not say which group a tensor is in.
+    It holds every row, whatever the options; docs/reference/report-format.md lists the columns. For a document alone,
+    `group` is empty, as the document does not say which group a tensor is in.
     """
     document = to_document(report)
     columns = COLUMNS[schema_name(document)]

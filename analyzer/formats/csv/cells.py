@@ -7,7 +7,7 @@ from analyzer.text import printable
 
 
 def write_cell(value: object) -> str:
-    """Numbers as they are, nothing for null, lists with semicolons; text that no program runs.
+    """Return numbers as they are, nothing for null, lists with semicolons, and text that no program runs.
 
     >>> [write_cell(value) for value in (109_482_240, 0.5, None, True, ["a", "b"])]
     ['109482240', '0.5', '', 'true', 'a;b']
@@ -26,12 +26,12 @@ def write_cell(value: object) -> str:
 
 
 def _plain(value: object) -> str:
-    """On one line, and safe on a terminal."""
+    """Return the text on one line, and safe for a terminal."""
     return printable(utf8(str(value)))
 
 
 def _defuse(text: str) -> str:
-    """With an apostrophe before what a spreadsheet would take for a formula."""
+    """Return the text with an apostrophe first, if a spreadsheet would take it for a formula."""
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text
 
 
@@ -39,7 +39,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def join_shape(shape: list[int]) -> str:
-    """Dimensions.
+    """Return dimensions as text.
 
     >>> join_shape([768, 3072]), join_shape([])
     ('768x3072', 'scalar')

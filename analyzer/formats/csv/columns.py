@@ -1,4 +1,4 @@
-"""The columns of each kind of report: the keys of the record that a row is made of, and what differs from that."""
+"""Columns of each kind of report: the keys of the record that a row is made of, and the exceptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from analyzer.documents.verify import VerifiedModule
 
 
 def _find_record(kind: Any) -> type[Record] | None:
-    """The record that a field holds by itself, or null; None where it holds anything else."""
+    """Return the record that a field holds by itself or as an alternative to null; None for any other field."""
     if get_origin(kind) is Annotated:
         return _find_record(get_args(kind)[0])
     if get_origin(kind) in (Union, types.UnionType):
@@ -32,13 +32,13 @@ def _find_record(kind: Any) -> type[Record] | None:
 
 
 def nested(record: type[Record]) -> dict[str, type[Record]]:
-    """The keys that hold an object, and its record."""
+    """Return the keys that hold an object, each with its record."""
     found = {field.encode_name: _find_record(field.type) for field in msgspec.structs.fields(record)}
     return {key: inner for key, inner in found.items() if inner is not None}
 
 
 def plain(record: type[Record], *without: str) -> tuple[str, ...]:
-    """The other keys, in the record's order.
+    """Return the keys that hold no object, in the record's order.
 
     >>> plain(TensorSide, "copy_of")[:3]
     ('name', 'group', 'dtype')
@@ -52,7 +52,7 @@ def plain(record: type[Record], *without: str) -> tuple[str, ...]:
 
 
 def spread(key: str, record: type[Record]) -> dict[str, str]:
-    """The columns of an object of numbers, `ms_a`, `ms_b`, and its keys; an expression goes by the key alone."""
+    """Return the columns of an object of numbers (`ms_a`, `ms_b`) with its keys; an expression's is the key alone."""
     inner = plain(record, _LEFT_OUT)
     return {key if name == _EXPRESSION else f"{key}_{name}": name for name in inner}
 
@@ -63,12 +63,12 @@ _LEFT_OUT, _EXPRESSION = "change", "expression"
 def _columns(
     *records: type[Record], without: str = "", after: Mapping[str, tuple[str, ...]] | None = None
 ) -> tuple[str, ...]:
-    """The keys of the records, each once, in their order, an object's in its place.
+    """Return the keys of the records, each once, in their order; the keys of an object stand in its place.
 
     Args:
-        records: what a row may be made of.
-        without: keys that no column has.
-        after: what stands after a key: columns of no record, or keys that stand elsewhere there.
+        records: records that a row may be made of.
+        without: keys that have no column.
+        after: columns to put after a key: of no record, or of keys that stand elsewhere there.
     """
     moved = after or {}
     left = {*without.split(), *(name for names in moved.values() for name in names)}
@@ -125,4 +125,4 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "generation": ("component", "step", "times", "cache", *_TIMED),
     "formula": ("term", *_columns(FormulaPart)),
 }
-"""By the name of the schema; docs/reference/report-format.md says what stands in each."""
+"""Columns by the name of the schema; docs/reference/report-format.md describes each."""

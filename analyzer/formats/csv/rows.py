@@ -1,4 +1,4 @@
-"""A report and its JSON document -> the rows of its CSV, by the names of their columns."""
+"""A report and its JSON document -> the rows of its CSV, by the names of columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = Mapping[str, object]
 
 
 def list_rows(report: Report | Head, document: Document) -> Iterator[Row]:
-    """Every row, in the order of the document."""
+    """Yield every row, in the order of the document."""
     kind = schema_name(document)
     if kind == "inspect":
         yield from _tensors(_groups_of_tensors(report), document)
@@ -34,7 +34,7 @@ def list_rows(report: Report | Head, document: Document) -> Iterator[Row]:
 
 
 def _groups_of_tensors(report: Report | Head) -> list[tuple[str, ...]] | None:
-    """The groups of each tensor, in the order of the document; None of a document, which does not list them."""
+    """Return the groups of each tensor, in the document's order; None for a document, which does not list them."""
     if not isinstance(report, Inspection):
         return None
     ledger = report.ledger
@@ -44,14 +44,14 @@ def _groups_of_tensors(report: Report | Head) -> list[tuple[str, ...]] | None:
 
 
 def _tensors(groups: list[tuple[str, ...]] | None, document: Document) -> Iterator[Row]:
-    """The tensors with their groups."""
+    """Yield the tensors with their groups."""
     tensors = document["tensors"]
     for tensor, names in zip(tensors, [()] * len(tensors) if groups is None else groups, strict=True):
         yield {**tensor, "shape": join_shape(tensor["shape"]), "group": names}
 
 
 def _groups_of_entries(report: Report | Head) -> Mapping[str, tuple[str, ...]]:
-    """The groups of each entry by its label, in PyTorch's terms; nothing of a document."""
+    """Return the groups of each entry by its label, in PyTorch's terms; empty for a document."""
     told = report.reconcile if isinstance(report, ExportReport) else report
     if not isinstance(told, ReconcileReport):
         return {}
@@ -61,7 +61,7 @@ def _groups_of_entries(report: Report | Head) -> Mapping[str, tuple[str, ...]]:
 
 
 def _parameters(groups: Mapping[str, tuple[str, ...]], document: Document) -> Iterator[Row]:
-    """PyTorch's parameters with the groups of the tensors that hold them."""
+    """Yield PyTorch's parameters with the groups of the tensors that hold them."""
     for parameter in document["parameters"]:
         found_in = itertools.chain.from_iterable(groups.get(entry, ()) for entry in parameter["entries"])
         names = tuple(dict.fromkeys(found_in))
@@ -69,7 +69,7 @@ def _parameters(groups: Mapping[str, tuple[str, ...]], document: Document) -> It
 
 
 def _values(document: Document) -> Iterator[Row]:
-    """The outputs, then inner values."""
+    """Yield the outputs, then inner values."""
     for output in document["outputs"]:
         yield {**output, "module": None, "class": None, "value": output["name"], "kind": "output"}
     for module in document["modules"]:
@@ -82,7 +82,7 @@ def _costs(document: Document) -> Iterator[Row]:
 
 
 def _flat(row: Mapping[str, Any], record: type[Record]) -> dict[str, object]:
-    """The objects of a row, each value in a column of its own."""
+    """Return the objects of a row, each value in a column of its own."""
     return {
         column: row[key][name]
         for key, inner in nested(record).items()
@@ -101,7 +101,7 @@ def _models(document: Document) -> Iterator[Row]:
 
 
 def _recovered(document: Document) -> Iterator[Row]:
-    """What was recovered, what is lost, and what nobody has a name for."""
+    """Yield recovered tensors, lost ones, and stored tensors without a PyTorch name."""
     blank = dict.fromkeys(COLUMNS["recover"])
     reasons = {each["name"]: each["reason"] for each in document["lossy"]}
     for kind, key in (("parameter", "parameters"), ("buffer", "buffers")):
@@ -132,7 +132,7 @@ def _verdicts(document: Document) -> Iterator[Row]:
 
 
 def _times(document: Document) -> Iterator[Row]:
-    """The groups, and what of the time none has: together they take the profiled run, but for what overlaps."""
+    """Yield the groups, and the time in none: together they take the profiled run, except for overlaps."""
     blank = dict.fromkeys(COLUMNS["time"])
     yield from document["groups"]
     if document["by"] == "group":
@@ -142,7 +142,7 @@ def _times(document: Document) -> Iterator[Row]:
 
 
 def _time_pairs(document: Document) -> Iterator[Row]:
-    """The same of two timings."""
+    """Yield the groups of two timings, and the time in none."""
     blank = dict.fromkeys(COLUMNS["compare_time"])
     for pair in document["groups"]:
         yield {**pair, **_flat(pair, TimePair)}
@@ -153,7 +153,7 @@ def _time_pairs(document: Document) -> Iterator[Row]:
 
 
 def _at_each_point(rows: Callable[[Document], Iterable[Row]]) -> Callable[[Document], Iterator[Row]]:
-    """Of a sweep the same at each length."""
+    """Return a maker of rows that lists those of each length of a sweep."""
 
     def list_points(document: Document) -> Iterator[Row]:
         for point in document["points"]:
@@ -171,7 +171,7 @@ def _parts(document: Document) -> Iterator[Row]:
 
 
 def _steps(document: Document) -> Iterator[Row]:
-    """Of a generation loop the groups of each of its measurements."""
+    """Yield the groups of each measurement of a generation loop."""
     for component in document["components"]:
         for point in component["points"]:
             place = {

@@ -1,4 +1,4 @@
-"""A graph of a model -> text in one of the formats that draw or read graphs, one file per format.
+"""Graph of a model -> text or bytes in one of the formats that draw or read graphs, one file per format.
 
 A format's file, and networkx with it, is loaded when the format is asked for.
 """
@@ -18,12 +18,12 @@ __all__ = ["FORMATS", "PICTURES", "SUFFIXES", "GraphFormat"]
 
 
 class GraphFormat(Frozen):
-    """A form of a graph; called with the report, it answers with its text."""
+    """A format of graphs; called with a report, it returns text or bytes."""
 
     renderer: str
-    """What makes it of the graph: a module of `analyzer.formats.graph`, and its function."""
+    """Function of the graph that renders it, as `module:function` within `analyzer.formats.graph`."""
     suffixes: tuple[str, ...] = ()
-    """Of `-o` paths that ask for it."""
+    """Suffixes of the `-o` paths that ask for it."""
     has_metric: bool = False
     """Whether it shows the metric that was asked for, which its function then takes too."""
 
@@ -41,10 +41,10 @@ FORMATS: dict[str, GraphFormat] = {
     "svg": GraphFormat("svg:render_svg", (".svg",)),
     "png": GraphFormat("png:render_png", (".png",)),
 }
-"""By the name that `--format` takes."""
+"""Formats by the name that `--format` takes."""
 
 PICTURES = frozenset({"svg", "png"})
-"""Those that are drawn: collapsed, folded, and with what is learned alone."""
+"""Formats that are drawn: collapsed, folded, and with learned tensors alone."""
 
 SUFFIXES = dict(sorted((suffix, name) for name, made in FORMATS.items() for suffix in made.suffixes))
 """Formats by the suffix of an `-o` path."""

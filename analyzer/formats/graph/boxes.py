@@ -1,4 +1,4 @@
-"""A collapsed graph -> the boxes of its drawing: what each says, and how large it is."""
+"""A collapsed graph -> the boxes of its drawing, each with its text and size."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _LONGEST = 44
-"""Characters of a name; the whole of it is in the tooltip."""
+"""Largest number of characters of a name; the tooltip has all of it."""
 
 PADDING, INSET, LEADING, BAR = 12.0, 7.0, 5.0, 13.0
-"""Beside the lines of a box, above and below them, between them, and for the bar."""
+"""Space beside the lines of a box, above and below them, between them, and for the bar."""
 
 _NARROWEST = 150.0
 
 
 class Label(Frozen):
-    """One line of text, and another at its right end."""
+    """One line of text, with another text at its right end."""
 
     text: str
     size: float
     style: str
-    """A class of the drawing's style sheet."""
+    """Class of the drawing's style sheet."""
     right: str = ""
 
     @property
@@ -46,36 +46,36 @@ class Label(Frozen):
 
 
 class Box(Frozen):
-    """What a vertex looks like."""
+    """Appearance of a vertex."""
 
     style: str
-    """`group`, `empty` or `end`: a class of the drawing's style sheet."""
+    """Class of the drawing's style sheet: `group`, `empty` or `end`."""
     lines: tuple[Label, ...]
     tooltip: str
     share: float | None = None
-    """Of all parameters; None draws no bar."""
+    """Fraction of all parameters; None draws no bar."""
     count: int = 1
-    """How many groups it stands for."""
+    """Number of groups that it stands for."""
     roles: tuple[tuple[str, float], ...] = ()
-    """What its learned tensors do, and the part of them that does it, the largest first."""
+    """Purposes of its learned tensors, each with its fraction of them, largest first."""
     is_marked: bool = False
-    """Whether it is to stand out."""
+    """Whether the box stands out."""
 
     @property
     def cards(self) -> int:
-        """How many cards of a stack are seen behind it."""
+        """Number of cards of a stack that are seen behind the box."""
         return min(self.count, 3) - 1
 
     @property
     def size(self) -> tuple[float, float]:
-        """Of the first card."""
+        """Width and height of the first card."""
         least = _NARROWEST if self.style == "group" else 0.0
         height = sum(line.size + LEADING for line in self.lines) + (BAR if self.share is not None else 0.0)
         return max(least, *(line.width for line in self.lines)) + 2 * PADDING, height + 2 * INSET
 
 
 def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
-    """The box of a vertex."""
+    """Return the box of a vertex."""
     box = _make_plain(graph, vertex)
     mark = graph.nodes[vertex].get("mark")
     if mark is None:
@@ -91,11 +91,11 @@ def make_box(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
 
 
 _MOST_LINES = 3
-"""Lines that say why a box is marked; the tooltip has all of it."""
+"""Number of lines that say why a box is marked; the tooltip has the whole text."""
 
 
 def _tail(path: str) -> str:
-    """A path without its first parts, where it is long.
+    """Return a path, without its first parts if it is long.
 
     >>> _tail("encoder.layer.1"), _tail("bert.encoder.layer.1.intermediate.intermediate_act_fn")
     ('encoder.layer.1', '…layer.1.intermediate.intermediate_act_fn')
@@ -107,7 +107,7 @@ def _tail(path: str) -> str:
 
 
 def _wrap(text: str) -> list[str]:
-    """A sentence in lines as long as a name may be."""
+    """Return a sentence in lines as long as a name may be."""
     lines = textwrap.wrap(text, _LONGEST)
     rest = " ".join(lines[_MOST_LINES - 1 :])
     return [*lines[: _MOST_LINES - 1], *([shorten(rest, _LONGEST)] if rest else [])]
@@ -145,7 +145,7 @@ def _make_plain(graph: nx.MultiDiGraph[Any], vertex: Any) -> Box:
 
 
 _OPERATORS = 3
-"""Kinds of operators that a box names."""
+"""Number of operators that a box names."""
 
 
 def _operators(counted: Sequence[tuple[str, int]]) -> str:
@@ -154,7 +154,7 @@ def _operators(counted: Sequence[tuple[str, int]]) -> str:
 
 
 def _why_empty(graph: nx.MultiDiGraph[Any], vertex: Any) -> str:
-    """Whose weights a group computes with that has none of its own."""
+    """Return a text on the weights that a group without its own computes with."""
     owners = [source for source, _, kind in graph.in_edges(vertex, keys=True) if kind == "read"]
     if len(owners) == 1:
         return f"weights of {shorten(printable(graph.nodes[owners[0]]['name']), _LONGEST)}"
@@ -172,13 +172,13 @@ def _details(attributes: Mapping[str, Any], count: int) -> str:
 
 
 def _short_share(part: int, whole: int) -> str:
-    """A share with one decimal, as a bar beside it shows."""
+    """Return a share with one decimal, as precise as the bar beside it."""
     percent = 100 * part / whole if whole else 0.0
     return "" if not part else "<0.1 %" if percent < 0.1 else f"{percent:.1f} %"
 
 
 def text_width(text: str, size: float, style: str = "") -> float:
-    """About how wide a text is, in whatever sans-serif font is at hand; rather too much than too little."""
+    """Estimate the width of a text in any sans-serif font, rather too large than too small."""
     widths = sum(map(_character_width, text))
     return widths * size * (1.16 if style in ("name", "mark") else 1.0)
 

@@ -1,4 +1,4 @@
-"""A tall drawing -> the same in columns side by side, so that it fits a screen."""
+"""A tall drawing -> the same drawing in columns side by side, so that it fits a screen."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from analyzer.formats.graph.layout import Layout, Point, Size
 from analyzer.records import Frozen
 
 TALLEST = 860.0
-"""Of a drawing that fits a screen, without its title."""
+"""Height of a drawing that fits a screen, without its title."""
 
 _WIDEST = 2000.0
 _GAP = 64.0
-"""Between two columns: the arrows between them pass there."""
+"""Space between two columns, where the arrows between them pass."""
 _BEND = 22.0
-"""How far an arrow leaves a box before it turns."""
+"""Length of an arrow outside a box before it turns."""
 
 
 def fold_columns(layout: Layout, sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout:
-    """Cut the drawing where no box is, and put what is below beside it, unless it fits or would be too wide."""
+    """Cut the drawing between boxes, and put the lower parts beside it, unless it fits or would be too wide."""
     width, height = layout.size
     count = min(math.ceil(height / TALLEST), math.floor((_WIDEST + _GAP) / (width + _GAP)))
     cuts = _cuts(layout, sizes, count) if height > TALLEST else []
@@ -42,7 +42,7 @@ def fold_columns(layout: Layout, sizes: Sequence[Size], arrows: Sequence[Arrow])
 
 
 def _cuts(layout: Layout, sizes: Sequence[Size], count: int) -> list[float]:
-    """Heights between boxes, near those that would make the columns equal."""
+    """Return heights between boxes, near those that would make the columns equal."""
     spans = sorted(
         (y - size[1] / 2, y + size[1] / 2) for (_, y), size in zip(layout.centers, sizes, strict=True)
     )
@@ -77,7 +77,7 @@ class _Columns(Frozen):
     def lead(
         self, route: Sequence[Point], centers: Sequence[Point], sizes: Sequence[Size], arrow: Arrow
     ) -> tuple[Point, ...]:
-        """From a column to another: out below the one box, through the gap beside its column, in above the other."""
+        """Route an arrow to another column: out below its source, through the gap between, in above its target."""
         source, target = centers[arrow.source], centers[arrow.target]
         start = source[0], source[1] + sizes[arrow.source][1] / 2
         end = target[0], target[1] - sizes[arrow.target][1] / 2

@@ -1,4 +1,4 @@
-"""A graph -> DOT, which Graphviz draws. Names are quoted, so that they stay names."""
+"""A graph -> DOT, which Graphviz draws; names are quoted, so that they stay names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DASHED = frozenset({"read", "copy"})
 
 
 def render_dot(graph: nx.MultiDiGraph[Any]) -> str:
-    """Labels for people; programs read GraphML or JSON. What a nested graph or a function holds is in a cluster."""
+    """Render labels for people; programs read GraphML or JSON. Nested graphs and functions are clusters."""
     ids = vertex_ids(graph)
     clusters: dict[GraphPath, list[str]] = defaultdict(list)
     for vertex, attributes in graph.nodes(data=True):
@@ -73,7 +73,7 @@ def _label(attributes: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _quote(*lines: str) -> str:
-    """A string of one or more lines. Graphviz would also take backslashes and entities in it for more than they are."""
+    """Quote one or more lines; backslashes and entities, which Graphviz would interpret, are escaped."""
     texts = (shorten(printable(line), _LONGEST) for line in lines if line)
     escaped = (text.replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for text in texts)
     return '"' + "\\n".join(escaped) + '"'

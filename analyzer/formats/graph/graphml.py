@@ -1,4 +1,4 @@
-"""A graph -> GraphML, which yEd, Gephi, Cytoscape and `networkx.read_graphml` read."""
+"""A graph -> GraphML, for yEd, Gephi, Cytoscape and `networkx.read_graphml`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _TYPES = {bool: "boolean", int: "long", float: "double", str: "string", list: "string"}
-"""GraphML has no lists: those of numbers are written as 768x3072, others with a line for each item."""
+"""Types of GraphML, which has no lists: those of numbers are written as 768x3072, others with a line for each item."""
 
 _HEAD = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns" \
@@ -22,11 +22,11 @@ xsi:schemaLocation="http://graphml.graphdrawing.org/xmlns http://graphml.graphdr
 """
 
 _PLACES = frozenset({"id", "source", "target", "key"})
-"""What GraphML itself has a place for."""
+"""Attributes that GraphML itself has a place for."""
 
 
 def render_graphml(graph: nx.MultiDiGraph[Any]) -> str:
-    """An attribute that is unknown is left out. Characters that XML cannot hold, or a terminal obeys, are escaped."""
+    """Render the graph without unknown attributes; characters that XML forbids, or a terminal obeys, are escaped."""
     ids = vertex_ids(graph)
     about = graph_row(graph)
     vertices, edges = list(vertex_rows(graph, ids)), list(edge_rows(graph, ids))
@@ -50,7 +50,7 @@ def render_graphml(graph: nx.MultiDiGraph[Any]) -> str:
 
 
 def _columns(rows: Iterable[Row]) -> dict[str, str]:
-    """The attributes and their types, in the order in which they first have a value."""
+    """Return the attributes and their types, in the order in which they first have a value."""
     columns: dict[str, str] = {}
     for row in rows:
         for name, value in row.items():

@@ -1,4 +1,4 @@
-"""The same as `layout`, by Graphviz, where it is installed. It is told sizes and numbers, and no name from a file."""
+"""Sizes and arrows of boxes -> Layout by Graphviz, if it is installed; it gets sizes and numbers, and no names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECONDS = 30.0
 
 
 def lay_out_by_graphviz(sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout | None:
-    """None where Graphviz is not installed, fails, or takes too long."""
+    """Return Graphviz's layout; None if it is not installed, fails, or takes too long."""
     program = shutil.which("dot")
     if program is None:
         return None
@@ -52,7 +52,7 @@ def _parse(text: str, count: int, arrows: Sequence[Arrow]) -> Layout:
     """Read Graphviz's `plain` format: inches, from the bottom left.
 
     Raises:
-        ValueError, LookupError: it is something else.
+        ValueError, LookupError: the text has another format.
     """
     size: Size = (0.0, 0.0)
     centers: dict[int, Point] = {}

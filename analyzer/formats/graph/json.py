@@ -18,7 +18,7 @@ _encode = json.JSONEncoder(sort_keys=True, ensure_ascii=True, allow_nan=False).e
 
 
 def render_json(graph: nx.MultiDiGraph[Any]) -> str:
-    """Keys sorted, a vertex or an edge on each line."""
+    """Render the graph with sorted keys, and a vertex or an edge on each line."""
     ids = vertex_ids(graph)
     fields = {
         "command": _encode("graph"),

@@ -14,32 +14,32 @@ from analyzer.records import Frozen
 
 
 class Arrow(NamedTuple):
-    """From a box to another, by their numbers."""
+    """Arrow from one box to another, by their numbers."""
 
     source: int
     target: int
     is_soft: bool = False
-    """Whether it may point upwards; others do only where they close a circle."""
+    """Whether it may point upwards; other arrows do so only if they close a circle."""
 
 
 _SWEEPS = 24
 
 
 class Rows(Frozen):
-    """Where everything stands. An arrow that skips rows has a slot of its own in each of them."""
+    """Places of all boxes and arrows. An arrow that skips rows has a slot of its own in each of them."""
 
     rows: tuple[tuple[int, ...], ...]
-    """From the top, each from the left; numbers past those of the boxes are slots of arrows."""
+    """Rows from the top, each from the left; numbers past those of the boxes are slots of arrows."""
     chains: tuple[tuple[int, ...], ...]
-    """Of each arrow: the boxes and slots that it passes, from the top."""
+    """Boxes and slots that each arrow passes, from the top."""
     turned: tuple[bool, ...]
     """Whether each arrow points upwards."""
     soft: tuple[bool, ...]
-    """Whether it was free to."""
+    """Whether each arrow was free to point upwards."""
 
 
 def make_rows(count: int, arrows: Sequence[Arrow]) -> Rows:
-    """Put every box below those that lead to it. No arrow joins a box to itself."""
+    """Put every box below those that lead to it; no arrow may join a box to itself."""
     ranks = _rank_all(count, arrows)
     members: list[list[int]] = [[] for _ in range(max(ranks, default=-1) + 1)]
     for box, rank in enumerate(ranks):
@@ -63,7 +63,7 @@ def make_rows(count: int, arrows: Sequence[Arrow]) -> Rows:
 
 
 def _rank_all(count: int, arrows: Sequence[Arrow]) -> list[int]:
-    """The row of each box, so that no arrow joins two boxes of one row."""
+    """Return the row of each box, so that no arrow joins two boxes of one row."""
     firm = [arrow for arrow in arrows if not arrow.is_soft]
     while True:
         upward = _find_upward(count, firm)
@@ -79,7 +79,7 @@ def _rank_all(count: int, arrows: Sequence[Arrow]) -> list[int]:
 
 
 def _find_upward(count: int, arrows: Sequence[Arrow]) -> list[bool]:
-    """The arrows that close a circle, seen from the first boxes."""
+    """Return for each arrow whether it closes a circle, in a search from the first boxes."""
     leading: dict[int, list[int]] = defaultdict(list)
     for number, arrow in enumerate(arrows):
         leading[arrow.source].append(number)
@@ -109,7 +109,7 @@ def _find_upward(count: int, arrows: Sequence[Arrow]) -> list[bool]:
 
 
 def _rank(count: int, arrows: Sequence[tuple[int, int]]) -> list[int]:
-    """The row of each box: below all that lead to it, and no higher than what it leads to asks for."""
+    """Return the row of each box: below all that lead to it, and no higher than its successors require."""
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(count))
     graph.add_edges_from(arrows)
@@ -126,7 +126,7 @@ def _rank(count: int, arrows: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _order(members: Sequence[Sequence[int]], chains: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Sort each row by where its neighbours stand, down and up, and keep the order with the fewest crossings."""
+    """Sort each row by the places of its neighbours, down and up, and keep the order with the fewest crossings."""
     above: dict[int, list[int]] = defaultdict(list)
     below: dict[int, list[int]] = defaultdict(list)
     for chain in chains:

@@ -1,4 +1,4 @@
-"""Sizes of boxes and the arrows between them -> where each box stands and how each arrow goes."""
+"""Sizes of boxes and the arrows between them -> the place of each box and the route of each arrow."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Point = tuple[float, float]
 Size = tuple[float, float]
 
 _GAP, _SLOT_GAP = 28.0, 14.0
-"""Between boxes of a row; beside an arrow that passes."""
+"""Space between boxes of a row, and beside an arrow that passes."""
 
 _ROW_GAP = 46.0
 _SWEEPS = 120
 _PORT, _PORTED = 18.0, 0.36
-"""Between two arrows that leave one box, and how much of it to the left and to the right of its middle they may use."""
+"""Space between two arrows at one box, and the fraction of its width left and right of the middle that they may use."""
 
 
 class Layout(Frozen):
@@ -26,13 +26,13 @@ class Layout(Frozen):
 
     size: Size
     centers: tuple[Point, ...]
-    """Of the boxes."""
+    """Centers of the boxes."""
     routes: tuple[tuple[Point, ...], ...]
-    """Of the arrows, from their source: a start, then three points for each Bezier curve."""
+    """Routes of the arrows, from their source: a start, then three points for each Bezier curve."""
 
 
 def lay_out(sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout:
-    """In rows from the top to the bottom, so that no arrow passes through a box."""
+    """Lay out the boxes in rows from top to bottom, so that no arrow passes through a box."""
     rows = make_rows(len(sizes), arrows)
     widths = _Widths(sizes)
     across = _place_across(rows, widths)
@@ -45,7 +45,7 @@ def lay_out(sizes: Sequence[Size], arrows: Sequence[Arrow]) -> Layout:
 
 
 class _Widths:
-    """The width of each box, and of each slot of an arrow, which is a line."""
+    """Width of each box, and of each slot of an arrow, which is a line."""
 
     def __init__(self, sizes: Sequence[Size]) -> None:
         self.sizes = sizes
@@ -59,7 +59,7 @@ class _Widths:
 
 
 def _place_across(rows: Rows, widths: _Widths) -> dict[int, float]:
-    """Move every row to where its neighbours are, as far as its own order and gaps allow; keep the straightest."""
+    """Move every row towards its neighbours, as far as its order and gaps allow, and keep the straightest result."""
     above, below = _link(rows)
     across: dict[int, float] = {}
     for row in rows.rows:
@@ -75,7 +75,7 @@ def _place_across(rows: Rows, widths: _Widths) -> dict[int, float]:
         bend = _bend(across, below)
         if bend < least:
             best, least = across, bend
-    for row in rows.rows:  # what hangs on one arrow follows at last
+    for row in rows.rows:  # boxes with only faint links follow at last
         near = {slot: {**above[slot], **below[slot]} for slot in row}
         firm = {slot for slot in row if sum(near[slot].values()) > _FAINT}
         wanted = {slot: best[slot] if slot in firm else x for slot, x in _wanted(near, best).items()}
@@ -91,7 +91,7 @@ def _wanted(near: Mapping[int, Mapping[int, float]], across: Mapping[int, float]
 
 
 def _weights(near: Mapping[int, Mapping[int, float]], widths: _Widths) -> dict[int, float]:
-    """A box stands firmer than the slots of arrows beside it."""
+    """Return the weights of slots; a box is firmer than the slots of arrows beside it."""
     return {
         slot: (sum(others.values()) or _FAINT) * (_FIRM if slot < len(widths.sizes) else 1.0)
         for slot, others in near.items()
@@ -100,14 +100,14 @@ def _weights(near: Mapping[int, Mapping[int, float]], widths: _Widths) -> dict[i
 
 _FIRM = 20.0
 _FAINT, _THIN, _STRONG = 0.02, 0.25, 6.0
-"""How strongly two places pull at each other if one is a box with no other arrow, or the arrow may point upwards; if
-the arrow has slots; and the slots themselves. Two boxes in neighbouring rows pull with 1."""
+"""Strength of the pull between two places: if one is a box with no other arrow, or the arrow may point upwards; if the
+arrow has slots; and between the slots themselves. Two boxes in neighbouring rows pull with 1."""
 
 _Links = dict[int, dict[int, float]]
 
 
 def _link(rows: Rows) -> tuple[_Links, _Links]:
-    """What each slot is joined to above and below, and how strongly."""
+    """Return the slots that each slot is joined to, above and below, with the strength of each link."""
     ends = Counter(end for chain in rows.chains for end in (chain[0], chain[-1]))
     above: _Links = defaultdict(dict)
     below: _Links = defaultdict(dict)
@@ -129,7 +129,7 @@ def _bend(across: Mapping[int, float], below: _Links) -> float:
 
 
 def _median(near: list[tuple[float, float]], default: float) -> float:
-    """The weighted median; the middle where two halves weigh the same."""
+    """Return the weighted median; the middle if two halves weigh the same."""
     near.sort()
     half, weight = sum(pull for _, pull in near) / 2, 0.0
     for place, (x, pull) in enumerate(near):
@@ -144,7 +144,7 @@ def _median(near: list[tuple[float, float]], default: float) -> float:
 def _settle(
     row: Sequence[int], wanted: Mapping[int, float], widths: _Widths, weights: Mapping[int, float]
 ) -> dict[int, float]:
-    """The places nearest to the wanted ones (by squares) that keep the order and the gaps."""
+    """Return the places nearest to the wanted ones (by squares) that keep the order and the gaps."""
     offsets, offset = [], 0.0
     for place, slot in enumerate(row):
         if place:
@@ -156,7 +156,7 @@ def _settle(
 
 
 def _pool(values: Sequence[tuple[float, float]]) -> list[float]:
-    """The rising numbers that are nearest to these, each with its weight, by squares."""
+    """Return the rising numbers that are nearest to these (by squares), each with its weight."""
     pools: list[tuple[float, float, int]] = []  # mean, weight, members
     for value, weight in values:
         mean, members = value, 1
@@ -169,7 +169,7 @@ def _pool(values: Sequence[tuple[float, float]]) -> list[float]:
 
 
 class _Span(Frozen):
-    """A slot's part of the height; an arrow's slot is as high as its row."""
+    """Vertical extent of a slot; an arrow's slot is as high as its row."""
 
     top: float
     bottom: float
@@ -179,7 +179,7 @@ class _Span(Frozen):
 
 
 def _place_down(rows: Rows, sizes: Sequence[Size]) -> tuple[dict[int, _Span], float]:
-    """Each slot's part of the height, and all of it."""
+    """Return the vertical extent of each slot, and the total height."""
     down: dict[int, _Span] = {}
     top = 0.0
     for row in rows.rows:
@@ -202,9 +202,7 @@ def _routes(
         route: list[Point] = [(leaving[number], down[chain[0]].bottom)]
         for slot in chain:
             span, x = down[slot], across[slot]
-            if (
-                slot != chain[0]
-            ):  # between rows it bends; beside a box that is higher than its own it does not
+            if slot != chain[0]:  # an arrow bends between rows only, not beside a higher box
                 x = arriving[number] if slot == chain[-1] else x
                 route += _curve(route[-1], (x, span.row_top))
                 route += _drop(route[-1], span.top)
@@ -215,19 +213,19 @@ def _routes(
 
 
 def _drop(start: Point, y: float) -> list[Point]:
-    """Straight down to a height; nothing where that is where it is."""
+    """Return a straight line down to a height; empty if it starts there."""
     x, third = start[0], (y - start[1]) / 3
     return [(x, start[1] + third), (x, y - third), (x, y)] if third > 1e-9 else []
 
 
 def _curve(start: Point, end: Point) -> list[Point]:
-    """Downwards at both ends."""
+    """Return a curve that leads downwards at both ends."""
     middle = (start[1] + end[1]) / 2
     return [(start[0], middle), (end[0], middle), end]
 
 
 def _ports(rows: Rows, widths: _Widths, across: Mapping[int, float], *, end: int) -> dict[int, float]:
-    """Where each arrow leaves its upper box, or reaches its lower one: straight if it can, and apart from others."""
+    """Return the x at which each arrow leaves its upper box, or reaches its lower one: straight if it can be."""
     at: dict[int, list[int]] = defaultdict(list)
     near = 1 if end == 0 else -2
     for number, chain in enumerate(rows.chains):
@@ -248,7 +246,7 @@ def _ports(rows: Rows, widths: _Widths, across: Mapping[int, float], *, end: int
 
 
 def _meet(box: int, other: int, widths: _Widths, across: Mapping[int, float]) -> float:
-    """Where an arrow to another box would leave this one: halfway, if it can be straight, else as near as it gets."""
+    """Return the x at which an arrow leaves a box for another: halfway if it can be straight, else nearest."""
     reach, far = _PORTED * widths[box], _PORTED * widths[other]
     low, high = across[box] - reach, across[box] + reach
     nearest, farthest = max(low, across[other] - far), min(high, across[other] + far)

@@ -1,7 +1,7 @@
-"""A graph -> JSON for Model Explorer: node data for the model as it stands, a graph of its own where it is collapsed.
+"""A graph -> JSON for Model Explorer: node data for a whole model, or a graph of its own if it is collapsed.
 
-Node data are keyed by what Model Explorer's ONNX adapter (model-explorer-onnx) calls a node: an initializer is
-`[value] NAME`, a node its name, made unique as onnx_ir does. The viewer sums them for every namespace.
+Node data are keyed by the names of Model Explorer's ONNX adapter (model-explorer-onnx): `[value] NAME` for an
+initializer, and a node's name, made unique as onnx_ir does. The viewer sums them for every namespace.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from analyzer.reports import GraphMetric
 
 _COLORS = ((1e-4, "#eef5fc"), (1e-3, "#cfe3f7"), (1e-2, "#9dc6ef"), (1e-1, "#5c9fe0"), (1.0, "#1a6fc4"))
-"""Up to which share of the whole a node has which colour: a linear scale would show the embedding alone."""
+"""Shares of the whole, and the colour of nodes up to each; a linear scale would show the embedding alone."""
 
 
 def render_model_explorer(graph: nx.MultiDiGraph[Any], metric: GraphMetric = "parameters") -> str:
-    """Node data with one value for each node and initializer that has any.
+    """Render one value for each node and initializer that has any; for a collapsed graph, the graph itself.
 
     Raises:
         UsageError: the model is several files, and the viewer shows one.
@@ -57,7 +57,7 @@ def _node_data(graph: nx.MultiDiGraph[Any], metric: GraphMetric) -> dict[str, An
 
 
 def _node_names(graph: nx.MultiDiGraph[Any]) -> dict[Any, str]:
-    """What the viewer calls the nodes of the main graph: a name that is taken already gets a number."""
+    """Return the viewer's names for the nodes of the main graph: a name that is taken already gets a number."""
     used: set[str] = set()
     taken: Counter[str] = Counter()
     names = {}
@@ -75,9 +75,9 @@ def _node_names(graph: nx.MultiDiGraph[Any]) -> dict[Any, str]:
 def _key(
     graph: nx.MultiDiGraph[Any], vertex: Any, names: Mapping[Any, str], callers: Mapping[Any, Any]
 ) -> str:
-    """Where the viewer shows a tensor: itself, the node that carries it, or that of the main graph which leads there.
+    """Return the viewer's key of a tensor: the tensor, the node that carries it, or the main graph's node around it.
 
-    What nothing leads to keeps a key of its own, so that the values add up; the viewer has no place for it.
+    A tensor that no node leads to keeps a key of its own, so that the values add up; the viewer has no place for it.
     """
     attributes = graph.nodes[vertex]
     path, name = attributes["graph_path"], attributes["name"]
@@ -98,7 +98,7 @@ def _key(
 
 
 def _graph_of(graph: nx.MultiDiGraph[Any]) -> dict[str, Any]:
-    """The collapsed graph in Model Explorer's own format; what a scope is in is its namespace."""
+    """Return the collapsed graph in Model Explorer's own format; the scope around a group is its namespace."""
     ids = vertex_ids(graph)
     incoming: dict[Any, list[dict[str, str]]] = defaultdict(list)
     for source, target, _ in graph.edges(keys=True):
@@ -128,7 +128,7 @@ def _graph_of(graph: nx.MultiDiGraph[Any]) -> dict[str, Any]:
 
 
 def _around(attributes: Mapping[str, Any], scopes: Collection[tuple[str, ...]]) -> tuple[str, ...]:
-    """The scope that a group is in: its own, where that has others in it."""
+    """Return the scope around a group: its own if that has others in it."""
     if attributes["kind"] != "group":
         return ()
     scope = tuple(attributes["name"].split("."))

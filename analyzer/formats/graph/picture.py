@@ -1,4 +1,4 @@
-"""Ledger -> the graph of a picture: groups at a depth that tells, and the shapes of what flows between them."""
+"""Ledger -> the graph of a picture: groups at a suitable depth, and the shapes of the values between them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Mark(Frozen):
-    """What a picture says of one place of the model."""
+    """Mark on one place of the model."""
 
     node: str
-    """A node, by its name or by a value that it makes."""
+    """Name of a node, or of a value that it makes."""
     module: str
-    """The scope of it, as a report has it; empty where that is not known."""
+    """Scope of the node, as in a report; empty if unknown."""
     said: str
-    """Why it is marked."""
+    """Reason for the mark."""
 
 
 def draw_groups(
@@ -37,18 +37,18 @@ def draw_groups(
     learned: bool = True,
     mark: Mark | None = None,
 ) -> nx.MultiDiGraph[Any]:
-    """What `onnxledger graph MODEL -o model.svg` draws: as `collapse_graph`, with what a picture says besides.
+    """Return the graph that `onnxledger graph MODEL -o model.svg` draws: `collapse_graph`, with shapes and a mark.
 
     Args:
         ledger: the account of one model.
-        labels: which group each entry and node is in; None takes `label_picture`.
-        fold: make one box of numbered neighbours that hold the same.
-        learned: leave out groups that hold nothing learned.
-        mark: a place that is to stand out.
+        labels: group of each entry and node; None takes `label_picture`.
+        fold: whether to make one box of numbered neighbours with the same contents.
+        learned: whether to leave out groups without learned tensors.
+        mark: a place that stands out.
 
     Raises:
-        UsageError: the key of the groups says nothing of nodes; or `learned`, and there are too many groups; or no box
-            has what is to be marked.
+        UsageError: the key of the groups does not apply to nodes; or `learned`, and there are too many groups; or no
+            box has the marked place.
     """
     labels = labels or label_picture(ledger)
     graph = collapse_graph(ledger, labels, fold=fold, learned=learned)
@@ -62,10 +62,10 @@ def draw_groups(
 
 
 def _find_box(graph: nx.MultiDiGraph[Any], ledger: Ledger, labels: Labels, mark: Mark) -> dict[str, Any]:
-    """The attributes of the group that holds a place; else of the one that its module is a part of.
+    """Return the attributes of the group that holds a place, or else of the group that contains its module.
 
     Raises:
-        UsageError: none does.
+        UsageError: no group does.
     """
     nodes = ledger.model.graphs[0].nodes
     node = next((each for each in nodes if mark.node in (each.name, *each.outputs)), None)
@@ -86,7 +86,7 @@ def _find_box(graph: nx.MultiDiGraph[Any], ledger: Ledger, labels: Labels, mark:
 
 
 def label_picture(ledger: Ledger, by: str | None = None, depth: int | None = None) -> Labels:
-    """Groups by the key that tells, as deep as no box needs to have over half of the parameters.
+    """Return groups by the most suitable key, so deep that no box has over half of the parameters if that is possible.
 
     Raises:
         UsageError: `by` names no key, or one twice, or `depth` is below 1.
@@ -96,11 +96,11 @@ def label_picture(ledger: Ledger, by: str | None = None, depth: int | None = Non
 
 
 _INFERRED_SECONDS = 10.0
-"""How long shapes may take, which a picture does without where they take longer."""
+"""Time limit of shape inference in seconds; the picture has no shapes if it takes longer."""
 
 
 def _shapes(ledger: Ledger) -> Mapping[str, str]:
-    """The shape of each value of the main graph, as ONNX infers it in a process of its own; none where it cannot."""
+    """Return the shape of each value of the main graph, which ONNX infers in its own process; empty if it cannot."""
     if ledger.model.traffic is not None or ledger.model.components:
         return {}
     try:

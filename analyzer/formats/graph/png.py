@@ -1,4 +1,4 @@
-"""A collapsed graph -> PNG: the SVG's own shapes, drawn by matplotlib, for whoever cannot show an SVG."""
+"""A collapsed graph -> PNG: the SVG's own shapes, drawn by matplotlib, for viewers that cannot show an SVG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _DOTS = 144
-"""Dots an inch, of which a unit of the drawing is a seventy-second."""
+"""Dots per inch; a unit of the drawing is 1/72 inch."""
 _SPACE = "{http://www.w3.org/2000/svg}"
 _SETTINGS: dict[Any, Any] = {
     "font.family": "sans-serif",
@@ -28,7 +28,7 @@ _DASHES = re.compile(r"[\d.]+")
 
 
 def render_png(graph: nx.MultiDiGraph[Any]) -> bytes:
-    """Draw it in the light theme.
+    """Draw the graph in the light theme.
 
     Raises:
         UsageError: there are more boxes than anybody could read.
@@ -42,7 +42,7 @@ def render_png(graph: nx.MultiDiGraph[Any]) -> bytes:
     root = ET.fromstring(render_svg(graph))
     _, _, width, height = map(float, root.attrib["viewBox"].split())
     with mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # a font has not every script
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # no font has every script
         figure = Figure(figsize=(width / 72, height / 72), dpi=_DOTS)
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_xlim(0, width)
@@ -56,7 +56,7 @@ def render_png(graph: nx.MultiDiGraph[Any]) -> bytes:
 
 
 def _shapes(root: ET.Element) -> Iterator[ET.Element]:
-    """What is to be seen, the lowest first."""
+    """Yield the visible elements, lowest first."""
     for element in root.iter():
         if element.tag.removeprefix(_SPACE) in ("rect", "path", "polygon", "text"):
             yield element
@@ -98,7 +98,7 @@ def _draw(axes: Any, element: ET.Element, order: int, size: tuple[float, float])
 
 
 def _look(style: Mapping[str, str]) -> dict[str, Any]:
-    """Fill, line and dashes, as matplotlib calls them."""
+    """Return fill, line and dashes in the terms of matplotlib."""
     fill, line = style.get("fill", "#000000"), style.get("stroke", "none")
     look: dict[str, Any] = {
         "facecolor": fill,
@@ -110,7 +110,7 @@ def _look(style: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _curves(path: str) -> tuple[list[tuple[float, float]], list[int]]:
-    """The points of `M x,y C x,y x,y x,y ...`, and what each is to matplotlib."""
+    """Return the points of `M x,y C x,y x,y x,y ...`, and matplotlib's code of each."""
     numbers = [float(number) for number in re.findall(r"-?[\d.]+", path)]
     points = list(zip(numbers[::2], numbers[1::2], strict=True))
     return points, [1, *[4] * (len(points) - 1)]

@@ -1,4 +1,4 @@
-"""A graph -> plain rows of its vertices and edges: the same in every format that is for programs."""
+"""A graph -> plain rows of its vertices and edges, the same in every format for programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _RECORDS = frozenset({"node", "tensor", "entry", "drawn"})
-"""Attributes that hold this program's own records, or what pictures alone say."""
+"""Attributes that hold this program's own records, or that only pictures show."""
 
 _VERTICES = frozenset({"parent", "copy_of"})
 """Attributes that hold another vertex."""
@@ -21,17 +21,17 @@ _PATHS = frozenset({"graph_path", "calls"})
 
 
 def graph_row(graph: nx.MultiDiGraph[Any]) -> Row:
-    """What is told of the graph as a whole."""
+    """Return the attributes of the graph as a whole."""
     return {name: _plain(value) for name, value in graph.graph.items()}
 
 
 def vertex_ids(graph: nx.MultiDiGraph[Any]) -> dict[Any, str]:
-    """A short id for each vertex, in order; names from the file would need quoting, and need not differ."""
+    """Return a short id for each vertex, in order; names from the file would need quoting, and may be equal."""
     return {vertex: f"n{number}" for number, vertex in enumerate(graph)}
 
 
 def vertex_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Row]:
-    """The attributes of each vertex, and its `id`."""
+    """Yield the attributes of each vertex, and its `id`."""
     for vertex, attributes in graph.nodes(data=True):
         row: Row = {"id": ids[vertex]}
         for name, value in attributes.items():
@@ -47,7 +47,7 @@ def vertex_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Ro
 
 
 def edge_rows(graph: nx.MultiDiGraph[Any], ids: dict[Any, str]) -> Iterator[Row]:
-    """The attributes of each edge, with its `source`, its `target`, and the `key` that tells it from others there."""
+    """Yield the attributes of each edge, with `source`, `target`, and the `key` that tells parallel edges apart."""
     for source, target, key, attributes in graph.edges(keys=True, data=True):
         row: Row = {"source": ids[source], "target": ids[target], "key": key}
         row |= {name: _plain(value) for name, value in attributes.items() if name not in _RECORDS}

@@ -1,4 +1,4 @@
-"""A collapsed graph -> SVG: a picture that needs no program, no script, no font and no network."""
+"""A collapsed graph -> SVG: a picture that needs no program, script, font or network."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ MOST_BOXES = 400
 
 _MARGIN, _HEADER, _FOOTER = 24.0, 58.0, 22.0
 _NAMED_VALUES = 5
-"""Of those that an arrow stands for, in its tooltip."""
+"""Number of values that the tooltip of an arrow names."""
 
 _SWATCH = 32.0
-"""Beside the name of a role in the legend: its colour, and the gap to the next."""
+"""Space beside the name of a role in the legend: its colour, and the gap to the next."""
 _LONGEST_SHAPE, _SHAPE = 36, 10.0
-"""Characters of a shape beside an arrow, and how large they are."""
+"""Largest number of characters of a shape beside an arrow, and their size."""
 
 _CARD = 4.0
-"""How far a card of a stack looks out below the next."""
+"""Distance by which a card of a stack shows below the next."""
 
 ROLES: Mapping[str, str] = {
     "embedding": "#0072B2",
@@ -42,7 +42,7 @@ ROLES: Mapping[str, str] = {
     "recurrent": "#9A7D0A",
     "other": "#8C959F",
 }
-"""What learned tensors do, each with its colour: those of Okabe and Ito, which people who see fewer tell apart."""
+"""Purposes of learned tensors, each with its colour of Okabe and Ito, which colour-blind people can tell apart."""
 
 LIGHT: Mapping[str, Mapping[str, str]] = {
     "page": {"fill": "#ffffff"},
@@ -63,7 +63,7 @@ LIGHT: Mapping[str, Mapping[str, str]] = {
     "read-tip": {"fill": "#bc4c00"},
     **{f"role-{role}": {"fill": color} for role, color in ROLES.items()},
 }
-"""How each class looks; PNG, which has no other theme, takes it from here too."""
+"""Style of each class; PNG, which has no other theme, takes it from here too."""
 
 _DARK: Mapping[str, Mapping[str, str]] = {
     "page": {"fill": "#0d1117"},
@@ -104,7 +104,7 @@ Layouts = Sequence[Callable[[Sequence[Size], Sequence[Arrow]], Layout | None]]
 
 
 def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graphviz, lay_out)) -> str:
-    """Draw it, by the first layout that answers.
+    """Draw the graph with the first layout that succeeds.
 
     Raises:
         UsageError: there are more boxes than anybody could read.
@@ -140,7 +140,7 @@ def render_svg(graph: nx.MultiDiGraph[Any], layouts: Layouts = (lay_out_by_graph
 
 
 class _Drawing:
-    """The picture under construction."""
+    """Picture under construction."""
 
     def __init__(
         self, about: Mapping[str, Any], size: Size, roles: Sequence[str], *, has_reads: bool
@@ -180,7 +180,7 @@ class _Drawing:
             self._text(note, (_MARGIN, height - 14), 11, "dim")
 
     def _legend(self, roles: Sequence[str], y: float) -> None:
-        """What the colours mean."""
+        """Draw the legend of colours."""
         x = _MARGIN
         for role in roles:
             self._rect(self.root, f"role-{role}", (x, y - 9), (10.0, 10.0), 2.0)
@@ -190,7 +190,7 @@ class _Drawing:
     def add_arrow(
         self, attributes: Mapping[str, Any], names: tuple[str, str], route: Sequence[Point]
     ) -> None:
-        """A curve with a tip; its tooltip says what flows."""
+        """Draw a curve with a tip; its tooltip names the values that flow."""
         is_flow = attributes["kind"] == "flow"
         points = [(x + self.shift[0], y + self.shift[1]) for x, y in route]
         tip = points[-1]
@@ -209,7 +209,7 @@ class _Drawing:
         )
 
     def add_box(self, box: Box, center: Point) -> None:
-        """A stack of cards where a box stands for several groups."""
+        """Draw a box, as a stack of cards if it stands for several groups."""
         width, height = box.size
         x = center[0] - (width + box.cards * _CARD) / 2 + self.shift[0]
         y = center[1] - (height + box.cards * _CARD) / 2 + self.shift[1]
@@ -235,7 +235,7 @@ class _Drawing:
             self._rect(group, f"role-{box.roles[0][0]}", (x, y + 6.0), (3.5, height - 12.0), 1.5)
 
     def add_shape(self, attributes: Mapping[str, Any], route: Sequence[Point]) -> None:
-        """What flows along an arrow, beside it, where there is room: the tooltip says it too."""
+        """Write the shape of the values beside an arrow, if there is room; the tooltip has it too."""
         shape = shorten(printable(attributes.get("drawn") or ""), _LONGEST_SHAPE)
         width = text_width(shape, _SHAPE)
         for x, y in _beside(route, width) if shape else ():
@@ -257,7 +257,7 @@ class _Drawing:
         )
 
     def text(self) -> str:
-        """The file."""
+        """Return the text of the file."""
         ET.indent(self.root, " ")
         return ET.tostring(self.root, encoding="unicode") + "\n"
 
@@ -305,7 +305,7 @@ class _Drawing:
 
 
 def _beside(route: Sequence[Point], width: float) -> Iterator[Point]:
-    """Where a text of this width may stand: right or left of the arrow, from the middle of its curves outwards."""
+    """Yield places for a text of this width: right or left of the arrow, from the middle of its curves outwards."""
     curves = [route[at : at + 4] for at in range(0, len(route) - 3, 3)]
     half = (len(curves) - 1) / 2
     for part in (0.5, 0.3, 0.7):
@@ -316,7 +316,7 @@ def _beside(route: Sequence[Point], width: float) -> Iterator[Point]:
 
 
 def _on_curve(curve: Sequence[Point], part: float) -> Point:
-    """The point so far along a Bezier curve."""
+    """Return the point at a fraction of a Bezier curve."""
     rest = 1 - part
     weights = rest**3, 3 * rest**2 * part, 3 * rest * part**2, part**3
     return (

@@ -1,4 +1,4 @@
-"""Report -> HTML: one self-contained page of its JSON document, and of others that are to stand beside it."""
+"""Report -> HTML: one self-contained page of its JSON document, and of others shown beside it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from analyzer.schemas import schema_name
 __all__ = ["render_documents", "render_html", "write_html"]
 
 _PARTS = 2
-"""Of a path, the title has its last: a model's own name is `model.onnx` too often."""
+"""Number of parts, from the end of a path, in a title: a model's own name is `model.onnx` too often."""
 
 
 def render_html(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as a page, with the documents that `options` have beside it.
+    """Render the report as a page, with the documents that `options` put beside it.
 
     Raises:
-        UsageError: a document beside it is of a kind that no page shows, or has a wrong value.
+        UsageError: a document beside it is of a kind that no page shows, or has an invalid value.
     """
     beside = options.beside if options is not None else ()
     document = to_record(report)
@@ -43,16 +43,16 @@ def render_html(report: Report | Head, options: RenderOptions | None = None) -> 
 
 
 def render_documents(documents: Sequence[Mapping[str, Any]]) -> str:
-    """A page of JSON documents, a section each; the first gives it its title.
+    """Render a page of JSON documents, a section each; the first gives the page its title.
 
     Raises:
-        UsageError: one is of a kind that no page shows, or has a wrong value.
+        UsageError: one is of a kind that no page shows, or has an invalid value.
     """
     return _make(list(map(_typed, documents)))
 
 
 def _typed(document: Mapping[str, Any]) -> Head:
-    """The record of a saved report."""
+    """Return the record of a saved report."""
     kind = schema_name(document)
     if kind not in _SHOWN:
         raise UsageError(
@@ -62,11 +62,11 @@ def _typed(document: Mapping[str, Any]) -> Head:
 
 
 _SHOWN = {kind for kind, record in DOCUMENTS.items() if record.__name__ in PAGES}
-"""Names of the schemas of what a page describes."""
+"""Names of the schemas whose documents a page shows."""
 
 
 def _make(documents: Sequence[Head], page: Page | None = None) -> str:
-    """The page of all; `page` is the first document's, where a report says more than that."""
+    """Render the page of all documents; `page` is that of the first, if its report says more than its document."""
     times = next((_times(each) for each in documents if isinstance(each, TimeDocument)), {})
     formula = next((each for each in documents if isinstance(each, FormulaDocument)), None)
     keys = Keys()
@@ -81,7 +81,7 @@ def _make(documents: Sequence[Head], page: Page | None = None) -> str:
 
 
 def write_html(page: Page) -> str:
-    """What a page says, as a page of its own."""
+    """Render a page as an HTML page of its own."""
     return _page([make_section(page, Keys(), {})])
 
 
@@ -91,7 +91,7 @@ def _page(sections: Sequence[Section]) -> str:
 
 
 def _told_apart(sections: Sequence[Section]) -> list[Section]:
-    """The sections; those that ask the same say of what, and of one thing asked twice which it is."""
+    """Return the sections with titles that differ: equal questions get their subject, and equal subjects a number."""
     asked = Counter(section.title for section in sections)
     alike = Counter((section.title, section.name) for section in sections)
     seen: Counter[tuple[str, str]] = Counter()
@@ -108,11 +108,11 @@ def _told_apart(sections: Sequence[Section]) -> list[Section]:
 
 
 def _shorten_path(path: str) -> str:
-    """The last parts of a path."""
+    """Return the last parts of a path."""
     ends = path.replace("\\", "/").rstrip("/").split("/")
     return "/".join(filter(None, ends[-_PARTS:]))
 
 
 def _times(document: TimeDocument) -> dict[str, float]:
-    """Milliseconds of each group, for other documents of the page."""
+    """Return the milliseconds of each group, for other documents of the page."""
     return {part.group: part.ms for part in document.groups if not part.across}

@@ -1,4 +1,4 @@
-"""The nouns of a page: sections of blocks, each of which a template of its name shows."""
+"""Records of a page: sections of blocks, each shown by the template of its name."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, TypeAlias
 from analyzer.records import Frozen, Mutable
 
 Cell: TypeAlias = "int | str"
-"""Counts are exact, and get their separators where they are shown; whatever else is text already."""
+"""Cell of a table: a count is exact and gets its separators when it is shown; anything else is text already."""
 
 
 class Keys(Mutable):
-    """Gives every block of a page a key of its own."""
+    """Source of a key for every block of a page."""
 
     count: int = 0
 
@@ -26,36 +26,36 @@ class Column(Frozen):
 
     title: str
     is_number: bool = False
-    """It stands at the right, and is sorted by its value, the largest first."""
+    """Whether the column stands at the right and is sorted by value, largest first."""
     is_hidden: bool = False
-    """Charts need it, and nobody reads it."""
+    """Whether only charts need the column."""
     is_code: bool = False
-    """Names from the file."""
+    """Whether the column has names from the file."""
     is_prose: bool = False
-    """Sentences, which may be broken over lines."""
+    """Whether the column has sentences, which may break over lines."""
     is_signed: bool = False
-    """Changes, of which those above 0 have a sign too."""
+    """Whether the column has changes, which have a sign above 0 too."""
 
     @property
     def kind(self) -> str:
-        """How its cells look: a class of the style."""
+        """Look of its cells: a class of the style sheet."""
         if self.is_number:
             return "number"
         return "code" if self.is_code else "prose" if self.is_prose else "text"
 
 
 class Answer(Frozen):
-    """What a command answers, in one line."""
+    """Answer of a command, in one line."""
 
     is_good: bool
     text: str
     is_plain: bool = False
-    """Neither good nor bad."""
+    """Whether the answer is neither good nor bad."""
     template = "answer"
 
 
 class Tile(Frozen):
-    """A number that one looks for first."""
+    """A number that readers look for first."""
 
     label: str
     value: str
@@ -63,21 +63,21 @@ class Tile(Frozen):
 
 
 class Tiles(Frozen):
-    """Totals."""
+    """Row of tiles with totals."""
 
     tiles: tuple[Tile, ...]
     template = "tiles"
 
 
 class Fact(Frozen):
-    """What is known of a model or a run."""
+    """A fact about a model or a run."""
 
     label: str
     value: str
 
 
 class Facts(Frozen):
-    """Names and values."""
+    """List of facts: names and values."""
 
     facts: tuple[Fact, ...]
     title: str = ""
@@ -85,7 +85,7 @@ class Facts(Frozen):
 
 
 class Notes(Frozen):
-    """Sentences."""
+    """List of sentences."""
 
     lines: tuple[str, ...]
     title: str = ""
@@ -94,42 +94,42 @@ class Notes(Frozen):
 
 
 def find_shown(columns: tuple[Column, ...]) -> list[tuple[int, str]]:
-    """The places of the columns that people read, each with how its cells look."""
+    """Return the positions of the columns that people read, each with the look of its cells."""
     return [(index, column.kind) for index, column in enumerate(columns) if not column.is_hidden]
 
 
 class Table(Frozen):
-    """A short table, which stands as it is."""
+    """A short table, which is shown as it is."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     levels: tuple[int, ...] = ()
-    """How far the first cell of each row is set in."""
+    """Level of indentation of the first cell of each row."""
     total: tuple[Cell, ...] = ()
     note: str = ""
     bad: frozenset[int] = frozenset()
-    """Rows that say what is wrong."""
+    """Rows that report a fault."""
     template = "table"
 
 
 class Grid(Frozen):
-    """A table of any length: sorted, searched and paged by the script, and whole where there is none."""
+    """A table of any length: the script sorts, searches and pages it; without a script it is shown whole."""
 
     key: str
-    """Unique on its page."""
+    """Key of the table, unique on its page."""
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     total: tuple[Cell, ...] = ()
     note: str = ""
     said: tuple[tuple[int, int, str], ...] = ()
-    """Numbers that are written otherwise than they are: row, column, and how."""
+    """Numbers that are shown in another form: row, column and text."""
     template = "grid"
 
     @property
     def data(self) -> Mapping[str, Any]:
-        """What the script reads."""
+        """Data for the script."""
         columns = [[each.title, each.kind, int(each.is_hidden), int(each.is_signed)] for each in self.columns]
         return {
             "title": self.title,
@@ -141,20 +141,20 @@ class Grid(Frozen):
 
 
 class Chart(Frozen):
-    """A picture of numbers that stand in a table beside it."""
+    """A picture of numbers, which a table beside it has too."""
 
     key: str
     title: str
     kind: str
-    """A function of the script: tree, waterfall, bars, lines, steps, errors."""
+    """Name of a function of the script: tree, waterfall, bars, lines, steps, errors."""
     data: Mapping[str, Any]
     summary: str
-    """What it shows, for who cannot see it."""
+    """Description of the chart for people who cannot see it."""
     template = "chart"
 
 
 class Finding(Frozen):
-    """A finding, with what the catalogue says of its kind."""
+    """A finding, with the catalogue's texts on its kind."""
 
     id: str
     severity: str
@@ -163,12 +163,12 @@ class Finding(Frozen):
     nbytes: str
     title: str
     paragraphs: tuple[tuple[str, str], ...]
-    """What it means, costs, and how to mend it: a heading and a text each."""
+    """Headings with texts: the meaning, the cost, and the remedy."""
     model: str = ""
 
 
 class Findings(Frozen):
-    """What was found."""
+    """List of findings."""
 
     findings: tuple[Finding, ...]
     title: str = ""
@@ -176,7 +176,7 @@ class Findings(Frozen):
 
 
 class Passage(Frozen):
-    """Texts of ours, with headings."""
+    """Fixed texts with headings."""
 
     title: str
     lead: str
@@ -189,21 +189,21 @@ Block: TypeAlias = "Answer | Tiles | Facts | Notes | Table | Grid | Chart | Find
 
 
 class Section(Frozen):
-    """What one document has to say."""
+    """Content of one document."""
 
     key: str
     title: str
     subject: str
-    """The model, or the models, and what made it."""
+    """Model or models, and details of them."""
     blocks: tuple[Block, ...]
     name: str = ""
-    """What the page is called where this is its first section."""
+    """Name of the page if this is its first section."""
     about: str = ""
-    """The subject without its name, for a page that has the name above."""
+    """Subject without its name, for a page that has the name above."""
 
 
 _SAFE = 2**53 - 1
-"""The largest count that a script has exactly."""
+"""Largest count that JavaScript holds exactly."""
 
 
 def _exact(cell: Cell) -> Cell:

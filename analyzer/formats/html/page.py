@@ -1,4 +1,4 @@
-"""Sections -> one page that needs nothing but itself: style, scripts and data are in it, and named by its policy."""
+"""Sections -> one self-contained page, with style, scripts and data in it, and a policy that names these."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LIBRARY = "vendor/echarts-6.1.0.min.js"
-"""The charts, unchanged."""
+"""Library of the charts, unchanged."""
 
 _SCRIPTS = ("start", "grid", "tree", "charts", "main")
-"""Files of the page's own script, in their order."""
+"""Files of the page's own script, in order."""
 
 
 def make_page(title: str, sections: Sequence[Section]) -> str:
-    """The page as text.
+    """Return the page as text.
 
-    Its policy allows the two scripts and the style by their checksums, and nothing else: no address is ever asked for,
-    and nothing that a name might smuggle in would run.
+    Its policy allows the two scripts and the style by their checksums, and nothing else: no address is ever requested,
+    and no code in a name would run.
     """
     scripts = (_read(LIBRARY), _own_script())
     style = _read("report.css")
@@ -69,7 +69,7 @@ def _checksum(text: str) -> str:
 
 @functools.cache
 def _environment() -> Environment:
-    """Compiled once: a process may write many pages."""
+    """Return the environment of the templates, compiled once, as a process may write many pages."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -96,7 +96,7 @@ _ISLAND = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}
 
 
 def _island(data: Mapping[str, Any]) -> Any:
-    """Data as JSON that ends no element and begins none."""
+    """Return data as JSON that ends no HTML element and begins none."""
     from markupsafe import Markup
 
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

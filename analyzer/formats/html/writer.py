@@ -31,7 +31,7 @@ from analyzer.text import format_many, printable, shorten
 
 
 def make_section(page: Page, fresh: html.Keys, times: Mapping[str, float]) -> html.Section:
-    """All that a page says, also what text shows by `-v` only."""
+    """Return a section with everything on a page, even blocks that text shows only with `-v`."""
     keys = {
         block.key: fresh.next()
         for block in page.blocks
@@ -85,7 +85,7 @@ def _block(
 
 
 def _shown(part: tuple[str, str]) -> tuple[str, str]:
-    """A heading and its text, the lines of which stay."""
+    """Return a heading and its text, with the text's line breaks."""
     heading, text = part
     return show(heading), "\n".join(show(line, 4000) for line in text.split("\n"))
 
@@ -105,7 +105,7 @@ def _problem(problem: Problem) -> html.Finding:
 
 
 _SUBJECTS = 1000
-"""Names of a finding that a page holds."""
+"""Largest number of a finding's names on a page."""
 
 
 def _explained(known: Explanation) -> Iterator[tuple[str, str]]:
@@ -128,7 +128,7 @@ def _table(table: Table, keys: Mapping[str, str], fresh: html.Keys) -> html.Bloc
 
 
 def _said(table: Table) -> Iterator[tuple[int, int, str]]:
-    """The counts that say what they are made of, such as `12 x 7,087,872`."""
+    """Yield the counts that show their composition, such as `12 x 7,087,872`, with row and column."""
     for number, row in enumerate(table.rows):
         for at, (cell, column) in enumerate(zip(row.cells, table.columns, strict=True)):
             if isinstance(cell, Said) and cell.value is not None and column.kind in _EXACT:
@@ -136,7 +136,7 @@ def _said(table: Table) -> Iterator[tuple[int, int, str]]:
 
 
 def _capital(text: str) -> str:
-    """A heading; what begins with an id or a name keeps it as it is."""
+    """Return a heading with a capital letter; an id or a name at its beginning stays as it is."""
     is_name = any(each in text.partition(" ")[0] for each in "-._/")
     return text if is_name else f"{text[:1].upper()}{text[1:]}"
 
@@ -153,7 +153,7 @@ def _column(column: Column) -> html.Column:
 
 
 _EXACT = (Kind.COUNT, Kind.BYTES, Kind.SIGNED, Kind.SIGNED_BYTES)
-"""What a table that sorts is given as whole numbers."""
+"""Kinds of cells that a table that sorts gets as whole numbers."""
 
 
 def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool) -> Iterator[html.Cell]:
@@ -169,7 +169,7 @@ def _cells(cells: tuple[Cell, ...], columns: tuple[Column, ...], *, exact: bool)
 
 
 def show(text: str | None, longest: int = 400) -> str:
-    r"""A text from a file: no longer than anybody reads, without characters that are not seen.
+    r"""Return a text from a file, shortened, and without invisible characters.
 
     >>> show("a\u202eb"), show(None), show("<b>")
     ('a\\u202eb', '', '<b>')

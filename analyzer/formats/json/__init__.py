@@ -24,7 +24,7 @@ __all__ = ["render_json", "to_document", "to_record", "write_json"]
 
 
 def render_json(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as JSON text with a final newline; indented, with each row of a list on a line of its own.
+    """Render the report as JSON with a final newline; indented, with each row of a list on a line of its own.
 
     It holds every row, whatever the options.
     """
@@ -32,27 +32,27 @@ def render_json(report: Report | Head, options: RenderOptions | None = None) -> 
 
 
 def write_json(document: Head | Document) -> str:
-    """A document as the text that `render_json` makes of a report."""
+    """Write a document as the text that `render_json` makes of a report."""
     parts: list[str] = []
     _write(document, "", parts)
     parts.append("\n")
     text = "".join(parts)
-    parts.clear()  # there may be a gigabyte of them
+    parts.clear()  # the list may take a gigabyte
     return _MARK.sub(r"\\u0023", text) if "##" in text else text
 
 
 _MARK = re.compile(r"#(?=#\w*\[)")
-"""Where, in a line of any beginning, the runner of a CI job takes `##[name]` for a command to itself."""
+"""First `#` of `##[name]`, which the runner of a CI job takes for a command, whatever the beginning of the line."""
 
 
 _DEPTH = 2 * "  "
-"""Objects are spread over lines down to here; what is deeper stands on one line, so that a tensor is one line."""
+"""Indent down to which objects spread over lines; deeper objects stand on one line, so that a tensor is one line."""
 
 
 def _write(value: Any, indent: str, parts: list[str]) -> None:
-    """Append a value's text. The compact form is written by json's C encoder, ten times as fast as its indented one.
+    """Append a value's text, in the compact form of json's C encoder, ten times as fast as its indented one.
 
-    Of a record only so much is made plain at a time as is written: a million rows as dicts take gigabytes.
+    A record becomes plain values only in the pieces that are written: a million rows as dicts take gigabytes.
     """
     if isinstance(value, msgspec.Struct):
         if len(indent) < len(_DEPTH):
@@ -80,7 +80,7 @@ def _write(value: Any, indent: str, parts: list[str]) -> None:
 
 
 def _fields(record: msgspec.Struct) -> dict[str, Any]:
-    """The fields that a record has in its document, by their names there."""
+    """Return the fields that a record has in its document, by their names there."""
     names = zip(record.__struct_encode_fields__, record.__struct_fields__, strict=True)
     found = ((key, getattr(record, name)) for key, name in names)
     return {key: value for key, value in found if value is not msgspec.UNSET}
@@ -104,14 +104,14 @@ _MAKERS = {
     "TimingComparison": "time:document_timed",
     "VerifyReport": "verify:document_verification",
 }
-"""What makes the document of each kind of report: a module of this folder, and its function."""
+"""Module of this folder, and its function, that make the document of each kind of report."""
 
 
 def to_record(report: Report | Head) -> Head:
-    """The report as the typed document of its kind; a document is one already.
+    """Return the report as the typed document of its kind; a document is returned as it is.
 
     Raises:
-        TypeError: it is no report.
+        TypeError: the argument is no report.
     """
     if isinstance(report, Head):
         return report
@@ -124,10 +124,10 @@ def to_record(report: Report | Head) -> Head:
 
 
 def to_document(report: Report | Head) -> Document:
-    """The report as plain dicts and lists, as its JSON Schema describes it.
+    """Return the report as plain dicts and lists, as its JSON Schema describes it.
 
     Raises:
-        TypeError: it is no report.
+        TypeError: the argument is no report.
     """
     made: Document = msgspec.to_builtins(to_record(report))
     return made

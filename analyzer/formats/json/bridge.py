@@ -1,4 +1,4 @@
-"""A reconciliation, and what was recovered by it -> their JSON documents."""
+"""A reconciliation, an export, or a recovery -> its JSON document."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from analyzer.reports import ExportReport, ReconcileReport, RecoverReport
 
 
 def document_export(report: ExportReport) -> reconcile_records.ExportDocument:
-    """What `export` answers."""
+    """Return the document of `export`."""
     return reconcile_records.ExportDocument(
         **head(), files=list(report.files), reconcile=document_reconciliation(report.reconcile)
     )
 
 
 def document_reconciliation(report: ReconcileReport) -> reconcile_records.ReconcileDocument:
-    """What `reconcile` answers."""
+    """Return the document of `reconcile`."""
     result = report.reconciliation
     ledger = result.ledger
     known = {parameter.name: parameter for parameter in result.manifest.parameters}
@@ -124,7 +124,7 @@ def _nearest(nearest: Nearest) -> reconcile_records.NearestMatch:
 
 
 def document_recovery(report: RecoverReport) -> recover_records.RecoverDocument:
-    """What `recover` answers."""
+    """Return the document of `recover`."""
     recovery = report.recovery
     result = recovery.reconciliation
     return recover_records.RecoverDocument(

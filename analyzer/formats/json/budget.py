@@ -11,7 +11,7 @@ from analyzer.formats.json.parts import finding_fields, head, utf8
 
 
 def document_budget(report: BudgetReport) -> check_records.CheckDocument:
-    """What `check` answers."""
+    """Return the document of `check`."""
     return check_records.CheckDocument(
         **head(report.stamp),
         passed=report.passed,
@@ -56,7 +56,7 @@ def _rule(verdict: Verdict) -> check_records.Verdict:
 
 
 def _bound(limit: Limit) -> LimitKind:
-    """Which side of the limit is allowed."""
+    """Return the allowed side of a limit."""
     return "among" if isinstance(limit, Among) else "least" if isinstance(limit, AtLeast) else "most"
 
 

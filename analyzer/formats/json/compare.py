@@ -26,7 +26,7 @@ from analyzer.model import label
 
 
 def document_comparison(report: Comparison) -> compare_records.CompareDocument:
-    """What `compare` answers."""
+    """Return the document of `compare`."""
     return compare_records.CompareDocument(
         **head(),
         a=report.a,

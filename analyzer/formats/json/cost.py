@@ -21,7 +21,7 @@ from analyzer.formats.json.parts import Fields, head
 
 
 def document_cost(report: CostReport) -> records.CostDocument:
-    """What `cost` answers."""
+    """Return the document of `cost`."""
     return records.CostDocument(
         **head(report.stamp),
         model=records.CostModel(path=report.path),

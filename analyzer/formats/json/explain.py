@@ -11,7 +11,7 @@ from analyzer.formats.json.parts import head
 
 
 def document_explanations(explanations: Iterable[Explanation]) -> explain_records.ExplainDocument:
-    """What `explain` answers: a row for each, with the keys of the record."""
+    """Return the document of `explain`: a row for each finding, with the keys of the record."""
     findings = [
         explain_records.Explanation(**{**asdict(each), "severities": list(each.severities)})
         for each in explanations

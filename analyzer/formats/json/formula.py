@@ -15,7 +15,7 @@ from analyzer.records import replace
 
 
 def document_formula(report: FormulaReport) -> formula_records.FormulaDocument:
-    """What `formula` answers; of a symbolic one every number is null."""
+    """Return the document of `formula`; every number of a symbolic one is null."""
     has_numbers = not report.is_symbolic
     if report.is_symbolic:
         report = replace(report, checked=Checked(report.formula), before=None)
@@ -138,7 +138,7 @@ def _field(field: FieldValue, *, has_numbers: bool) -> formula_records.FormulaFi
 
 
 def _plain(value: Value) -> Any:
-    """A value that counts as it is; anything else, which a config may have by mistake, as text."""
+    """Return a count as it is, and any other value, which a config may have by mistake, as text."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     return value if value is None or isinstance(value, int) else utf8(str(value))

@@ -13,7 +13,7 @@ from analyzer.timing.record import Point, Timing
 
 
 def document_generation(report: GenerationTiming) -> records.GenerationDocument:
-    """What `time` answers of a generation loop."""
+    """Return the document of `time` on a generation loop."""
     loop, first = report.loop, report.components[0].timing
     token = report.token_ms
     return records.GenerationDocument(

@@ -11,9 +11,9 @@ from analyzer.formats.json.parts import Fields
 
 
 def document_grouping(grouping: Grouping, parameters: int, *, has_tree: bool = True) -> Fields:
-    """Groups, and what the user's own have in common and leave out (`overlap` and `ungrouped` in stored elements).
+    """Return the fields of groups, with the overlap of the user's own groups and the rest outside them.
 
-    The tree is empty where it is not asked for.
+    `overlap` and `ungrouped` are in stored elements. The tree is empty if it is not asked for.
     """
     return {
         "by": grouping.by,
@@ -69,7 +69,7 @@ def _tree_row(row: TreeRow) -> shared_records.TreeRow:
 
 
 def document_macs(macs: Macs | None) -> shared_records.CountedMacs | UnsetType:
-    """What one run computes, where somebody has counted."""
+    """Return the work of one run, if it was counted."""
     if macs is None:
         return UNSET
     return shared_records.CountedMacs(

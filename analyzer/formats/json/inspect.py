@@ -23,7 +23,7 @@ from analyzer.reports import Inspection
 
 
 def document_inspection(report: Inspection, *, has_tree: bool = True) -> inspect_records.InspectDocument:
-    """What `inspect` answers on one model or artifact; without the tree of groups where nobody reads it."""
+    """Return the document of `inspect` on one model or artifact; without a tree of groups if nobody reads it."""
     ledger = report.ledger
     doubt = find_doubt(ledger)
     basis = ledger.basis
@@ -102,7 +102,7 @@ def _model(ledger: Ledger, digests: dict[str, str]) -> inspect_records.Model:
 
 
 def _values(model: Model, of: Callable[[Graph], Iterable[ValueType]]) -> Iterator[inspect_records.Value]:
-    """What a caller feeds to the main graphs, or is given by them."""
+    """Yield the inputs, or the outputs, of the main graphs."""
     graphs = {graph.path: graph for graph in model.graphs}
     for part in model.parts:
         for value in of(graphs[part.path]) if part.path in graphs else ():
@@ -163,7 +163,7 @@ def _dtypes(ledger: Ledger) -> list[inspect_records.DtypeTotals]:
 
 
 class _Lists(dict[tuple[Any, ...], list[Any]]):
-    """Tuples as lists, one for all rows that have an equal one: there may be a million rows."""
+    """Lists made of tuples, one for all rows with equal tuples: there may be a million rows."""
 
     def __missing__(self, values: tuple[Any, ...]) -> list[Any]:
         found = self[values] = list(values)
@@ -171,7 +171,7 @@ class _Lists(dict[tuple[Any, ...], list[Any]]):
 
 
 def _tensors(ledger: Ledger, hidden: Hidden) -> list[inspect_records.Tensor]:
-    """A row for each entry; in one loop, as there may be a million."""
+    """Return a row for each entry; in one loop, as there may be a million."""
     opaque, lists = frozenset(ledger.opaque), _Lists()
     blocks, stages = ledger.blocks, ledger.stages
     entries = ledger.entries

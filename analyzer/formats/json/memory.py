@@ -9,7 +9,7 @@ from analyzer.formats.json.parts import utf8
 
 
 def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
-    """Return a record for each line."""
+    """Return a record for each line of memory."""
     return [
         MemoryLine(
             line=line.line,
@@ -23,12 +23,12 @@ def document_lines(answer: MemoryAnswer) -> list[MemoryLine]:
 
 
 def document_sizes(answer: MemoryAnswer) -> dict[str, int]:
-    """Return the sizes of the axes that have names, by these."""
+    """Return the sizes of the axes that have names, by name."""
     return {utf8(axis.name): axis.size for axis in answer.axes if axis.name is not None}
 
 
 def document_peak(answer: MemoryAnswer) -> MemoryPeak:
-    """Return what holds the peak; nulls where nobody knows it."""
+    """Return the node with the peak, and the tensors there; with nulls if it is unknown."""
     peak = answer.needed.peak
     if peak is None:
         return MemoryPeak(
@@ -54,7 +54,7 @@ def document_peak(answer: MemoryAnswer) -> MemoryPeak:
 
 
 def document_live(answer: MemoryAnswer) -> list[LiveStep]:
-    """Return what is there after each node."""
+    """Return the memory in use after each node."""
     return [
         LiveStep(
             node=utf8(step.node),
@@ -67,7 +67,7 @@ def document_live(answer: MemoryAnswer) -> list[LiveStep]:
 
 
 def document_fits(answer: MemoryAnswer) -> list[FittingSize]:
-    """Return the largest sizes that fit; none where no memory was given."""
+    """Return the largest sizes that fit; empty if no memory was given."""
     return [
         FittingSize(
             memory=fit.memory,
@@ -81,7 +81,7 @@ def document_fits(answer: MemoryAnswer) -> list[FittingSize]:
 
 
 def document_room(answer: MemoryAnswer) -> MemoryRoom | None:
-    """Return whether it fits; None where no memory was given."""
+    """Return whether a run fits; None if no memory was given."""
     room = answer.room
     if room is None:
         return None

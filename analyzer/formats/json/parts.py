@@ -1,4 +1,4 @@
-"""What the documents of several commands have in common."""
+"""Parts that the documents of several commands share."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from analyzer.documents.base import Tool
 from analyzer.version import version
 
 Document = dict[str, Any]
-"""What a record is as plain values."""
+"""A record as plain values."""
 
 Fields = dict[str, Any]
-"""Fields of a record by their names, which several records have in common."""
+"""Fields that several records share, by name."""
 
 
 def head(stamp: str | None = None) -> Fields:
-    """The fields that every document begins with; the others it has by itself."""
+    """Return the fields that every document begins with, except those with defaults."""
     tool: Fields = {"tool": Tool(version=version())}
     return tool if stamp is None else {**tool, "generated_at": stamp}
 
 
 def list_findings(findings: tuple[Finding, ...]) -> list[shared_records.Finding]:
-    """A row for each finding, in their order."""
+    """Return a row for each finding, in order."""
     return [shared_records.Finding(**finding_fields(finding)) for finding in findings]
 
 
 def finding_fields(finding: Finding) -> Fields:
-    """What every document says of a finding."""
+    """Return the fields of a finding in every document."""
     return {
         "id": finding.id,
         "severity": finding.severity,
@@ -40,7 +40,7 @@ def finding_fields(finding: Finding) -> Fields:
 
 
 def utf8(text: str) -> str:
-    r"""A path, or a sentence with one, with `\x..` escapes for the bytes that are not UTF-8.
+    r"""Return a path, or a sentence with one, with `\x..` escapes for the bytes that are not UTF-8.
 
     Python has half a surrogate pair for each of them, which other readers of JSON refuse.
     """

@@ -11,7 +11,7 @@ from analyzer.survey import Row, Unreadable
 
 
 def document_survey(report: SurveyReport) -> survey_records.SurveyDocument:
-    """What `inspect` answers on many models."""
+    """Return the document of `inspect` on many models."""
     survey = report.survey
     return survey_records.SurveyDocument(
         **head(report.stamp),
@@ -46,7 +46,7 @@ def _surveyed(row: Row) -> survey_records.Surveyed | survey_records.Unreadable:
             stored_elements=row.stored_elements,
             stored_bytes=row.stored_nbytes,
             shared_bytes=row.shared_nbytes,
-            duplicated_bytes=0,  # of one file alone
+            duplicated_bytes=0,  # a row is one file
             wasted_bytes=row.wasted_nbytes,
             file_bytes=row.file_nbytes,
         ),

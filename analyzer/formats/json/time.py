@@ -1,4 +1,4 @@
-"""Timings, one or of a sweep, and two side by side -> JSON documents; times are milliseconds."""
+"""Timings, of one measurement or a sweep, and comparisons of two -> JSON documents; times are milliseconds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Compared = compare_time_records.CompareTimeDocument | compare_time_records.Compa
 
 
 def document_timed(report: Timing | TimingComparison) -> Timed | Compared:
-    """What `time` answers, or `compare` of two of its reports."""
+    """Return the document of `time`, or of `compare` on two of its reports."""
     return document_timing(report) if isinstance(report, Timing) else document_timing_comparison(report)
 
 
 def document_timing(timing: Timing) -> Timed:
-    """What `time` answers: one measurement, or a sweep with one for each length."""
+    """Return the document of `time`: one measurement, or a sweep with one for each length."""
     shared: Fields = {
         **head(timing.stamp),
         "model": time_records.TimeModel(
@@ -94,7 +94,7 @@ def _environment(timing: Timing) -> time_records.Environment:
 
 
 def _point(timing: Timing, point: Point) -> Fields:
-    """The core: what is fed, how long runs take, and what of that each group does."""
+    """Return the fields of one measurement: inputs, latencies, and the times of groups and kernels."""
     whole = total_group(timing)
     ungrouped = point.ungrouped or TimedGroup(timing.grouping.ungrouped, 0.0, 0)
     name = next(iter(timing.environment.providers), "")
@@ -234,7 +234,7 @@ def _growth(growth: Growth | None) -> time_records.Growth | None:
 
 
 def document_timing_comparison(report: TimingComparison) -> Compared:
-    """What `compare` answers of two saved timings."""
+    """Return the document of `compare` on two saved timings."""
     shared: Fields = {
         **head(),
         "a": utf8(report.a),

@@ -10,7 +10,7 @@ from analyzer.verify.record import Agreement, Costs, Executed, VerifyReport
 
 
 def document_verification(report: VerifyReport) -> records.VerifyDocument:
-    """What `verify` answers."""
+    """Return the document of `verify`."""
     first = report.first
     return records.VerifyDocument(
         **head(report.stamp),

@@ -1,4 +1,4 @@
-"""Report -> Markdown, as GitHub shows it: what a comment on a pull request needs, with the long tables folded away."""
+"""Report -> Markdown, as GitHub shows it: a comment for a pull request, with the long tables folded away."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["LONGEST", "render_markdown"]
 
 
 def render_markdown(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as Markdown with a final newline, in no more than `LONGEST` characters.
+    """Render the report as Markdown with a final newline, in no more than `LONGEST` characters.
 
-    Long tables have `options.rows` rows, and less where these are too many for a comment.
+    Long tables have `options.rows` rows, and fewer if these are too many for a comment.
 
     Raises:
-        TypeError: it is no report.
+        TypeError: the argument is no report.
     """
     options = options or RenderOptions()
     return write_markdown(page_of(report), rows=options.rows, verbose=options.verbose)

@@ -1,4 +1,4 @@
-"""Page -> Markdown, as GitHub shows it: what is asked for more rarely is folded away."""
+"""Page -> Markdown, as GitHub shows it: blocks of less interest are folded away."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ from analyzer.records import replace
 from analyzer.text import format_many, format_others
 
 LONGEST = 60_000
-"""Characters of a report: a comment on GitHub holds 65,536, and who posts it may add something."""
+"""Largest number of characters of a report: a comment on GitHub holds 65,536, and its poster may add some."""
 
 _MANY = 256
-"""Rows with which it begins where all were asked for, and are too many."""
+"""First number of rows to try if all were asked for and are too many."""
 
 _SENTENCES = 20
-"""Sentences that are shown whatever the number of rows."""
+"""Number of sentences that are shown whatever the number of rows."""
 
 _CUT = pieces.Paragraph(("Cut to what a comment holds; the JSON report has every row.",))
 
 
 def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest: int = LONGEST) -> str:
-    """The page as Markdown with a final newline, in no more than `longest` characters.
+    """Write the page as Markdown with a final newline, in no more than `longest` characters.
 
     Args:
-        page: what a report says.
-        rows: rows of a long table, and less where these are too many for a comment; 0 shows all.
+        page: page of a report.
+        rows: rows of a long table, and fewer if these are too many for a comment; 0 shows all.
         verbose: whether to leave nothing folded.
-        longest: characters that there is room for.
+        longest: largest number of characters.
     """
     text = write_blocks(_blocks(page, rows, verbose))
     is_cut, left = False, rows or _MANY
@@ -65,7 +65,9 @@ def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest
     if len(text) <= longest:
         return text
     blocks = list(_blocks(page, 1, verbose))
-    ends = accumulate(len(write_blocks([block])) + 1 for block in blocks)  # an empty line is between two
+    ends = accumulate(
+        len(write_blocks([block])) + 1 for block in blocks
+    )  # an empty line separates two blocks
     room = longest - len(write_blocks([_CUT]))
     return write_blocks([*(block for block, end in zip(blocks, ends, strict=True) if end <= room), _CUT])
 
@@ -92,7 +94,7 @@ def _blocks(page: Page, rows: int, verbose: bool) -> Iterator[pieces.Block]:
 
 
 def _titled(block: Block, made: tuple[pieces.Block, ...]) -> Iterator[pieces.Block]:
-    """What is not folded, under its title where no column has it."""
+    """Yield blocks that are not folded, under their title unless a column has it."""
     is_named = isinstance(block, Table) and block.columns[0].title in ("", block.title)
     has_title = isinstance(block, (Table, Facts)) or getattr(block, "detail", None) is not Detail.FIRST
     title = "" if is_named or isinstance(block, (Notes, Passage)) else getattr(block, "title", "")
@@ -138,8 +140,10 @@ def _block(block: Block, rows: int, verbose: bool) -> Iterator[pieces.Block]:
 
 
 def _passage(block: Passage) -> Iterator[pieces.Block]:
-    """Texts that begin with their headings; code is fenced."""
-    from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
+    """Yield texts that begin with their headings, and fenced code."""
+    from analyzer.account.findings.catalog import (
+        list_paragraphs,
+    )  # loaded here, as only passages need the catalogue
 
     if block.title:
         yield pieces.Heading((Code(block.title),))
@@ -179,7 +183,7 @@ def _table(cut: Table) -> pieces.Table:
     named = zip(cut.rows, name_rows(cut), strict=True)
     made = [_row(replace(row, cells=(name, *row.cells[1:])), shown) for row, name in named]
     if cut.total:
-        title = Said(None, say(cut.total[0], Kind.TEXT))  # our own word, no name
+        title = Said(None, say(cut.total[0], Kind.TEXT))  # a fixed word, not a name
         made.append(replace(_row(Row((title, *cut.total[1:])), shown), is_total=True))
     return pieces.Table(titles, tuple(made))
 

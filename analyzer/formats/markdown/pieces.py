@@ -1,4 +1,4 @@
-"""What Markdown is made of: headings, lines, lists, tables and folds, of pieces."""
+"""Elements of Markdown: headings, lines, lists, tables and folds, made of pieces."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from analyzer.records import Frozen
 
 
 class Strong(Frozen):
-    """A word that must not be overlooked."""
+    """A word that readers must not overlook."""
 
     text: str
 
 
 Piece: TypeAlias = "str | Math | Code | Strong | Link"
-"""Text may be anybody's: each format escapes it."""
+"""Piece of a line. A text may come from a file, so each format escapes it."""
 
 Cell: TypeAlias = "tuple[Piece, ...]"
 
@@ -25,21 +25,21 @@ class Column(Frozen):
 
     title: str
     is_number: bool = False
-    """Numbers stand at the right, and are never broken."""
+    """Whether the column has numbers, which stand at the right and are never broken."""
 
 
 class Row(Frozen):
-    """A line of a table."""
+    """A row of a table."""
 
     cells: tuple[Cell, ...]
     level: int = 0
-    """How far the first cell is set in."""
+    """Level of indentation of the first cell."""
     is_total: bool = False
-    """Totals stand below a rule."""
+    """Whether the row has totals, which stand below a rule."""
 
 
 class Table(Frozen):
-    """Rows under titles."""
+    """Table of rows under titles."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -53,29 +53,29 @@ class Paragraph(Frozen):
 
 
 class Heading(Frozen):
-    """What stands above everything."""
+    """Heading above all other blocks."""
 
     pieces: Cell
 
 
 class Items(Frozen):
-    """Sentences of a list."""
+    """List of sentences."""
 
     cells: tuple[Cell, ...]
 
 
 class Listing(Frozen):
-    """Code of ours, which keeps its lines."""
+    """Fixed code, which keeps its lines."""
 
     text: str
     language: str
 
 
 class Fold(Frozen):
-    """What is shown only to who asks for it."""
+    """Blocks that are shown only on request."""
 
     title: str
-    """Our own words and counts; no names."""
+    """Title of fixed words and counts, without names."""
     blocks: tuple[Block, ...]
 
 

@@ -1,4 +1,4 @@
-"""Blocks -> Markdown as GitHub reads it, in which no text from a file is anything but text."""
+"""Blocks -> Markdown as GitHub reads it, where text from a file stays plain text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from analyzer.text import printable, shorten
 
 
 def write_blocks(blocks: Iterable[Block]) -> str:
-    """The blocks from top to bottom, with empty lines between them and a final newline."""
+    """Write the blocks from top to bottom, with empty lines between them and a final newline."""
     return "\n\n".join(map(_block, blocks)) + "\n"
 
 
@@ -43,9 +43,7 @@ def _block(block: Block) -> str:
             lines = "\n".join(map(printable, text.split("\n")))
             return f"{fence}{language}\n{lines}\n{fence}"
         case Fold(title=title, blocks=blocks):
-            inner = "\n\n".join(
-                map(_block, blocks)
-            )  # between empty lines, or its tables are not read as such
+            inner = "\n\n".join(map(_block, blocks))  # GitHub reads tables only between empty lines
             return f"<details>\n<summary>{html.escape(printable(title))}</summary>\n\n{inner}\n\n</details>"
 
 
@@ -55,7 +53,7 @@ def _line(line: Paragraph) -> str:
 
 
 _LIST = re.compile(r"^(\d*)([-+=.)])")
-"""A beginning that would make a line an item of a list, or a heading of the line before."""
+"""Beginning of a line that would make it an item of a list, or the line before it a heading."""
 _UNLISTED = r"\1\\\2"
 
 
@@ -74,14 +72,14 @@ def _row(row: Row) -> str:
 
 
 _INDENT, _DEEPEST = "&emsp;", 6
-"""What a level is set in by, and how many levels are told apart."""
+"""Indentation of one level, and the largest number of levels."""
 
 _CELL, _SENTENCE = 120, 1_000
-"""Characters of one name, or of one text, that a cell and that a line shows; expressions are never cut."""
+"""Largest number of characters of a name or text in a cell, and in a line; expressions are never cut."""
 
 
 _LATEX = re.compile(r"[\w\\{}^ +*/=()\[\].,|:;!'&~-]+", re.ASCII)
-"""What an expression is written with: nothing that ends it, or a line, or that is a tag."""
+"""Characters of an expression: none that ends it or the line, or that forms a tag."""
 
 
 def _join(cell: Cell, room: int = _SENTENCE) -> str:
@@ -90,7 +88,7 @@ def _join(cell: Cell, room: int = _SENTENCE) -> str:
 
 def _write(piece: Piece, room: int) -> str:
     match piece:
-        case Math(text=text, latex=latex):  # a saved report may have anything for one
+        case Math(text=text, latex=latex):  # a saved report may have anything here
             return f"${latex}$" if _LATEX.fullmatch(latex) else _code(printable(shorten(text, _NAME)))
         case Code(text=text):
             return _code(printable(shorten(text, min(room, _NAME))))
@@ -103,13 +101,13 @@ def _write(piece: Piece, room: int) -> str:
 
 
 _TARGET = re.compile(r"[\w./#-]+")
-"""A heading, or a path between pages: no address."""
+"""A heading, or a path between pages, but no address."""
 
 _NAME = 200
 
 
 def _code(text: str) -> str:
-    """A code span. What would end it, or the cell that it stands in, makes it one of HTML, with entities inside."""
+    """Return a code span; text that would end it, or its cell, becomes an HTML element with entities."""
     if not text.strip():
         return escape(f'"{text}"')
     if "`" not in text and "|" not in text:
@@ -118,11 +116,11 @@ def _code(text: str) -> str:
 
 
 _ACTIVE = re.compile(r"[!-/:-@\[-`{-~]")
-"""All punctuation of ASCII, and so all that means anything in Markdown or HTML."""
+"""All punctuation of ASCII, and so every character with a meaning in Markdown or HTML."""
 
 
 def escape(text: str) -> str:
-    r"""Anybody's text without markup: no emphasis, no link, no mathematics, no new cell, and nobody is called.
+    r"""Return any text without markup: no emphasis, no link, no mathematics, no new cell, and no mention of a person.
 
     GitHub looks for @names, #numbers and :signs: in the finished page, where no backslash is left; a character of no
     width keeps them apart.
@@ -146,4 +144,4 @@ def _escape_one(found: re.Match[str]) -> str:
 
 
 _APART = "&#8288;"
-"""U+2060, which has no width and is no part of a name."""
+"""U+2060, which has no width and is part of no name."""

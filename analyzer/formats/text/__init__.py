@@ -16,10 +16,10 @@ __all__ = ["RenderOptions", "render_text"]
 
 
 def render_text(report: Report | Head, options: RenderOptions | None = None) -> str:
-    """The report as text with a final newline.
+    """Render the report as text with a final newline.
 
     Raises:
-        TypeError: it is no report.
+        TypeError: the argument is no report.
     """
     options = options or RenderOptions()
     return write_text(

@@ -1,4 +1,4 @@
-"""Page -> text for a terminal or a pipe: the answer first, tables within the width, names that cannot escape."""
+"""Page -> text for a terminal or a pipe: the answer first, tables within the width, names with escapes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SEVERITIES = {"error": ("ERROR", "red"), "warning": ("WARN", "yellow"), "note":
 
 
 class _Pen(Frozen):
-    """How wide and how colourful."""
+    """Width, colours and amount of the output."""
 
     width: int
     rows: int
@@ -50,7 +50,7 @@ class _Pen(Frozen):
 
     @property
     def is_whole(self) -> bool:
-        """Whether all was asked for: then names go on in further lines, and none loses its middle."""
+        """Whether all was asked for: then names continue on further lines, and none loses its middle."""
         return self.verbose or not self.rows
 
     def dye(self, text: str, style: str) -> str:
@@ -66,15 +66,15 @@ def write_text(
     verbose: bool = False,
     ascii: bool = False,
 ) -> str:
-    """The page as text with a final newline.
+    """Write the page as text with a final newline.
 
     Args:
-        page: what a report says.
+        page: page of a report.
         rows: rows of a long table; 0 shows all.
         width: columns of the terminal.
-        color: whether it takes colours.
-        verbose: whether to show blocks of `Detail.MORE`, and all that findings are about.
-        ascii: whether the encoding has no other characters.
+        color: whether the terminal shows colours.
+        verbose: whether to show blocks of `Detail.MORE`, and everything that findings are about.
+        ascii: whether the output encoding has ASCII characters only.
     """
     pen = _Pen(max(width, 20), rows, color, verbose, ascii)
     verdicts = list_verdicts(page)
@@ -93,10 +93,10 @@ def write_text(
 
 
 _COMMAND = re.compile(r"^((?:\s|\x1b\[[\d;]*m)*):(?=[^ -~]*:)")
-"""What a CI job's runner takes for a command to itself, where a long name was broken before its `::`."""
+"""Beginning that the runner of a CI job takes for a command, if a long name was broken before its `::`."""
 
 _PLAIN = str.maketrans({"…": "~", "█": "#", "▌": "#", "·": "-"})
-"""What stands for characters beyond ASCII that are ours."""
+"""Replacements for the program's own characters beyond ASCII."""
 
 
 def _detail(block: Block) -> Detail | None:
@@ -121,7 +121,7 @@ def _head(page: Page, pen: _Pen) -> Iterator[str]:
 
 
 def _join(parts: Sequence[str], width: int) -> Iterator[str]:
-    """Parts with three columns between them; what has no room goes on in the next line."""
+    """Yield parts with three columns between them; a part without room continues on the next line."""
     line = ""
     for part in parts:
         if line and _length(line) + 3 + _length(part) > width:
@@ -165,8 +165,10 @@ def _block(block: Block, pen: _Pen) -> Iterator[str]:
 
 
 def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
-    """Texts set in below their headings; code keeps its lines."""
-    from analyzer.account.findings.catalog import list_paragraphs  # others need no catalogue
+    """Yield texts with indentation below their headings; code keeps its lines."""
+    from analyzer.account.findings.catalog import (
+        list_paragraphs,
+    )  # loaded here, as only passages need the catalogue
 
     yield from _title(printable(block.title), pen)
     yield from _wrap(printable(block.lead), pen.width)
@@ -183,7 +185,7 @@ def _passage(block: Passage, pen: _Pen) -> Iterator[str]:
 
 
 _SENTENCES = 20
-"""Sentences that are shown whatever the number of rows."""
+"""Number of sentences that are shown whatever the number of rows."""
 
 
 def _note(text: str, tone: Tone, pen: _Pen) -> Iterator[str]:
@@ -203,13 +205,13 @@ def _title(title: str, pen: _Pen) -> Iterator[str]:
 
 
 _NAMES = 3
-"""Names of a finding that are shown, unless all are asked for."""
+"""Number of names of a finding that are shown, unless all are asked for."""
 _LINES = 10
-"""Findings that are shown, unless all are asked for."""
+"""Number of findings that are shown, unless all are asked for."""
 _SLACK = 16
-"""Columns that a break between words may leave empty."""
+"""Number of columns that a break between words may leave empty."""
 _LONGEST_LINE = 100
-"""Columns within which the ids of findings stand at the right."""
+"""Largest width in which the ids of findings stand at the right, in columns."""
 
 
 def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
@@ -226,7 +228,7 @@ def _findings(block: Findings, pen: _Pen) -> Iterator[str]:
 
 
 def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
-    """A finding in one line: as much of its sentence, and of the names, as there is room for. An error may take two."""
+    """Yield a finding in one line, with as much of its sentence and names as fits; an error may take two."""
     word, style = _SEVERITIES.get(problem.severity, (problem.severity, ""))
     head, id_ = f"{word} ", f"[{problem.id}]" if problem.id else ""
     width = min(pen.width, _LONGEST_LINE)
@@ -250,11 +252,11 @@ def _short_problem(problem: Problem, pen: _Pen) -> Iterator[str]:
 
 
 _LEAST_SENTENCE = 32
-"""Columns of a sentence below which it goes on in further lines."""
+"""Columns of a sentence below which it continues on further lines."""
 
 
 def _shorten_problem(model: str, problem: Problem, room: int) -> str:
-    """The whole sentence with three names, or as much of it, and as many names, as fit."""
+    """Return the whole sentence with three names, or as much of it, and as many names, as fits."""
     subjects = () if _names_itself(problem) else problem.subjects
     whole = printable(f"{model}{problem.message}")
     short = [printable(f"{model}{problem.short}")] if problem.short else []
@@ -265,7 +267,7 @@ def _shorten_problem(model: str, problem: Problem, room: int) -> str:
     alone = [(whole, 0, 0)]
     rest = (
         [*alone, *named] if problem.severity == "error" else [*named, *alone]
-    )  # how much weighs more than which
+    )  # an error's sentence matters more than its names
     tried = [*first, *rest, *((part, 0, 0) for part in parts)]
     for clause, count, width in tried:
         names = ", ".join(printable(shorten(each, width)) for each in subjects[:count])
@@ -277,7 +279,7 @@ def _shorten_problem(model: str, problem: Problem, room: int) -> str:
 
 
 def _names_itself(problem: Problem) -> bool:
-    """Whether a sentence has the name that it is about: whole, and no short word that any sentence may have."""
+    """Whether a sentence has the name that it is about, in full, and not as a short word of any sentence."""
     name = problem.subjects[0] if problem.subjects else ""
     if name.isalpha() and len(name) <= _SHORT_WORD:
         return False
@@ -285,20 +287,18 @@ def _names_itself(problem: Problem) -> bool:
 
 
 _SHORT_WORD = 9
-"""Letters of a name that may be a word of the sentence: `w`, `one`, `values`, `constants`."""
+"""Largest number of letters of a name that may be a word of the sentence: `w`, `one`, `values`, `constants`."""
 
 
 _SHAPES = ((3, 40), (2, 40), (3, 20), (1, 40), (2, 20), (1, 20))
-"""How many names, and how long each, from the best."""
+"""Numbers of names, and characters of each, best first."""
 
 
 def _clauses(message: str) -> list[int]:
-    """Where a sentence may end: before what explains it."""
+    """Return the positions at which a sentence may end: before its explanation."""
     ends = [at for at in range(_FIRST_CLAUSE, len(message)) if message.startswith(_ENDS, at)]
     verbs = [verb.end() for verb in _VERBS.finditer(message)]
-    first = (
-        verbs[0] if verbs else 0
-    )  # before its verb, a comma or a bracket is in the midst of what it is about
+    first = verbs[0] if verbs else 0  # before the verb, a comma or bracket is within the subject
     return [at for at in ends if at >= first and message.count("(", 0, at) == message.count(")", 0, at)]
 
 
@@ -310,11 +310,11 @@ _VERBS = re.compile(
 
 _ENDS = ("; ", ": ", ", ", " (")
 _FIRST_CLAUSE = 16
-"""Characters without which a sentence says nothing."""
+"""Number of characters below which a sentence says nothing."""
 
 
 def _cut_end(text: str, width: int) -> str:
-    """A sentence without its last words."""
+    """Return a sentence without its last words."""
     while _length(text) >= width:
         text = text.rpartition(" ")[0] or text[: width - 2]
     return f"{text.rstrip()}…"
@@ -349,13 +349,13 @@ def _hang(label: str, text: str, width: int) -> list[str]:
 
 
 _GLUED, _GLUE = "\0", "\0x\0"
-"""Stands in the place of a space within a shape while lines are broken; no text has it that is printable."""
+"""Stand-in for a space within a shape while lines are broken; no printable text has it."""
 _FACT_LINES = 4
-"""Lines of a list of facts, unless all is asked for."""
+"""Number of lines in a list of facts, unless all are asked for."""
 
 
 def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
-    """Pieces with semicolons between them; a line ends behind one, and within one only where it has no room."""
+    """Yield pieces with semicolons between them; a line ends after a piece, or within one that has no room."""
     room = max(pen.width - _length(label), 12)
     lines: list[str] = []
     ends: list[int] = []
@@ -365,7 +365,7 @@ def _list(label: str, pieces: Sequence[str], pen: _Pen) -> Iterator[str]:
             lines[-1] += f" {text}"
         else:
             glued = _wrap(text.replace(" x ", _GLUE), room)
-            lines += [line.replace(_GLUED, " ").strip() for line in glued]  # one may end within a shape
+            lines += [line.replace(_GLUED, " ").strip() for line in glued]  # a line may end within a shape
         ends.append(len(lines))
     shown = len(pieces)
     while not pen.is_whole and shown > 1 and ends[shown - 1] > _FACT_LINES:
@@ -388,7 +388,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _wrap_path(text: str, width: int) -> list[str]:
-    """Names that have no room go on in a further line; one that has none there is broken behind a `/`.
+    """Wrap names without breaking them; a name that has no room on a line is broken after a `/`.
 
     >>> _wrap_path("models/bert/model.onnx", 16), _wrap_path("a/b.onnx against c/d.json", 20)
     (['models/bert/', 'model.onnx'], ['a/b.onnx against', 'c/d.json'])
@@ -409,7 +409,7 @@ def _wrap_path(text: str, width: int) -> list[str]:
 
 _GAP = 2
 _LEAST = 18
-"""Columns of names below which numbers go."""
+"""Columns of names below which columns of numbers are dropped."""
 _BAR, _LONGEST_BAR = 8, 24
 _INDENT, _DEEPEST = 2, 6
 
@@ -463,7 +463,7 @@ def _table(table: Table, pen: _Pen) -> Iterator[str]:
 
 
 def _split(table: Table, width: int) -> Iterator[Table]:
-    """Tables of the same rows whose columns have room, as many in each as in the others; notes are below the last."""
+    """Yield tables of the same rows whose columns have room, equally many in each; notes are below the last."""
     widths = _least_widths(table)
     widest = max(widths[1:], default=0) + _GAP
     room = max((width - min(widths[0], max(_NAMES_ROOM, width - widest))) // widest, 1)
@@ -483,13 +483,13 @@ def _split(table: Table, width: int) -> Iterator[Table]:
 
 
 _WHOLE_NAMES = 36
-"""Columns below which other texts and numbers go where no name is cut."""
+"""Columns of names below which other columns are dropped, if no name is cut."""
 _NAMES_ROOM = 30
-"""Columns that names have where numbers go on in a further table."""
+"""Columns that names have if numbers continue in a further table."""
 
 
 def _least_widths(table: Table) -> list[int]:
-    """How wide the columns are where texts lose what is more than a name should have."""
+    """Return the widths of the columns if texts are cut to the width of names."""
     rows = [*table.rows, *([Row(table.total)] if table.total else [])]
     widths = [
         max([_length(printable_name(column.title)), *(_length(_written(row, at, column)) for row in rows)])
@@ -516,7 +516,7 @@ def _written(row: Row, at: int, column: Column) -> str:
 def _fit(
     table: Table, columns: list[tuple[int, Column]], rows: Sequence[Sequence[str]], pen: _Pen
 ) -> tuple[list[tuple[int, Column]], list[int]]:
-    """The columns that have room, and how wide each is: numbers whole, texts cut where they must be."""
+    """Return the columns that have room, and their widths: numbers whole, texts cut if they must be."""
     natural = [
         max([_length(printable_name(column.title)), *(_length(row[place]) for row in rows)])
         for place, (_, column) in enumerate(columns)
@@ -542,7 +542,7 @@ def _fit(
     widths = dict(zip(kept, (natural[place] for place in kept), strict=True))
     spare = max(pen.width - tight, len(loose))
     while loose and sum(widths[place] for place in loose) > spare:
-        # names come before what else is text, where they are not cut
+        # names have priority over other texts, unless names are cut
         is_short = pen.is_whole or widths.get(0, 0) <= _length(columns[0][1].title)
         others = [place for place in loose if place and widths[place] > _LEAST] if is_short else []
         longest = max(others or loose, key=lambda place: widths[place])
@@ -562,7 +562,7 @@ def _lines(
     style: str,
     bar: tuple[int | None, str] | None,
 ) -> Iterator[str]:
-    """A row; sentences go on in a second line, and names where all was asked for."""
+    """Yield the lines of a row; sentences continue on further lines, and so do names if all was asked for."""
     wrapped = [
         _fold(text, width, column.kind, is_whole=pen.is_whole)
         for text, (_, column), width in zip(texts, columns, widths, strict=True)
@@ -581,7 +581,7 @@ def _lines(
 
 
 def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
-    """The lines of a cell."""
+    """Return the lines of a cell."""
     if kind is Kind.PROSE:
         return _wrap(text, width) or [""]
     if kind is Kind.FORMULA and _length(text) > width:
@@ -601,7 +601,7 @@ def _fold(text: str, width: int, kind: Kind, *, is_whole: bool) -> list[str]:
 
 
 def _sum_up(text: str, width: int) -> list[str]:
-    """An expression with a new line before the first summand that does not fit."""
+    """Return an expression in lines, with a break before the first summand that does not fit."""
     lines = [""]
     for summand in _summands(text):
         if lines[-1] and len(lines[-1]) + len(summand) > width:
@@ -611,7 +611,7 @@ def _sum_up(text: str, width: int) -> list[str]:
 
 
 def _summands(text: str) -> list[str]:
-    """What is added outside of brackets, each with its sign.
+    """Return the summands outside of brackets, each with its sign.
 
     >>> _summands("N*(D**2 + D) + 2*D - V")
     ['N*(D**2 + D)', ' + 2*D', ' - V']
@@ -626,7 +626,7 @@ def _summands(text: str) -> list[str]:
 
 
 def _cut(text: str, width: int, end: float = 0.5) -> str:
-    """A name that is too long loses its middle; so much of the room is its end's."""
+    """Cut the middle of a name that is too long; `end` is the part of the room for its end."""
     if _length(text) <= width:
         return text
     level = len(text) - len(text.lstrip(" "))
@@ -634,7 +634,7 @@ def _cut(text: str, width: int, end: float = 0.5) -> str:
 
 
 def _cut_apart(names: Sequence[str], width: int) -> dict[str, str]:
-    """Those that lose their middle and would read alike, each with more of its end, or of its beginning.
+    """Return names that would read alike without their middle, each with more of its end, or of its beginning.
 
     >>> _cut_apart(["encoder.stages.1.sampling", "encoder.stages.2.sampling", "head"], 14)
     {'encoder.stages.1.sampling': 'en….1.sampling', 'encoder.stages.2.sampling': 'en….2.sampling'}
@@ -646,13 +646,13 @@ def _cut_apart(names: Sequence[str], width: int) -> dict[str, str]:
     for group in alike.values():
         if len(group) > 1:
             tried = [{name: _cut(name, width, part) for name in group} for part in _PARTS]
-            best = max(tried, key=lambda cut: len(set(cut.values())))  # of equal ones the first
+            best = max(tried, key=lambda cut: len(set(cut.values())))  # the first of equal ones
             found |= {name: best[name] for name in sorted(group)}
     return found
 
 
 _PARTS = (0.5, 0.65, 0.8, 1.0, 0.35, 0.2, 0.0)
-"""How much of the room of a name that is cut its end takes."""
+"""Parts of the room that the end of a cut name may take, best first."""
 
 
 def _draw(share: float | None, room: int, *, ascii: bool) -> str:
@@ -665,7 +665,7 @@ def _draw(share: float | None, room: int, *, ascii: bool) -> str:
 
 
 def _length(text: str) -> int:
-    """Columns of a terminal that a text takes."""
+    """Return the number of columns that a text takes on a terminal."""
     if text.isascii():
         return len(text)
     return sum(
