@@ -42,7 +42,7 @@ class FormulaDocument(Stamped, frozen=True, kw_only=True, rename={"class_": "cla
     census: Census | None
     """The PyTorch side; null if it is not compared."""
     model: FormulaModel | None
-    """The file's side; null if no file is compared."""
+    """The ONNX file; null if none is compared."""
     terms: list[FormulaTerm]
     """Summands in the family's order; then those that only another side has."""
     fields: list[FormulaField]
@@ -75,7 +75,7 @@ class Census(Record, frozen=True, kw_only=True):
 
 
 class FormulaModel(Record, frozen=True, kw_only=True):
-    """The file's side."""
+    """The ONNX file."""
 
     name: str
     """Path of the model, as given."""

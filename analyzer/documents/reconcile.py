@@ -31,7 +31,7 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     command: Literal["reconcile"] = "reconcile"
     """The command that wrote the document."""
     model: ReconcileModel
-    """The file's side, a model."""
+    """The model file."""
     against: dict[str, str]
     """Origin of the PyTorch side as its manifest states it, for people to read; for a checkpoint file, `parameters_by`
     says how parameters were told from buffers: by its class (`meta-device`) or by `names`."""
@@ -49,7 +49,7 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
     pytorch: Pytorch
     """Counts of the PyTorch side."""
     onnx: Onnx
-    """Counts of the file's side."""
+    """Counts of the ONNX file."""
     bridge: list[BridgeLine]
     """Every line of the bridge, even an empty one."""
     parameters: list[Parameter]
@@ -84,7 +84,7 @@ class ReconcileDocument(Stamped, frozen=True, kw_only=True):
 
 
 class ReconcileModel(Record, frozen=True, kw_only=True):
-    """The file's side, a model."""
+    """The model file."""
 
     path: Text
     """Path of the model file as given on the command line."""
@@ -129,7 +129,7 @@ class Pytorch(Record, frozen=True, kw_only=True):
 
 
 class Onnx(Record, frozen=True, kw_only=True):
-    """Counts of the file's side."""
+    """Counts of the ONNX file."""
 
     parameters: Elements
     """Learned elements in the file, as far as the file and the PyTorch side tell."""

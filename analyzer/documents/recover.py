@@ -29,7 +29,7 @@ class RecoverDocument(Head, frozen=True, kw_only=True):
     command: Literal["recover"] = "recover"
     """The command that wrote the document."""
     model: ReconcileModel
-    """The file's side, a model."""
+    """The model file."""
     against: dict[str, str]
     """Source of the names: the origin of the PyTorch side as it states it, for people to read."""
     content: ContentMode

@@ -45,7 +45,7 @@ def find_contradiction(told: InspectDocument) -> str | None:
 
 
 def _find_wrong(told: InspectDocument) -> Iterator[str]:
-    """Yield defects that no report of this program has: impossible values first, then totals that are no sums."""
+    """Yield defects that no report of this program has: impossible values, then totals that are not their sums."""
     yield from _find_misfits(told)
     model, totals, tensors = told.model, told.totals, told.tensors
     yield from _hold("stored_tensors", totals, len(tensors))

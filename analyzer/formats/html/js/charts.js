@@ -1,10 +1,10 @@
-// Pictures, by ECharts. Names are only ever drawn as they are: no template and no markup is made of them.
+// Charts, by ECharts. Names are drawn as plain text only, never as a template or markup.
 
 const TINTS = 10;
 const STEPS = 5;
 const DRAWN = 1500;
 
-/** A box beside the pointer. Its text is text. */
+/** Make a box beside the pointer, with plain text. */
 const addTip = (host, chart, describe) => {
   const tip = make("div", { className: "tip", hidden: true, role: "presentation" });
   host.append(tip);
@@ -62,7 +62,7 @@ class Treemap {
     return [names.join(" › "), ...lines].join("\n");
   }
 
-  /** Groups that hold one group only are passed over. */
+  /** Return the parts below a node, passing over groups that hold one group only. */
   below(node) {
     const { measure } = this.tree;
     let [found, prefix] = [node, ""];
@@ -86,7 +86,7 @@ class Treemap {
       if (!kid.isLeaf && hasRoom) item.children = this.within(kid, index, Math.floor(DRAWN / shown.length));
       return item;
     });
-    this.chart.clear(); // else what was there flies about
+    this.chart.clear(); // else the old shapes fly across the chart
     if (!items.length) {
       const [name] = tree.data.measures[tree.measure];
       tree.legend.replaceChildren(make("li", { textContent: `Nothing here has any ${name}; the table has what there is.` }));
@@ -96,7 +96,7 @@ class Treemap {
     tree.legend.replaceChildren(...[...this.legends].sort().map(([, [name, text]]) => swatch(name, text)));
   }
 
-  /** The second level: no more of it than can be told apart. */
+  /** Return the second level, with no more parts than readers can tell apart. */
   within(node, index, room) {
     const { measure } = this.tree;
     const parts = this.below(node);
@@ -113,7 +113,7 @@ class Treemap {
   item(node, name, index) {
     const [tint, key, text] = this.tint(node, index);
     if (text) this.legends.set(key, [tint, text]);
-    const at = this.drawn.push(node) - 1; // ECharts copies what it is given, and a node knows its parents
+    const at = this.drawn.push(node) - 1; // ECharts copies its data, and a node would bring its parents along
     return { name, value: node.sums[this.tree.measure], at, itemStyle: { color: this.colours.get(tint) ?? this.fetch(tint) } };
   }
 
@@ -135,7 +135,7 @@ class Treemap {
     return [`c${this.values.get(`${by} ${found}`) % TINTS}`, found, found];
   }
 
-  /** What all rows of a group have in a column; null where they differ. */
+  /** Return the value that all rows of a group have in a column; null if they differ. */
   only(node, column) {
     if (node.isLeaf) return String(this.tree.grid.rows[node.row][column]);
     node.only ??= new Map();
@@ -165,7 +165,7 @@ class Treemap {
       animation: false,
       left: 0, right: 0, top: 0, bottom: 0,
       roam: false,
-      sort: false, // they are sorted, those that are equal by name
+      sort: false, // sorted already, equal ones by name
       nodeClick: false,
       breadcrumb: { show: false },
       visibleMin: 20,
@@ -193,7 +193,7 @@ const axis = () => ({
 
 const bar = (name) => ({ color: colour(name), borderColor: colour("strong"), borderWidth: 1 });
 
-/** Make a chart with a switch of what it measures; `options` says what is drawn of the one that is chosen. */
+/** Make a chart with a switch of its measure; `options` returns the drawing of the chosen one. */
 const addChart = (host, measures, options, describe, tall) => {
   let chosen = 0;
   const state = make("p", { className: "state" });
@@ -232,7 +232,7 @@ const addWaterfall = (host, data) => {
   const options = (chosen) => {
     const bars = walk(data.measures[chosen]);
     const levels = bars.map(([, , to]) => to);
-    const room = Math.min(90, Math.max(30, host.clientWidth / (bars.length + 1) - 8)); // labels stand beside each other
+    const room = Math.min(90, Math.max(30, host.clientWidth / (bars.length + 1) - 8)); // so that labels fit beside each other
     const [low, high] = [Math.min(...levels), Math.max(...levels)];
     const from = high - low < 0.2 * high && high > low ? Math.max(0, low - (high - low)) : 0;
     return {
@@ -275,7 +275,7 @@ const addBars = (host, data, grid) => {
         type: "bar", name, barMaxWidth: 22, barGap: "10%", itemStyle: bar(side ? "c1" : "c0"),
         label: { show: true, position: "right", color: colour("ink"), formatter: (event) => `${sides.length > 1 ? `${name} ` : ""}${count(rows[event.dataIndex][column])}` },
         data: rows.map((row) => {
-          const value = numeric(row[column]); // a change may be to either side of nothing
+          const value = numeric(row[column]); // a change may be above or below zero
           return value < 0 ? { value, itemStyle: bar("c2"), label: { position: "insideLeft" } } : value;
         }),
       })),
@@ -315,14 +315,14 @@ const addLines = (host, data, grid) => {
   addChart(host, ["ms"], options, describe);
 };
 
-/** Signal to error along the modules: the higher, the nearer to the other side; what rounding leaves is a line of its own. */
+/** Draw signal to error along the modules: higher is nearer to the other side; rounding has a line of its own. */
 const addErrors = (host, data) => {
   const { points, first } = data;
   const known = points.flatMap(([, , error, noise]) => [error, noise]).filter((value) => value !== null);
   const top = Math.ceil((Math.max(20, ...known) + 10) / 30) * 30;
   const low = Math.floor(Math.min(0, ...known) / 30) * 30;
-  const gap = Math.ceil(points.length / Math.max(4, host.clientWidth / 80)); // labels stand beside each other
-  const tail = (name) => { // the last parts of a path, which tell modules apart
+  const gap = Math.ceil(points.length / Math.max(4, host.clientWidth / 80)); // so that labels fit beside each other
+  const tail = (name) => { // the last parts of a path tell modules apart
     let rest = name;
     while (rest.length > 24 && rest.includes(".")) rest = rest.slice(rest.indexOf(".") + 1);
     return rest.length > 24 ? `…${rest.slice(-23)}` : rest === name ? name : `…${rest}`;

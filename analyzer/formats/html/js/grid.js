@@ -1,10 +1,10 @@
-// Tables of any length: sorted and searched over all rows, a page of which is shown.
+// Tables of any length: sorted and searched over all rows, and shown page by page.
 
 const PAGE = 50;
-const PRINTED = 5000; // rows of a table on paper
+const PRINTED = 5000; // largest number of rows of a table on paper
 const tables = [];
 const FEW = 12;
-const SHORT = 28; // characters of a name that is not broken
+const SHORT = 28; // largest number of characters of a name that is not broken
 const collator = new Intl.Collator("en", { numeric: true });
 
 const compareCells = (kind) =>
@@ -48,7 +48,7 @@ class Grid {
     host.append(this.controls, this.region);
   }
 
-  /** On paper all rows are on one page, for nobody can turn it. */
+  /** Put all rows on one page for paper, where no button turns pages. */
   print(isPrinted) {
     [this.size, this.page, this.before] = isPrinted ? [PRINTED, 0, this.page] : [PAGE, this.before ?? this.page, undefined];
     this.refresh();
@@ -87,7 +87,7 @@ class Grid {
 
   find(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const bare = words.map((word) => word.replace(/(?<=\d),(?=\d)/g, "")); // counts stand in the data without separators
+    const bare = words.map((word) => word.replace(/(?<=\d),(?=\d)/g, "")); // counts have no separators in the data
     this.texts ??= this.data.rows.map((row) => this.shown.map(({ index }) => row[index]).join("\n").toLowerCase());
     const has = (row) => words.every((word, at) => this.texts[row].includes(word) || this.texts[row].includes(bare[at]));
     this.found = words.length ? this.order.filter(has) : this.order;
@@ -117,7 +117,7 @@ class Grid {
     });
   }
 
-  /** The last row: the totals of all, or the sums of what was found. */
+  /** Return the last row: the totals of all rows, or the sums of the rows that were found. */
   totals() {
     const { total, rows } = this.data;
     if (!total.length || !this.found.length) return [];

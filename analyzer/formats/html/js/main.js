@@ -1,4 +1,4 @@
-// Builds what the page has data for. A chart that fails leaves its table.
+// Builds the tables and charts of the page. A chart that fails leaves its table.
 
 root.classList.add("ready");
 const grids = new Map();

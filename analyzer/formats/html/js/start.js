@@ -1,4 +1,4 @@
-// Elements, numbers, colours: what the other files use.
+// Helpers for elements, numbers and colours, which the other files use.
 
 const root = document.documentElement;
 const redraws = [];
@@ -15,7 +15,7 @@ const make = (tag, properties = {}, ...children) => {
 
 const read = (key) => JSON.parse(document.getElementById(`${key}-data`).textContent);
 
-/** A count with its separators; of one that is larger than a script has exactly, there are the digits. */
+/** Format a count with separators; a count too large for an exact number is a string of digits. */
 const count = (value) => {
   if (typeof value === "number") return value.toLocaleString("en-US");
   return /^-?\d+$/.test(value) ? BigInt(value).toLocaleString("en-US") : value;
@@ -23,7 +23,7 @@ const count = (value) => {
 
 const summed = (value) => `${Number.isSafeInteger(value) ? "" : "≈ "}${value.toLocaleString("en-US")}`;
 
-/** A share as tables have it, with one decimal. */
+/** Format a share with one decimal, as in the tables. */
 const percent = (part, whole) => {
   if (!whole) return "-";
   const share = (100 * part) / whole;
@@ -32,7 +32,7 @@ const percent = (part, whole) => {
   return share >= 99.95 ? ">99.9 %" : `${share.toFixed(1)} %`;
 };
 
-/** A name that may be broken behind what parts it. */
+/** Return a name that may break after its separators. */
 const breakable = (text) => text.split(/(?<=[._/:])(?=[^._/:])/).flatMap((part, at) => (at ? [make("wbr"), part] : [part]));
 
 const numeric = (value) => {
@@ -55,7 +55,7 @@ const setTheme = (theme) => {
 
 const THEME = "onnxledger-theme";
 
-/** The theme that was chosen before, on this page or on another report; a browser may keep nothing. */
+/** Return the theme chosen earlier, on this page or another report; null if the browser keeps nothing. */
 const keptTheme = () => {
   try {
     const kept = localStorage.getItem(THEME);
@@ -69,11 +69,11 @@ const keepTheme = () => {
   try {
     localStorage.setItem(THEME, root.dataset.theme);
   } catch {
-    // A page in a frame, or a browser that is told to, keeps nothing.
+    // A page in a frame, or a browser without storage, keeps nothing.
   }
 };
 
-/** Buttons of which one is pressed. */
+/** Make buttons of which one is pressed. */
 const choice = (label, names, chosen, choose) => {
   const buttons = names.map((name, index) =>
     make("button", { type: "button", textContent: name, "aria-pressed": String(index === chosen) }),
@@ -87,7 +87,7 @@ const choice = (label, names, chosen, choose) => {
   return make("span", { className: "switch", role: "group", "aria-label": label }, ...buttons);
 };
 
-/** One of several, where there may be many. */
+/** Make a list from which one of many names is chosen. */
 const select = (label, names, choose) => {
   const options = names.map((name, index) => make("option", { value: String(index), textContent: name }));
   const element = make("select", {}, ...options);

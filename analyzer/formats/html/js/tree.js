@@ -1,4 +1,4 @@
-// Rows of a table within their groups: a treemap, and a table that says and does the same.
+// Rows of a table within their groups: a treemap, and a table with the same contents and functions.
 
 const MOST = 150;
 
@@ -31,7 +31,7 @@ class Node {
     return this.parent ? [...this.parent.trail, this] : [this];
   }
 
-  /** The largest first; of very many, those after the first stand together by rank. */
+  /** Return the parts, largest first; of very many, those after the first are grouped by rank. */
   parts(measure) {
     if (!this.kept.has(measure)) {
       const kids = [...this.kids].sort((a, b) => b.sums[measure] - a.sums[measure] || collator.compare(a.name, b.name));
@@ -79,7 +79,7 @@ const growTree = (grid, data, arrangement) => {
   return top;
 };
 
-/** Milliseconds of the groups that a timing names; what is above them has their sum, the whole that of all groups. */
+/** Add milliseconds to the groups that a timing names; groups above have the sum of these, the top that of all groups. */
 const addTimes = (top, times, separator) => {
   const known = new Map(times);
   const visit = (node, path) => {
@@ -144,7 +144,7 @@ class Tree {
     this.show(this.top);
   }
 
-  /** Let the chart show a group, and the table its row. */
+  /** Show a group in the chart, and its row in the table. */
   show(node) {
     this.current = node.isLeaf ? node.parent : node;
     for (let each = this.current; each; each = each.parent) each.isOpen = true;
@@ -189,7 +189,7 @@ class Tree {
     this.body.replaceChildren(...rows);
   }
 
-  /** Scroll the table, and not the page, to what the chart shows. */
+  /** Scroll the table, not the page, to the row of the group in the chart. */
   reveal() {
     const row = this.body.querySelector("tr[aria-current]");
     if (row) this.region.scrollTop = Math.max(0, row.offsetTop - 2 * row.offsetHeight);
