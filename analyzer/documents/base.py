@@ -74,9 +74,9 @@ class Tool(Record, frozen=True, kw_only=True):
     """The program that wrote the document."""
 
     name: Literal["onnxledger"] = "onnxledger"
-    """The program's name."""
+    """Name of the program."""
     version: Annotated[str, Meta(min_length=1)]
-    """Its version; `unknown` where it is not installed."""
+    """Version of the program; `unknown` if it is not installed."""
 
 
 class Head(Record, frozen=True, kw_only=True):

@@ -83,15 +83,15 @@ class Pair(Record, frozen=True, kw_only=True):
     """One number on both sides."""
 
     a: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
-    """The number in A; 0 where A lacks it."""
+    """The number in A; 0 if A lacks it."""
     b: Annotated[int, Meta(ge=0, extra={"unit": "as its key says"})]
-    """The number in B; 0 where B lacks it."""
+    """The number in B; 0 if B lacks it."""
     difference: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
     """a - b."""
     change: Annotated[int, Meta(extra={"unit": "as its key says, signed"})]
     """b - a."""
     ratio: Positive | None
-    """a / b; null where b is 0."""
+    """a / b; null if b is 0."""
 
 
 class CompareTotals(Record, frozen=True, kw_only=True):

@@ -74,15 +74,15 @@ class MsPair(Record, frozen=True, kw_only=True):
     """A time on both sides."""
 
     a: SignedMilliseconds
-    """The time in A; 0 where A lacks the group."""
+    """The time in A; 0 if A lacks the group."""
     b: SignedMilliseconds
-    """The time in B; 0 where B lacks the group."""
+    """The time in B; 0 if B lacks the group."""
     difference: Annotated[float, Meta(extra={"unit": "ms, signed"})]
     """a - b."""
     change: SignedMilliseconds
     """b - a."""
     ratio: float | None
-    """a / b; null where b is 0 or less."""
+    """a / b; null if b is 0 or less."""
 
 
 class CompareTimeTotals(Record, frozen=True, kw_only=True):

@@ -59,7 +59,7 @@ class NodeVertex(Record, frozen=True, kw_only=True):
     """The vertex of a node."""
 
     id: VertexId
-    """Its id in this document: `n0`, `n1`, ..."""
+    """Id of the vertex in this document: `n0`, `n1`, ..."""
     kind: Literal["node"]
     """Kind of the vertex."""
     name: str
@@ -90,7 +90,7 @@ class GraphTensor(Record, frozen=True, kw_only=True):
     """The vertex of a stored tensor."""
 
     id: VertexId
-    """Its id in this document: `n0`, `n1`, ..."""
+    """Id of the vertex in this document: `n0`, `n1`, ..."""
     kind: Literal["tensor"]
     """Kind of the vertex."""
     name: str
@@ -135,7 +135,7 @@ class End(Record, frozen=True, kw_only=True):
     """The vertex of an input or an output."""
 
     id: VertexId
-    """Its id in this document: `n0`, `n1`, ..."""
+    """Id of the vertex in this document: `n0`, `n1`, ..."""
     kind: Literal["input", "output"]
     """Kind of the vertex."""
     name: str
@@ -150,7 +150,7 @@ class GraphGroup(Record, frozen=True, kw_only=True):
     """The vertex of a group, in a collapsed graph."""
 
     id: VertexId
-    """Its id in this document: `n0`, `n1`, ..."""
+    """Id of the vertex in this document: `n0`, `n1`, ..."""
     kind: Literal["group"]
     """Kind of the vertex."""
     name: str
@@ -181,7 +181,7 @@ class CollapsedEnd(Record, frozen=True, kw_only=True):
     """The vertex of an input or an output, in a collapsed graph."""
 
     id: VertexId
-    """Its id in this document: `n0`, `n1`, ..."""
+    """Id of the vertex in this document: `n0`, `n1`, ..."""
     kind: Literal["input", "output"]
     """Kind of the vertex."""
     name: str

@@ -20,13 +20,13 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     command: Literal["verify"] = "verify"
     """The command that wrote the document."""
     model: Text
-    """MODEL, as it was named."""
+    """MODEL, as given on the command line."""
     against: Text
-    """The other side, as it was named."""
+    """The other side, as given on the command line."""
     same: bool
     """Whether every output was compared, and none differs by more than rounding."""
     first: VerifyFirst | None
-    """First place where the two sides differ; null if the outputs are the same, or no inner value tells."""
+    """First place at which the two sides differ; null if the outputs are the same, or no inner value tells."""
     wiring: VerifyWiring
     """Comparison of the files without a run."""
     outputs: list[VerifiedOutput]
@@ -37,8 +37,8 @@ class VerifyDocument(Stamped, frozen=True, kw_only=True):
     executions: VerifyExecutions | None
     """Execution of both sides, if both are one file; else null."""
     drift_db: _Decibel | None
-    """Signal to error of the output that is off the most: MODEL as it stands, against the other file, or against
-    PyTorch with its own weights, the worst of three runs; null if nothing is off, all is lost, or SOURCE has no
+    """Signal to error of the output with the largest error: MODEL as it stands, against the other file, or against
+    PyTorch with its own weights, the worst of three runs; null if nothing differs, all is lost, or SOURCE has no
     weights."""
     costs: VerifyCosts | None
     """Effect of rounding on the outputs; null if nothing is rounded, or if the outputs are not the same."""
@@ -60,7 +60,7 @@ class VerifyCosts(Record, frozen=True, kw_only=True):
 
     weights_db: _Decibel | None
     """Signal to error of the other side with the weights of MODEL, against itself with its own weights, for the output
-    that is off the most; null if nothing is off, or SOURCE has no weights."""
+    with the largest error; null if nothing differs, or SOURCE has no weights."""
     codes_db: _Decibel | None
     """Signal to error of MODEL as it stands, against MODEL without quantized activations and half precision."""
     layers: list[VerifyLayerCost]
@@ -78,7 +78,7 @@ class VerifyLayerCost(Record, frozen=True, kw_only=True):
     module: str
     """Path of the module; for a quantizer, of the module that makes the values."""
     signal_to_error_db: _Decibel | None
-    """Signal to error with weights and quantizers together, for the output that is off the most; null if all is
+    """Signal to error with weights and quantizers together, for the output with the largest error; null if all is
     lost."""
     weights_db: _Decibel | None
     """Signal to error with the module's rounded weights alone; null if they cost nothing, or SOURCE has no weights."""
@@ -100,10 +100,10 @@ class VerifyKept(Record, frozen=True, kw_only=True):
     more_nbytes: Annotated[int, Meta(extra={"unit": "bytes"})]
     """Bytes by which MODEL would be larger."""
     before_db: _Decibel | None
-    """Signal to error of the output that is off the most, with all modules rounded: errors of weights and of quantizers
-    added up, as in `signal_to_error_db`; `drift_db` is the effect of both together."""
+    """Signal to error of the output with the largest error, with all modules rounded: errors of weights and of
+    quantizers added up, as in `signal_to_error_db`; `drift_db` is the effect of both together."""
     signal_to_error_db: _Decibel | None
-    """Signal to error with these modules in float and all others rounded; null if nothing is off then."""
+    """Signal to error with these modules in float and all others rounded; null if nothing differs then."""
 
 
 class VerifyExecutions(Record, frozen=True, kw_only=True):
@@ -127,7 +127,7 @@ class VerifyExecution(Record, frozen=True, kw_only=True):
 
 
 class VerifyFirst(Record, frozen=True, kw_only=True):
-    """First place where the two sides differ."""
+    """First place at which the two sides differ."""
 
     module: str | None
     """Subgraph of the node; null if unknown."""
