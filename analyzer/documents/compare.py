@@ -32,9 +32,9 @@ class CompareDocument(Head, frozen=True, kw_only=True):
     command: Literal["compare"] = "compare"
     """The command that wrote the document."""
     a: Text
-    """The first model, as it was named."""
+    """The first model, as given on the command line."""
     b: Text
-    """The second model, as it was named."""
+    """The second model, as given on the command line."""
     totals: CompareTotals
     """Totals of both models."""
     changes: Changes

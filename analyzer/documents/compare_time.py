@@ -30,9 +30,9 @@ class CompareTimeDocument(Head, frozen=True, kw_only=True):
     kind: Literal["time"] = "time"
     """Kind of comparison: saved timings."""
     a: Text
-    """The first report, as it was named."""
+    """The first report, as given on the command line."""
     b: Text
-    """The second report, as it was named."""
+    """The second report, as given on the command line."""
     measured: list[Measured]
     """Differences, other than the model, that may explain a difference in time; empty if both were measured alike."""
     by: NodeKeys
@@ -137,9 +137,9 @@ class CompareSweepDocument(Head, frozen=True, kw_only=True):
     kind: Literal["time"] = "time"
     """Kind of comparison: saved timings."""
     a: Text
-    """The first report, as it was named."""
+    """The first report, as given on the command line."""
     b: Text
-    """The second report, as it was named."""
+    """The second report, as given on the command line."""
     measured: list[Measured]
     """Differences, other than the model, that may explain a difference in time; empty if both were measured alike."""
     by: NodeKeys
