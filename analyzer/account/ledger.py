@@ -535,7 +535,7 @@ class Ledger(Frozen):
 
     @property
     def parameters_at_least(self) -> int:
-        """Lower bound of PyTorch's count of parameters.
+        """Lower bound of PyTorch's count of parameters, in elements.
 
         Tensors that were not compared may be copies, and tensors computed from parameters may come from few; a norm
         that was folded into a layer had some more.

@@ -52,8 +52,10 @@ def group_by(
             with three groups or more, for blocks 1.
         known: facts from the PyTorch side about the entries; groups then count trainable and frozen parameters.
         layered: whether to search scopes for repeated layers, which the tree of groups shows.
-        UsageError: `by` names no key, or one twice, or `depth` is below 1.
+
+    Raises:
         UsageError: `by` names no key, or the same key twice, or `depth` is below 1.
+        LedgerError: the groups do not sum to the totals, a defect of onnxledger.
     """
     usual: int | None = None
     if by is None:
