@@ -1,4 +1,4 @@
-"""Ledger + a run by onnxruntime in a process of its own -> Timing: the time of each group.
+"""Ledger + a run by onnxruntime in a separate process -> Timing: the time of each group.
 
-Nothing is imported here: the process that runs onnxruntime loads little more than what it needs.
+This file imports nothing, so that the process that runs onnxruntime loads little more than it needs.
 """

@@ -1,4 +1,4 @@
-"""The kernels that ran -> the nodes of the file that they compute, and the time of the groups of those."""
+"""Kernels that ran -> the nodes of the file that they compute, and the times of those nodes' groups."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from analyzer.timing.request import Kernel
 
 
 class MainGraph(Mutable):
-    """A main graph, as far as it is asked who computes a value and who reads it."""
+    """A main graph, with the nodes that compute each value and that read it."""
 
     nodes: Sequence[Node]
     inputs: frozenset[str]
     reads: list[tuple[str, ...]] = field(default_factory=list)
-    """Per node the values that it reads, with those that its nested graphs take from around them."""
+    """For each node, the values that it reads, with those that its nested graphs take from outside."""
     gives: list[tuple[str, ...]] = field(default_factory=list)
-    """Per node the values that it computes."""
+    """For each node, the values that it computes."""
     makers: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -42,7 +42,7 @@ class MainGraph(Mutable):
             reads = tuple(dict.fromkeys(aliases.get(name, name) for name in names))
             gives = tuple(aliases.get(name, name) for name in node.outputs if name)
             side.reads.append(reads)
-            # What is stored is not computed; and a value in another precision is computed where the value is.
+            # A stored tensor is not computed. A value in another precision is computed where the original value is.
             side.gives.append(() if node.op_type == "Constant" or set(gives) <= set(reads) else gives)
             side.makers.update((name, node.position) for name in side.gives[-1])
             for name in reads:
@@ -58,12 +58,12 @@ class MainGraph(Mutable):
     def after(self, position: int) -> list[int]:
         names = (
             self.gives[position] or self.reads[position]
-        )  # of an inserted Cast, whose value has the same name
+        )  # for an inserted Cast, whose value has the same name
         return [reader for name in names for reader in self.readers.get(name, ()) if reader != position]
 
 
 def _captured(graphs: Sequence[Graph]) -> dict[int, list[str]]:
-    """For each node of the main graph, the names that its nested graphs read and do not define themselves."""
+    """Return, for each node of the main graph, the names that its nested graphs read but do not define."""
     parents = {graph.path: graph.parent for graph in graphs}
     main = graphs[0].path
     found: dict[int, list[str]] = defaultdict(list)
@@ -80,53 +80,53 @@ def _captured(graphs: Sequence[Graph]) -> dict[int, list[str]]:
     return found
 
 
-# A runtime fuses nodes, inserts some and drops others; what it keeps are names: of the values that are still computed,
-# and mostly of nodes. What lies between two values that both graphs have is found by following the file's graph.
+# A runtime fuses, inserts and drops nodes. It keeps names: of the values that it still computes, and of most nodes. The
+# nodes between two values that both graphs have are found by following the file's graph.
 
 
 SAME = "name:same-node"
-"""The node is there as it was: the same operator computes the same value."""
+"""Rule: the node is unchanged, and the same operator computes the same value."""
 NAMED = "name:node"
-"""Its name is that of a node or a value, with what the runtime put behind it."""
+"""Rule: its name is that of a node or a value, plus the runtime's suffix."""
 VALUES = "structure:values"
-"""It computes a value of the file: it stands for what lies between the values that it reads and that one."""
+"""Rule: it computes a value of the file, and stands for the nodes between the values that it reads and that value."""
 BETWEEN = "structure:between"
-"""It was put between others: it stands for what lies between these, or else serves the one that reads it."""
+"""Rule: it was inserted; it belongs to the one node that follows it, else to the nodes before it."""
 NONE = "none"
 
 _LAYOUT = "com.microsoft.nchwc"
 _WIDENED = "InsertedPrecisionFreeCast_"
-"""What onnxruntime puts before the name of a float16 value that it computes in float32 on a CPU."""
+"""Prefix of onnxruntime for a float16 value that it computes in float32 on a CPU."""
 
 _FREE = frozenset({"Identity", "Dropout", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-"""Operators that pass on what they read, in another precision at most: beside others they decide nothing."""
+"""Operators that pass on their input, at most in another precision: next to other operators they decide nothing."""
 
 _PRODUCTS = {
     "FusedMatMul": frozenset({"MatMul", "FusedMatMul"}),
     "DynamicQuantizeMatMul": frozenset({"MatMulInteger"}),
     "MatMulIntegerToFloat": frozenset({"MatMulInteger"}),
 }
-"""Operators that are a product of the file with a factor, turned operands, another type of its result."""
+"""Fused operators that compute a product of the file, with a factor, transposed operands or another result type."""
 
 _ABSORBED = frozenset({"Transpose", "Mul", "Div", "Cast"})
-"""What such an operator does besides its product, at no cost that counts."""
+"""Operators that such a fused product includes at no cost that counts."""
 
 _MOST_NODES = 20_000
-"""Nodes that one search looks at; what lies further apart is not told."""
+"""Most nodes that one search visits; nodes further apart get no origin."""
 _LONGEST_ROW = 8
 _MOST_ENDS = 64
-"""Nodes around an inserted one that are kept."""
+"""Most nodes that are kept around an inserted one."""
 
 
 class Origin(Frozen):
-    """Nodes of the file's main graph, by position, that a node which ran computes or serves; sorted."""
+    """Nodes of the file's main graph, by position, that a node of the graph that ran computes or serves; sorted."""
 
     nodes: tuple[int, ...]
     rule: str
 
 
 def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
-    """For each node of the graph that ran, in its order, the nodes of the file that it computes."""
+    """Return, for each node of the graph that ran, in its order, the nodes of the file that it computes."""
     of_file = MainGraph.of(file, {})
     own = {name for node in of_file.nodes for name in node.outputs}
     aliases = {_WIDENED + name: name for name in own if _WIDENED + name not in own}
@@ -134,14 +134,14 @@ def find_origins(file: Model, ran: Model) -> tuple[Origin, ...]:
 
 
 class _Search(Mutable):
-    """What is settled so far. Strong evidence goes first, and what it claims is nobody else's."""
+    """State of a search. Strong evidence goes first, and claims nodes for itself alone."""
 
     file: MainGraph
     ran: MainGraph
     found: dict[int, Origin] = field(default_factory=dict)
-    """By position in the graph that ran."""
+    """Origins by position in the graph that ran."""
     claimed: set[int] = field(default_factory=set)
-    """Nodes of the file that are settled."""
+    """Nodes of the file that have been assigned."""
 
     def run(self) -> tuple[Origin, ...]:
         self._match_same()
@@ -158,7 +158,7 @@ class _Search(Mutable):
         self.claimed.update(self.found[position].nodes)
 
     def _made_of_file(self, position: int) -> list[int]:
-        """The nodes of the file that compute what a node which ran computes."""
+        """Return the nodes of the file that compute the same values as a node that ran."""
         return [self.file.makers[name] for name in self.ran.gives[position] if name in self.file.makers]
 
     def _match_same(self) -> None:
@@ -169,22 +169,22 @@ class _Search(Mutable):
                     self._claim(position, [maker], SAME)
 
     def _match_names(self) -> None:
-        """Nodes whose values are all new, by their own names."""
+        """Match nodes by their own names if all their values are new."""
         own = {node.name: node.position for node in self.file.nodes if node.name}
-        # What is in another layout bears the name of its value, all else that of its node.
+        # A node in another layout has the name of its value; all other nodes have those of nodes.
         by_value, by_node = own | self.file.makers, self.file.makers | own
         for position, node in enumerate(self.ran.nodes):
             if position in self.found or self._made_of_file(position) or not self.ran.gives[position]:
                 continue
             names = by_value if node.domain == _LAYOUT else by_node
             for origin in find_beginnings(node.name.removeprefix(_WIDENED), names):
-                # What is settled may be there twice; a node with another operator must be somebody else's.
+                # A claimed node may occur twice, but one with another operator must belong to another node.
                 if origin not in self.claimed or self.file.nodes[origin].op_type == node.op_type:
                     self._claim(position, [origin], NAMED)
                     break
 
     def _match_values(self, *, is_exact: bool) -> None:
-        """Nodes that compute a value of the file, by what lies before it; exact where all that they read is known."""
+        """Match nodes that compute a value of the file to the nodes before it; exact if all their inputs are known."""
         known: dict[int, frozenset[str]] = {}
         for position in range(len(self.ran.nodes)):
             known[position] = self._known_inputs(position, known)
@@ -197,13 +197,13 @@ class _Search(Mutable):
                 self._claim(position, self._telling(region, self.ran.nodes[position].op_type), VALUES)
 
     def _telling(self, region: set[int], op_type: str) -> set[int]:
-        """The nodes that decide whose a kernel is: without those that cost it nothing, unless there is no other."""
+        """Return the nodes that decide a kernel's group: without those that cost nothing, unless there is no other."""
         wanted = _PRODUCTS.get(op_type, frozenset())
         has_product = any(self.file.nodes[n].op_type in wanted for n in region)
         return {n for n in region if not self._is_free(n, has_product=has_product)} or region
 
     def _is_free(self, node: int, *, has_product: bool) -> bool:
-        """Whether a node passes on what it reads, or is absorbed, or computes but the scale of what was quantized."""
+        """Whether a node passes on its input, is absorbed by a product, or only computes with quantization scales."""
         op_type = self.file.nodes[node].op_type
         if op_type in _FREE or (has_product and op_type in _ABSORBED):
             return True
@@ -218,10 +218,10 @@ class _Search(Mutable):
         return self.file.is_computed(name) or not self.ran.is_computed(name)
 
     def _widen(self) -> None:
-        """Give nodes found by name what lies before the value that they bear the name of, and what follows it.
+        """Extend nodes found by name to the nodes before and after the value that they are named after.
 
-        A convolution in another layout bears the name of one value: it computes the product before that, and perhaps
-        the sum and the activation after it.
+        A convolution in another layout has the name of one value: it computes the product before that, and perhaps the
+        sum and the activation after it.
         """
         named = [position for position, origin in self.found.items() if origin.rule == NAMED]
         for position in named:
@@ -242,17 +242,17 @@ class _Search(Mutable):
                 self._claim(last[place], (*self.found[last[place]].nodes, place), NAMED)
 
     def _is_computed_apart(self, name: str) -> bool:
-        """Whether a node that ran computes a value, and does not only turn it into the layout of the file."""
+        """Whether a node that ran computes a value, and does not only restore the file's layout."""
         maker = self.ran.makers.get(name)
         return maker is not None and self.ran.nodes[maker].op_type != "ReorderOutput"
 
     def _is_rewritten(self, position: int) -> bool:
-        """Whether a node found by name has another operator than the node that bears the name."""
+        """Whether a node found by name has another operator than the node it is named after."""
         node, origin = self.ran.nodes[position], self.file.nodes[self.found[position].nodes[-1]]
         return (node.op_type, node.domain) != (origin.op_type, origin.domain)
 
     def _back_to_operator(self, position: int) -> list[int]:
-        """The node that a name tells, and those in a row before it up to the one with the operator that ran."""
+        """Return the named node, and those in a row before it, up to the one with the operator that ran."""
         row = list(self.found[position].nodes)
         while self.file.nodes[row[-1]].op_type != self.ran.nodes[position].op_type:
             before = [maker for maker in self.file.before(row[-1]) if maker not in self.claimed]
@@ -262,7 +262,7 @@ class _Search(Mutable):
         return row
 
     def _known_inputs(self, position: int, before: Mapping[int, frozenset[str]]) -> frozenset[str]:
-        """The nearest values of the file that a node reads, or those before it which nobody claims."""
+        """Return the nearest values of the file that a node reads, directly or through unassigned nodes."""
         names: set[str] = set()
         for name in self.ran.reads[position]:
             maker = self.ran.makers.get(name)
@@ -273,9 +273,9 @@ class _Search(Mutable):
         return frozenset(names)
 
     def _region(self, ends: Iterable[int], starts: frozenset[str]) -> set[int]:
-        """Nodes of the file on the ways from values to `ends`, without those that are settled.
+        """Return the file's nodes on paths from known values to `ends`, without assigned nodes.
 
-        What is computed from stored tensors alone is on no way, and is left out unless that is all there is.
+        Nodes computed from stored tensors alone are on no path; they are returned only if there are no other nodes.
         """
         back = self._follow_back(ends, starts)
         first = [
@@ -311,7 +311,7 @@ class _Search(Mutable):
         return seen
 
     def _settle_others(self) -> None:
-        """Nodes that were inserted: among what they stand between, else with the one they serve."""
+        """Assign inserted nodes: to the one node that follows them, else to the nodes before them."""
         before, after = self._ends(self.ran.before, +1), self._ends(self.ran.after, -1)
         for position in range(len(self.ran.nodes)):
             if position in self.found:
@@ -324,7 +324,7 @@ class _Search(Mutable):
                 self.found[position] = Origin(tuple(sorted(set(serves))), BETWEEN)
 
     def _ends(self, step: Callable[[int], list[int]], direction: int) -> dict[int, tuple[int, ...]]:
-        """For each node that is not settled, the nodes of the file that the nearest settled ones compute."""
+        """Return, for each unassigned node, the nodes of the file that the nearest assigned ones compute."""
         found: dict[int, tuple[int, ...]] = {}
         for position in range(len(self.ran.nodes))[::direction]:
             if position in self.found:
@@ -338,11 +338,11 @@ class _Search(Mutable):
         return found
 
 
-_JOINT = re.compile(r"[_/:-]+(?=[A-Za-z])")  # a number tells names of the file apart
+_JOINT = re.compile(r"[_/:-]+(?=[A-Za-z])")  # a number distinguishes names of the file
 
 
 def find_beginnings(name: str, names: Mapping[str, int]) -> Iterator[int]:
-    """The names of the file that a name begins with, before what the runtime puts behind, the longest first.
+    """Yield the positions of the names that a name begins with, before the runtime's suffix, the longest first.
 
     >>> list(find_beginnings("relu/sum_nchwc", {"relu": 4, "relu/sum": 7}))
     [7, 4]
@@ -352,20 +352,20 @@ def find_beginnings(name: str, names: Mapping[str, int]) -> Iterator[int]:
 
 
 COMPILED = "provenance:compiled-part"
-"""onnxruntime says which nodes a provider has compiled to one kernel."""
+"""Rule: onnxruntime reports the nodes that a provider has compiled to one kernel."""
 
 
 def trace_compiled(
     file: Model, kernels: Sequence[Kernel], assigned: Sequence[tuple[str, tuple[str, ...]]]
 ) -> list[Origin | None]:
-    """For each kernel the nodes of the file that it computes, where the graph that ran cannot be had.
+    """Return the nodes of the file that each kernel computes, if the graph that ran is not available.
 
-    A provider that compiles parts of the graph runs each as one kernel, in their order, if there are as many kernels
-    as parts. Other kernels go by the names of their nodes.
+    A provider that compiles parts of the graph runs each part as one kernel, in order, if there are as many kernels as
+    parts. Other kernels are matched by the names of their nodes.
 
     Args:
         file: the file's model.
-        kernels: what ran.
+        kernels: the kernels that ran.
         assigned: (provider, names of its nodes) of each part of the graph that a provider took.
     """
     names = {node.name: node.position for node in file.graphs[0].nodes if node.name}
@@ -385,24 +385,24 @@ def trace_compiled(
 
 
 Membership = Mapping[int, tuple[str, ...]]
-"""For each node of the main graph, by position, the groups that have it: of keys one, of the user's own any number."""
+"""Groups of each node of the main graph, by position: one for keys, any number for the user's own groups."""
 
 _FEWEST_TO_BATCH = 16
 
 _STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
-"""Standard errors to either side of a mean that hold it in 95 of 100 cases, for 2 runs, 3 runs and so on."""
+"""Standard errors on either side of a mean that contain it in 95 of 100 cases, for 2 runs, 3 runs and so on."""
 
 
 def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = None) -> Membership:
-    """Which groups have the nodes of the main graph, where kernels run; those of nested graphs run within them.
+    """Return the groups of the nodes of the main graph: kernels run there, and include those of nested graphs.
 
     Args:
         ledger: the account of the model.
         grouping: by keys, or by `own`.
-        own: the user's own groups; None where `grouping` is by keys.
+        own: the user's own groups; None if `grouping` is by keys.
 
     Raises:
-        UsageError: the keys say nothing of nodes.
+        UsageError: the keys do not cover nodes.
     """
     graph = ledger.model.graphs[0]
     if own is not None:
@@ -424,9 +424,9 @@ def find_membership(ledger: Ledger, grouping: Grouping, own: OwnGroups | None = 
 
 
 def match_kernels(kernels: Sequence[Kernel], ran: Sequence[Node]) -> list[int | None]:
-    """For each kernel its node in the graph that ran, by position; None where that is not told.
+    """Return each kernel's node in the graph that ran, by position; None if unknown.
 
-    Names are unique there, or empty. A kernel without one goes by the order, in which kernels run as nodes are saved.
+    Names of nodes are unique there, or empty. Kernels without a name are matched by order: they run as nodes are saved.
     """
     by_name = {node.name: position for position, node in enumerate(ran) if node.name}
     in_order = len(kernels) == len(ran) and all(
@@ -448,7 +448,7 @@ def match_kernels(kernels: Sequence[Kernel], ran: Sequence[Node]) -> list[int | 
 
 
 def _by_turns(kernels: Sequence[tuple[str, int]], nodes: Sequence[tuple[str, int]]) -> dict[int, int]:
-    """Of each operator the first kernel is the first node, if there are as many of the one as of the other."""
+    """Match the kernels and the nodes of each operator in order, if there are equally many."""
     counts, wanted = Counter(op for op, _ in kernels), Counter(op for op, _ in nodes)
     waiting: dict[str, list[int]] = defaultdict(list)
     for op_type, position in reversed(nodes):
@@ -462,7 +462,7 @@ def tell_kernels(
     origins: Sequence[Origin | None],
     membership: Membership,
 ) -> tuple[KernelTime, ...]:
-    """Each kernel with its mean time in ms, and the groups of the nodes that it computes."""
+    """Return each kernel with its mean time in ms, and the groups of the nodes that it computes."""
     told = []
     for kernel, ms, origin in zip(kernels, times, origins, strict=True):
         groups = _groups_of(origin, membership)
@@ -482,9 +482,9 @@ def tell_kernels(
 
 
 def _groups_of(origin: Origin | None, membership: Membership) -> tuple[tuple[str, ...], bool]:
-    """The groups of an origin's nodes, and whether different nodes are in different ones.
+    """Return the groups of an origin's nodes, and whether different nodes are in different ones.
 
-    A node without a scope does not count beside others: nothing says that it belongs elsewhere.
+    A node without a scope does not count next to others: nothing says that it belongs elsewhere.
     """
     if origin is None or not origin.nodes:
         return (), False
@@ -502,7 +502,7 @@ class Split(Frozen):
 
     parts: tuple[TimedGroup, ...]
     ungrouped: TimedGroup | None
-    """None where groups are keys'."""
+    """None if the groups are keys'."""
     overlap_ms: float
     unattributed_ms: float
 
@@ -510,12 +510,12 @@ class Split(Frozen):
 def split_time(
     kernels: Sequence[KernelTime], runs: npt.NDArray[np.float64], grouping: Grouping, *, is_own: bool = False
 ) -> Split:
-    """Add up the kernels of each group.
+    """Sum up the kernels of each group.
 
     Args:
-        kernels: with the groups of each.
+        kernels: kernels, each with its groups.
         runs: milliseconds of each kernel in each run, (runs, kernels).
-        grouping: the groups; each gets a part, also one without kernels.
+        grouping: the groups; each gets a part, even without kernels.
         is_own: whether they are the user's own, which may overlap and leave nodes out.
     """
     columns: dict[tuple[str, ...], list[int]] = defaultdict(list)
@@ -553,10 +553,10 @@ def _part(
 
 
 def _error(totals: npt.NDArray[np.float64]) -> float:
-    """Half the width of the confidence interval of the mean; the whole of it for one run, which says nothing of it.
+    """Return half the width of the mean's confidence interval; for a single run, which gives no estimate, its time.
 
-    Runs that follow each other are alike, as what disturbs one lasts longer than it: where there are enough, the means
-    of batches stand for independent ones.
+    Consecutive runs are similar, because a disturbance lasts longer than one run. With enough runs, means of batches
+    serve as independent samples.
     """
     samples = totals
     if len(totals) >= _FEWEST_TO_BATCH:

@@ -1,4 +1,4 @@
-"""The files of a generation loop -> what each is fed, how long it takes alone, and so how long all tokens take.
+"""Files of a generation loop -> the inputs of each, its time alone, and from these the time of all tokens.
 
 A loop runs the encoder once, the decoder once over the prompt, and then once for each further token, with the keys and
 values of all tokens before it. Each file is measured alone, with inputs of the shapes that it has in such a loop.
@@ -29,16 +29,16 @@ from analyzer.timing.timer import time_model
 
 
 class Step(StrEnum):
-    """When a loop that generates tokens runs a file."""
+    """Part of a generation loop in which it runs a file."""
 
     ENCODE = "encode"
     """Once, before the decoder."""
     PREFILL = "prefill"
-    """Once, over the prompt; the first new token comes of it."""
+    """Once, over the prompt; it makes the first new token."""
     DECODE = "decode"
-    """Once for each further token, with the cache of all before it."""
+    """Once for each further token, with the cache of all tokens before it."""
     OTHER = "other"
-    """Nobody knows."""
+    """Unknown."""
 
 
 BOTH = (Step.PREFILL, Step.DECODE)
@@ -50,7 +50,7 @@ _DECODERS: Mapping[str, tuple[Step, ...]] = {
     "decoder_with_past": (Step.DECODE,),
     "decoder_merged": BOTH,
 }
-"""The files of which a loop has one for each of its steps, as transformers, torch.onnx and optimum name them."""
+"""Decoder files for the steps of a loop, as transformers, torch.onnx and optimum name them."""
 _BESIDE: Mapping[str, tuple[Step, ...]] = {
     "encoder": (Step.ENCODE,),
     "text_encoder": (Step.ENCODE,),
@@ -61,13 +61,13 @@ _BESIDE: Mapping[str, tuple[Step, ...]] = {
     "lm_head": (Step.PREFILL,),
     "embed_tokens": BOTH,
 }
-"""What else a loop may have."""
+"""Other files of a loop."""
 _VARIANT = re.compile(r"_(fp16|fp32|bf16|int8|uint8|q4|q4f16|q8|bnb4|quantized|optimized|o[1-4])$")
-"""What optimum and transformers.js put behind the name of a file that was stored otherwise."""
+"""Suffix that optimum and transformers.js append to the name of a file with other weights or optimizations."""
 
 
 def steps_of(name: str) -> tuple[Step, ...]:
-    """When a loop runs the component of this name.
+    """Return the steps in which a loop runs the component of this name.
 
     >>> (
     ...     [step.value for step in steps_of("decoder_with_past_model")],
@@ -82,15 +82,15 @@ def steps_of(name: str) -> tuple[Step, ...]:
 
 
 def _bare(name: str) -> str:
-    """The name without its folder, and without what it shares with others."""
+    """Remove the folder, the variant and `_model` from a name."""
     return _VARIANT.sub("", name.rpartition("/")[2].lower()).replace("_model", "", 1)
 
 
 def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
-    """The steps of each component of an artifact; None where no loop with a cache is among them.
+    """Return the steps of each component of an artifact; None if the components contain no loop with a cache.
 
     Raises:
-        UsageError: two of them are for one step.
+        UsageError: two components are for the same step.
     """
     found = {name: steps_of(name) for name in names}
     of_step = {
@@ -110,27 +110,27 @@ def find_loop(names: Sequence[str]) -> Mapping[str, tuple[Step, ...]] | None:
 
 
 class Loop(Frozen):
-    """The sizes of a generation loop."""
+    """Sizes of a generation loop."""
 
     batch: int
-    """Sequences at a time."""
+    """Number of sequences at a time."""
     source: int | None
-    """Elements that the encoder hands to the decoder of each, such as tokens; None where none does."""
+    """Length of the encoder's output for each sequence, for example in tokens; None without an encoder."""
     source_reason: str | None
-    """What decided that, as `Axis.reason`; it begins with `default` where nothing tells."""
+    """Reason of `source`, as in `Axis.reason`; it begins with `default` if nothing decides it."""
     prompt: int
     """Tokens that the decoder begins with."""
     prompt_reason: str
-    """What decided that."""
+    """Reason of `prompt`."""
     new_tokens: int
-    """Generated tokens of each sequence; the first comes of the prompt's run."""
+    """Generated tokens of each sequence; the run of the prompt makes the first."""
     caches: tuple[int, ...]
-    """Tokens in the cache at the second new token, and at the last; one number where it is the same, or fixed by the
-    file; () where the decoder has none."""
+    """Tokens in the cache at the second new token, and at the last; one number if they are equal, or if the file fixes
+    them; () if the decoder has no cache."""
 
 
 class Fed(Frozen):
-    """What a component is fed in a step: once, or with a cache as it is at the second new token and at the last."""
+    """Inputs of a component in a step: one set, or one with the cache at the second new token and one at the last."""
 
     name: str
     step: Step
@@ -151,19 +151,19 @@ class StepTiming(Frozen):
 
 
 class GenerationTiming(Frozen):
-    """`time` of a generation loop."""
+    """Result of `time` for a generation loop."""
 
     path: str
     loop: Loop
     components: tuple[StepTiming, ...]
     parameters: int
-    """Learned elements of all components, each once."""
+    """Learned elements of all components, each counted once."""
     file_nbytes: int
     """Bytes of all files on disk."""
     stamp: str | None = None
 
     def times(self, step: Step) -> int | None:
-        """How often a loop runs the files of a step; None where nobody knows."""
+        """Return how often a loop runs the files of a step; None if unknown."""
         match step:
             case Step.ENCODE | Step.PREFILL:
                 return 1
@@ -172,17 +172,17 @@ class GenerationTiming(Frozen):
         return None
 
     def spent_ms(self, component: StepTiming) -> float | None:
-        """Milliseconds of a component for all tokens; None where nobody knows how often it runs.
+        """Return the milliseconds of a component for all tokens; None if the number of its runs is unknown.
 
-        Between the two lengths of the cache the time is taken to grow by as much with each token, so that the runs
-        take as long as so many in the middle.
+        Between the two lengths of the cache, time is taken to grow equally with each token. The runs thus take as long
+        as the same number of runs at the middle length.
         """
         times = self.times(component.step)
         return None if times is None else times * _middle(component.means)
 
     @property
     def first_token_ms(self) -> float:
-        """Milliseconds to the first new token: all that runs once."""
+        """Milliseconds to the first new token: all parts that run once."""
         return math.fsum(_middle(each.means) for each in self.components if self.is_before(each.step))
 
     @staticmethod
@@ -203,7 +203,7 @@ class GenerationTiming(Frozen):
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Further tokens a second, of all sequences at a time; None where they take no time."""
+        """Further tokens per second, over all sequences of the batch; None if they take no time."""
         mean = _middle(self.token_ms)
         return 1e3 * self.loop.batch / mean if mean > 0 else None
 
@@ -226,20 +226,20 @@ def time_generation(
     progress: Progress | None = None,
     stamp: str | None = None,
 ) -> GenerationTiming:
-    """Run each file of a generation loop alone, and tell how long a loop takes, and each of the groups in it.
+    """Run each file of a generation loop alone, and compute the time of a loop, and of the groups in it.
 
     Args:
         artifact: the account of all files together.
-        ledgers: that of each file, by the name of its component; of a single file, which is then for every step.
-        groupings: the groups of each, by the same names; by the user's patterns, which are then `own`.
-        settings: provider, threads, optimization level, when to stop.
+        ledgers: the account of each file, by the name of its component; a single file serves every step.
+        groupings: the groups of each file, by the same names; by the user's patterns, which are then `own`.
+        settings: provider, threads, optimization level, and when to stop.
         shapes: sizes of axes, as `plan_loop` takes them.
-        new_tokens: how many tokens are to be generated.
+        new_tokens: number of tokens to generate.
         libraries: shared libraries of custom operators.
         limits: time and memory that running one file may take.
 
     Raises:
-        UsageError: the files are no loop, the groups say nothing of nodes, or inputs cannot be made.
+        UsageError: the files are no loop, the groups do not cover nodes, or inputs cannot be made.
         TimingError: a file cannot be run, or not on the provider.
         LedgerError: the times of the groups do not sum up, a defect of onnxledger itself.
         MissingExtraError: onnxruntime is not installed.
@@ -275,10 +275,10 @@ def _tell(progress: Progress, fed: Fed, stage: str) -> None:
 
 
 _TOKENS = 128
-"""New tokens, unless somebody says otherwise or a table of positions has fewer."""
+"""New tokens, unless the user gives a number or a table of positions has fewer."""
 _ROLES = (Roles.SEQUENCE, Roles.DECODER, Roles.ENCODER)
 _USUAL = ("default", "position table", "room")
-"""How the reasons of sizes begin that nobody gave."""
+"""Beginnings of the reasons of sizes that the user did not give."""
 
 
 def plan_loop(
@@ -287,14 +287,14 @@ def plan_loop(
     shapes: Shapes | None = None,
     new_tokens: int | None = None,
 ) -> tuple[Loop, tuple[Fed, ...]]:
-    """What each component is fed in each of its steps, in the order in which a loop runs them.
+    """Plan the inputs of each component in each of its steps, in the order in which a loop runs them.
 
     Args:
         ledgers: the account of each file, by the name of its component.
-        steps: as `find_loop` has them.
-        shapes: sizes that the user gave. `sequence` is the prompt, or what an encoder takes where there is one;
-            `decoder_sequence` is then the prompt. A name is of the components that have it.
-        new_tokens: how many tokens are to be generated.
+        steps: the result of `find_loop`.
+        shapes: sizes that the user gave. `sequence` is the prompt, or the encoder's input if there is an encoder;
+            `decoder_sequence` is then the prompt. Other names apply to the components that have them.
+        new_tokens: number of tokens to generate.
 
     Raises:
         UsageError: an axis is swept, a size is of no component's axis, sizes contradict each other, or inputs cannot be
@@ -312,7 +312,7 @@ def plan_loop(
 
 
 def _place(name: str) -> int:
-    """Where a step runs a component: what embeds tokens before the decoder, what makes logits after it."""
+    """Return the order of a component in a step: token embeddings run before the decoder, the logits' head after it."""
     return {"embed_tokens": -1, "lm_head": 1}.get(_bare(name), 0)
 
 
@@ -331,9 +331,9 @@ class _Part:
         self.is_decoder = _bare(name) in _DECODERS or (step in BOTH and _bare(name) not in _BESIDE)
         has_sides = bool(planner.sizes_of(Roles.DECODER))
         self.tokens = Roles.DECODER if has_sides else Roles.SEQUENCE
-        """The role of the axes that have the decoder's tokens."""
+        """Role of the axes for the decoder's tokens."""
         self.source = Roles.SEQUENCE if has_sides else Roles.ENCODER
-        """The role of those that an encoder's output has."""
+        """Role of the axes for an encoder's output."""
         if step is Step.ENCODE:
             self.source = Roles.SEQUENCE if planner.sizes_of(Roles.SEQUENCE) else Roles.ENCODER
         self.sizes: _Sizes = ()
@@ -342,14 +342,14 @@ class _Part:
         return bool(self.planner.sizes_of(role))
 
     def governs(self, roles: frozenset[str]) -> bool:
-        """Whether the loop, and not the user, says how long an axis of one of these roles is in this step."""
+        """Whether the loop, and not the user, decides the length of an axis of these roles in this step."""
         own = {Roles.PAST, *_TOTALS} if self.step is Step.DECODE else {Roles.PAST}
         if self.step is Step.DECODE:
             own.add(self.tokens)
         return self.step in BOTH and not own.isdisjoint(roles)
 
     def handed_on(self, batch: _Wanted) -> int | None:
-        """How long its output is, (batch, length, features), as the file says it; None where that tells nothing."""
+        """Return the length of the component's output, (batch, length, features), from the file; None if unknown."""
         found = [result.dims for result in self.results if result.dims is not None and len(result.dims) == 3]
         dim = found[0][1] if found else None
         fixed = fixed_size(dim, is_nameless=False)
@@ -360,7 +360,7 @@ class _Part:
         return sizes.get(dim) if parsed is None else compute_size(parsed, sizes.get)
 
     def plan(self, wanted: _Wanted = (), value: int | None = None) -> Inputs:
-        """What it is fed.
+        """Plan the inputs of the component.
 
         Raises:
             UsageError: sizes contradict each other, or an input cannot be made.
@@ -377,7 +377,7 @@ _TOTALS = (Roles.TOTAL, Roles.DECODER_TOTAL)
 
 
 class _Planning:
-    """The sizes of a loop, as they come to be known."""
+    """Sizes of a loop, settled one after the other."""
 
     def __init__(self, parts: Sequence[_Part], sizes: _Sizes, new_tokens: int | None) -> None:
         self.parts = parts
@@ -401,10 +401,10 @@ class _Planning:
         self.source = self._asked(Roles.ENCODER, *(key for key in _ROLES[:1] if key not in own))
 
     def _asked(self, *keys: str) -> tuple[int, str] | None:
-        """The size that one of these roles was given, and why.
+        """Return the size that the user gave for one of these roles, and the reason.
 
         Raises:
-            UsageError: two have different ones.
+            UsageError: two roles have different sizes.
         """
         found = [(self.is_asked[key], f"--shape {key}") for key in keys if key in self.is_asked]
         if len({size for size, _ in found}) > 1:
@@ -415,10 +415,10 @@ class _Planning:
         return found[0] if found else None
 
     def _give(self, key: str, size: int) -> None:
-        """A size to the components that have an axis of this name, unless the loop says how long that is.
+        """Give a size to the components that have an axis of this name, unless the loop decides its length.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such component.
         """
         problem, is_governed = None, False
         takers = []
@@ -445,7 +445,7 @@ class _Planning:
             raise problem
 
     def plan(self) -> tuple[Loop, tuple[Fed, ...]]:
-        """All sizes, and what follows of them."""
+        """Return all sizes, and the inputs that follow from them."""
         batch = self._wanted_batch()
         source = self._settle_source(batch)
         prompt = self._settle_prompt((*batch, *self._sourced(self.prefill, source)))
@@ -486,7 +486,7 @@ class _Planning:
         return ((Roles.BATCH, self.batch, "--shape batch"),)
 
     def _settle_source(self, batch: _Wanted) -> tuple[int, str] | None:
-        """How much an encoder hands on: as asked, as the encoder takes it, or as the decoder would by itself."""
+        """Return the length of the encoder's output, from the user, the encoder, or the decoder's default."""
         if not self.has_source:
             if self.source is not None:
                 raise UsageError(
@@ -512,14 +512,14 @@ class _Planning:
         return size or 0, f"default of {Roles.ENCODER}"
 
     def _sourced(self, part: _Part, source: tuple[int, str] | None) -> _Wanted:
-        """The source's size, for what has it: a decoder, and an encoder of tokens."""
+        """Return the source's size for components that have it: a decoder, and an encoder of tokens."""
         is_asked = part.step is Step.ENCODE and self.source is not None
         return () if source is None or not (part.step in BOTH or is_asked) else ((part.source, *source),)
 
     def _settle_prompt(self, wanted: _Wanted) -> tuple[int, str]:
-        """How many tokens the decoder begins with: as asked, as the file has it; behind an encoder one; or a default.
+        """Return the number of tokens in the prompt: the user's, the file's, one behind an encoder, or a default.
 
-        There are no more by default than leave room for new ones in a table of positions.
+        The default leaves room for new tokens in a table of positions.
         """
         part = self.prefill
         if self.prompt is not None:
@@ -548,7 +548,7 @@ class _Planning:
         return _TOKENS if limit is None else max(1, min(_TOKENS, limit - prompt + 1))
 
     def _check_positions(self, prompt: int, new_tokens: int) -> None:
-        """Refuse what no such loop can generate: the last token has been made of all before it.
+        """Refuse a loop that cannot be generated: the last token follows all tokens before it.
 
         Raises:
             UsageError: a file's table of positions is shorter.
@@ -563,7 +563,7 @@ class _Planning:
             )
 
     def _caches(self, prompt: int, new_tokens: int) -> tuple[int, ...]:
-        """Tokens in the cache at the second new token and at the last.
+        """Return the numbers of tokens in the cache at the second new token and at the last.
 
         Raises:
             UsageError: the file fixes several sizes.
@@ -605,5 +605,5 @@ class _Planning:
 
 
 def size_of(axes: Sequence[Axis], role: str) -> int | None:
-    """The size of the first axis of a role; None where none has it."""
+    """Return the size of the first axis of a role; None if no axis has it."""
     return next((axis.size for axis in axes if axis.role == role), None)

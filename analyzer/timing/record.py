@@ -1,4 +1,4 @@
-"""The nouns of a timing: what ran where, how long it took, and to which group that time belongs."""
+"""Nouns of a timing: the kernels that ran, their times, and the groups that these times belong to."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from analyzer.timing.request import CPU, Clock, Feed, MeasuringOrder, Optimizati
 
 
 class Axis(Frozen):
-    """One axis of one input, and why it is as long as it is."""
+    """One axis of one input, and the reason of its size."""
 
     input: str
     position: int
-    """Which axis of the input, from 0."""
+    """Index of the axis in the input, from 0."""
     name: str | None
-    """As the file calls it; None where it has no name or a fixed size."""
+    """Name in the file; None if it has no name or a fixed size."""
     role: str
     size: int
-    """How many elements long it is."""
+    """Number of elements along the axis."""
     reason: str
     """`file`, `--shape batch`, `--past`, `--input`, `default of sequence`, `past + sequence`, ..."""
 
 
 class Latency(Frozen):
-    """Whole runs: `mean`, `median`, percentiles `p90` and `p99`, and `min`, in milliseconds, of so many `runs`."""
+    """Times of whole runs in milliseconds: `mean`, `median`, percentiles `p90` and `p99`, and `min`, of `runs` runs."""
 
     mean: float
     median: float
@@ -36,11 +36,11 @@ class Latency(Frozen):
     precision: float
     """Half the width of the 95 % confidence interval of the median, as a fraction of the median."""
     settled: bool
-    """Whether that is as small as was asked for; with a fixed number of runs too."""
+    """Whether `precision` is as small as requested, also with a fixed number of runs."""
 
 
 class KernelTime(Frozen):
-    """A kernel of the graph that ran, and whose it is."""
+    """A kernel of the graph that ran, and the groups it belongs to."""
 
     name: str
     op_type: str
@@ -48,30 +48,30 @@ class KernelTime(Frozen):
     ms: float
     """Mean milliseconds per profiled run."""
     groups: tuple[str, ...]
-    """Names of the groups whose nodes it computes: one, several where it was fused across them, none where unknown."""
+    """Groups whose nodes it computes: one, several if nodes of several were fused, none if unknown."""
     decided_by: str
-    """The rule that says so, `<evidence>:<rule>`; `none` where none does."""
+    """Rule that decided, `<evidence>:<rule>`; `none` without one."""
     nodes: int
-    """How many nodes of the file it stands for."""
+    """Number of nodes of the file that it computes."""
     is_across: bool = False
-    """Whether these are in different groups, so that its time is on a line of its own."""
+    """Whether these nodes are in different groups, so that its time gets a separate line."""
 
 
 class TimedGroup(Frozen):
-    """A group, or several that kernels were fused across, and its share of a profiled run."""
+    """A group, or several groups with common fused kernels, and its share of a profiled run."""
 
     group: Group
-    """With parameters, bytes and nodes, which are 0 for a line of fused kernels."""
+    """Group with parameters, bytes and nodes; these are 0 for a line of fused kernels."""
     ms: float
     """Mean kernel time per profiled run, in milliseconds."""
     kernels: int
-    """How many kernels of the graph that ran."""
+    """Number of kernels in the graph that ran."""
     across: tuple[str, ...] = ()
-    """The groups that these kernels were fused across; () for a group's own line."""
+    """Groups whose nodes are fused in these kernels; () for a group's own line."""
     error_ms: float = 0.0
     """Half the width of the 95 % confidence interval of `ms`, in milliseconds too."""
     macs: int | None = None
-    """Multiply-accumulates of the group's nodes; None where they are not known, and for a line of fused kernels."""
+    """Multiply-accumulates of the group's nodes; None if unknown, and for a line of fused kernels."""
 
 
 class Point(Frozen):
@@ -82,36 +82,36 @@ class Point(Frozen):
 
     feeds: tuple[Feed, ...]
     latency: Latency
-    """With profiling off."""
+    """Runs with profiling off."""
     profiled: Latency
-    """With profiling on."""
+    """Runs with profiling on."""
     parts: tuple[TimedGroup, ...]
     unattributed_ms: float
-    """Kernels that no rule gives to a group."""
+    """Time of kernels that no rule gives to a group."""
     overhead_ms: float
-    """The mean profiled run without its kernels; negative where kernels ran side by side."""
+    """Mean profiled run without its kernels; negative if kernels ran in parallel."""
     kernels: tuple[KernelTime, ...]
     value: int | None = None
-    """Of the axis that is swept."""
+    """Length of the swept axis."""
     overlap_ms: float = 0.0
-    """What groups of the user's own count more than once."""
+    """Time that groups of the user's own count more than once."""
     ungrouped: TimedGroup | None = None
-    """What none of the user's own groups has; None where groups are keys'."""
+    """Nodes in none of the user's own groups; None if the groups are keys'."""
     held_nbytes: int | None = None
-    """The most bytes that the device's memory arena had in use; None where nothing says it."""
+    """Most bytes in use in the device's memory arena; None if unknown."""
     axes: tuple[Axis, ...] = ()
-    """Of the inputs, and why each is as long as it is."""
+    """Axes of the inputs, and the reason of each size."""
     macs: int | None = None
-    """Multiply-accumulates of a run; None where the work of a node is not known."""
+    """Multiply-accumulates of a run; None if the work of a node is unknown."""
     clock: Clock = "host"
-    """By which the times of kernels are."""
+    """Clock of the kernel times."""
 
     @property
     def scale(self) -> float:
-        """What a kernel's time is multiplied with to be one of a run without profiling.
+        """Factor that turns a kernel's time into that of a run without profiling.
 
-        By the host's clock profiling slows all alike. A device works as fast as without, and waits longer, so that by
-        its own clock times stay what they are; they only have to fit into the run.
+        By the host's clock, profiling slows all kernels alike. A device works as fast as without profiling, and waits
+        longer: times by its own clock stay unchanged, and only have to fit into the run.
         """
         kernels = self.profiled.mean - self.overhead_ms
         if self.clock == "device":
@@ -120,33 +120,33 @@ class Point(Frozen):
 
     @property
     def device_ms(self) -> float | None:
-        """How long the device works in a profiled run, by its own clock; None where that was not read."""
+        """Milliseconds that the device works in a profiled run, by its own clock; None if that was not read."""
         if self.clock == "host":
             return None
         return math.fsum(kernel.ms for kernel in self.kernels if kernel.provider != CPU)
 
 
 class TimingSettings(Frozen):
-    """What was asked for."""
+    """Settings that the user requested."""
 
     provider: str
-    """As it is named on the command line: `cpu`."""
+    """Name on the command line: `cpu`."""
     provider_options: tuple[tuple[str, str], ...] = ()
     threads: int | None = None
-    """Of each operator; None leaves it to onnxruntime."""
+    """Threads of each operator; None leaves it to onnxruntime."""
     optimization: Optimization = Optimization.ALL
     seed: int = 0
-    """Of the random inputs."""
+    """Seed of the random inputs."""
     schedule: Schedule = field(default_factory=Schedule)
 
 
 class Environment(Frozen):
-    """Where it ran, with how many `threads` for an operator, of how many `cores` that the process could use."""
+    """Machine and software of a run, with `threads` for each operator, and `cores` that the process could use."""
 
     device: str
-    """The name of the processor or the GPU."""
+    """Name of the processor or the GPU."""
     providers: tuple[str, ...]
-    """What the session has registered, in order."""
+    """Providers that the session has registered, in order."""
     versions: tuple[tuple[str, str], ...]
     """(software, version): onnxruntime, and for a GPU the driver and CUDA."""
     threads: int
@@ -154,11 +154,11 @@ class Environment(Frozen):
     precision: tuple[tuple[str, float], ...]
     """(dtype, share of the parameters stored in it), the largest first."""
     clocks: tuple[tuple[str, float], ...] = ()
-    """(clock, MHz) as it was after the runs."""
+    """(clock, MHz) right after the runs."""
     load_ms: float = 0.0
-    """What making the session took, in milliseconds."""
+    """Time to create the session, in milliseconds."""
     peak_rss_nbytes: int | None = None
-    """The most bytes of memory that the process had; None where it is not known."""
+    """Peak memory of the process in bytes; None if unknown."""
     kernel_clock: Clock = "host"
     messages: tuple[str, ...] = ()
     order: MeasuringOrder = "one after the other"
@@ -166,7 +166,7 @@ class Environment(Frozen):
 
 
 class Timing(Frozen):
-    """`time`: the answer for one model of so many `parameters` (learned elements) and `file_nbytes` (bytes on disk)."""
+    """Result of `time` for one model with its `parameters` (learned elements) and `file_nbytes` (bytes on disk)."""
 
     ledger: Ledger | None
     """None in a saved report."""
@@ -175,9 +175,9 @@ class Timing(Frozen):
     settings: TimingSettings
     environment: Environment
     points: tuple[Point, ...]
-    """One, or one for each length of a sweep."""
+    """One point, or one for each length of a sweep."""
     axis: str | None = None
-    """What is swept, as it was named."""
+    """Swept axis, as the user named it."""
     parameters: int = 0
     file_nbytes: int = 0
     stamp: str | None = None

@@ -1,4 +1,4 @@
-"""What a process that runs onnxruntime is asked and what it answers: records, and their JSON in files between."""
+"""Requests to a process that runs onnxruntime, and its answers: records, and their JSON in files."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from analyzer.records import Frozen, field
 
 
 class Fill(enum.StrEnum):
-    """How the elements of an input are made."""
+    """Kind of the elements of an input."""
 
     INTEGERS = "integers"
     """Random integers from `low` to `high`, both included."""
     UNIFORM = "uniform"
     """Random numbers from `low` to `high`."""
     CONSTANT = "constant"
-    """All are `low`; of a boolean, whether it is not 0."""
+    """All elements are `low`; a boolean is whether `low` is not 0."""
     POSITIONS = "positions"
-    """`low`, `low` + 1, ... along the last axis, the same in all rows; none above `high`, where that is not 0."""
+    """`low`, `low` + 1, ... along the last axis, the same in all rows; none above `high`, unless that is 0."""
     TEXT = "text"
     """The string "a"."""
     FILE = "file"
-    """As the `.npz` file has it."""
+    """Content of the `.npz` file."""
 
 
 class Optimization(enum.StrEnum):
@@ -38,17 +38,17 @@ class Optimization(enum.StrEnum):
 
 
 CPU = "CPUExecutionProvider"
-"""The execution provider of the processor, as onnxruntime calls it."""
+"""The execution provider for the processor, as onnxruntime calls it."""
 
 Clock = Literal["host", "device"]
-"""Whose clock a kernel's time is by: the host's, around the call, which waits for a device; or the device's own."""
+"""Clock that times a kernel: the host's, around the call, which waits for a device; or the device's own."""
 
 MeasuringOrder = Literal["in turns", "one after the other"]
-"""Whether plain and profiled runs took turns, or all of one kind came first."""
+"""Whether plain and profiled runs took turns, or all runs of one kind came first."""
 
 
 class Feed(Frozen):
-    """One input of the model, and how it is made: `low` and `high` bound its elements, as `Fill` says."""
+    """One input of the model, and the kind of its elements; `low` and `high` bound them, as `Fill` says."""
 
     name: str
     dtype: str
@@ -58,41 +58,41 @@ class Feed(Frozen):
     low: float = 0
     high: float = 0
     is_sequence: bool = False
-    """Whether the model takes a sequence of tensors, which is then one tensor long."""
+    """Whether the model takes a sequence of tensors; the sequence then has one tensor."""
 
 
 class Schedule(Frozen):
-    """When to stop: after `runs`, if given; else once the median has settled, or `seconds` have passed.
+    """Stopping rule: after `runs`, if given; else when the median has settled, or `seconds` have passed.
 
     There are at least `fewest` runs and at most `most`.
     """
 
     runs: int | None = None
     warmup: int = 3
-    """Runs whose times are thrown away, before each of the two measurements."""
+    """Discarded runs before each of the two measurements."""
     fewest: int = 10
     most: int = 1000
     seconds: float = 10.0
-    """What one measurement of one point may take, once `fewest` are done."""
+    """Most seconds for one measurement of one point, after `fewest` runs."""
     precision: float = 0.01
     """Settled: half the width of the 95 % confidence interval of the median is at most this fraction of it."""
 
 
 class Request(Frozen):
-    """A model, what it is fed, and on what it runs."""
+    """A model, its inputs, and the settings of its run."""
 
     model: str
     """Absolute path of the model file."""
     points: tuple[tuple[Feed, ...], ...]
-    """The inputs of each measurement: one, or one for each length of a sweep."""
+    """Inputs of each measurement: one, or one for each length of a sweep."""
     provider: str
-    """As onnxruntime calls it: `CPUExecutionProvider`."""
+    """Execution provider, as onnxruntime calls it: `CPUExecutionProvider`."""
     folder: str
     """An empty folder for the optimized graph and the profile."""
     npz: str | None = None
-    """Absolute path of the file that `Fill.FILE` takes arrays from."""
+    """Absolute path of the file whose arrays `Fill.FILE` uses."""
     seed: int = 0
-    """Of the random inputs."""
+    """Seed of the random inputs."""
     provider_options: tuple[tuple[str, str], ...] = ()
     threads: int | None = None
     """`intra_op_num_threads`; None leaves it to onnxruntime, which takes one for each core."""
@@ -103,22 +103,22 @@ class Request(Frozen):
     file_nbytes: int = 0
     """Bytes of all the model's files."""
     name: str = ""
-    """What messages call it; "" stands for its path."""
+    """Name in messages; "" means its path."""
 
 
 class Kernel(Frozen):
-    """One call of a kernel in the course of a run, as the profile names it. Bodies of If, Loop, Scan are not apart."""
+    """One call of a kernel in a run, as the profile names it. If, Loop and Scan include the kernels of their bodies."""
 
     name: str
-    """The node's name in the optimized graph; `<op_type>_<index>` where it has none."""
+    """The node's name in the optimized graph; `<op_type>_<index>` if it has none."""
     op_type: str
     provider: str
     index: int | None = None
-    """`node_index`, where the profile says it: unique in the main graph of the session."""
+    """`node_index`, if the profile has it: unique in the main graph of the session."""
 
 
 class Run(Frozen):
-    """The measurements of one point."""
+    """Measurements of one point."""
 
     latency_ns: tuple[int, ...]
     """Each run without profiling, by the clock around the call."""
@@ -127,63 +127,63 @@ class Run(Frozen):
     kernels_us: tuple[tuple[float, ...], ...]
     """For each profiled run, the time of each of `Reply.kernels` (0 for one that did not run), in microseconds."""
     held_nbytes: int | None = None
-    """The most bytes that the device's memory arena had in use in a run, by the profile; None where it does not say."""
+    """Most bytes in use in the device's memory arena during a run, by the profile; None if it does not say."""
 
 
 class Reply(Frozen):
-    """What was measured."""
+    """Results of a measurement."""
 
     runs: tuple[Run, ...]
-    """For each point."""
+    """One run for each point."""
     kernels: tuple[Kernel, ...]
     providers: tuple[str, ...]
-    """What the session has registered, in order."""
+    """Providers that the session has registered, in order."""
     optimized: str | None
-    """The graph that ran, as a model file without its large weights; None where onnxruntime cannot write it."""
+    """Optimized graph that ran, as a model file without its large weights; None if onnxruntime cannot write it."""
     load_ms: float
-    """What making the session took, in milliseconds."""
+    """Time to create the session, in milliseconds."""
     peak_rss_nbytes: int | None
-    """The most bytes of memory that the process had."""
+    """Peak memory of the process in bytes."""
     messages: tuple[str, ...] = ()
-    """Warnings of onnxruntime that concern where nodes run."""
+    """Warnings of onnxruntime about the placement of nodes."""
     kernel_clock: Clock = "host"
     device: str = ""
-    """The name of the processor or the GPU."""
+    """Name of the processor or the GPU."""
     versions: tuple[tuple[str, str], ...] = ()
     """(software, version)."""
     clocks: tuple[tuple[str, float], ...] = ()
     """(clock, MHz) right after the last run, while the process still holds the device."""
     assigned: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """(provider, names of nodes) of each part of the graph that a provider took, where onnxruntime says it: what is in
-    the kernels of a provider that compiles parts of a graph, whose optimized graph cannot be written."""
+    """(provider, names of nodes) of each part of the graph that a provider took, if onnxruntime reports it: the content
+    of the kernels of a provider that compiles parts of a graph, whose optimized graph cannot be written."""
     order: MeasuringOrder = "one after the other"
-    """How the two measurements were made."""
+    """Order of the two measurements."""
 
 
 JOB, REPLY, LOG = "job.json", "reply.json", "log.txt"
-"""The names of the files: what is asked, what is answered, and what else was printed."""
+"""Names of the files: the request, the answer, and all other output."""
 
 SILENT = {"ORT_DISABLE_TELEMETRY": "1"}
 """Official wheels of onnxruntime, since 1.30 at the latest, report sessions to Microsoft, and keep a database and an
-identifier in the user's cache and a file beside the temporary ones. A process that starts with this does none of it."""
+identifier in the user's cache and a file beside the temporary ones. This environment turns all of it off."""
 
 
 class Job(Frozen):
-    """What one process measures of a request."""
+    """Measurements that one process makes of a request."""
 
     request: Request
     plain: bool = True
-    """Runs without profiling."""
+    """Whether to run without profiling."""
     profiled: bool = True
-    """Runs with profiling."""
+    """Whether to run with profiling."""
     device: str | None = None
-    """The device to which inputs and outputs are bound before the clock starts; None leaves them to the host."""
+    """Device to which inputs and outputs are bound before the clock starts; None leaves them to the host."""
     nbytes: int | None = None
-    """What the process may have of memory."""
+    """Memory limit of the process in bytes."""
     traced: bool = False
-    """With profiling, CUPTI tells too when the device worked, and for which call."""
+    """Whether CUPTI also records, in profiled runs, when the device worked and for which call."""
     in_turns: bool = False
-    """Both kinds of runs in turns, by two sessions, if there turns out to be memory for them."""
+    """Whether both kinds of runs take turns, in two sessions, if memory suffices."""
 
 
 class Raised(Frozen):
@@ -192,16 +192,16 @@ class Raised(Frozen):
     type: str
     text: str
     version: str
-    """Of onnxruntime; "" where it could not be imported."""
+    """Version of onnxruntime; "" if it could not be imported."""
 
 
 def dump_job(job: Job) -> str:
-    """Also where the path of a model is no text, which is then escaped."""
+    """Return the JSON of a job; a path that is no valid text is escaped."""
     return json.dumps(asdict(job))
 
 
 def load_job(text: str) -> Job:
-    """What `dump_job` was given."""
+    """Return the job that `dump_job` wrote."""
     fields = json.loads(text)
     request = fields.pop("request")
     request |= {
@@ -220,7 +220,7 @@ def load_job(text: str) -> Job:
 
 
 def dump_answer(answer: Reply | Raised | str) -> str:
-    """A reply, an exception of a library, or the sentence of a refusal."""
+    """Return the JSON of a reply, an exception of a library, or the sentence of a refusal."""
     match answer:
         case Reply():
             return json.dumps({"reply": asdict(answer)})
@@ -231,10 +231,10 @@ def dump_answer(answer: Reply | Raised | str) -> str:
 
 
 def load_answer(text: str) -> Reply | Raised | str:
-    """What `dump_answer` was given.
+    """Return the answer that `dump_answer` wrote.
 
     Raises:
-        ValueError: the text is cut off.
+        ValueError: the text is truncated.
     """
     match json.loads(text):
         case {"reply": fields}:

@@ -1,4 +1,4 @@
-"""Timing -> the rows of its table, groups below each other, fused kernels apart; a sweep -> how these grow with it."""
+"""Timing -> rows of its table: groups as a tree, and fused kernels; a sweep -> growth of the rows with its length."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from analyzer.text import format_many
 from analyzer.timing.record import Point, TimedGroup, Timing
 
 FEWEST = 3
-"""Points without which nothing is fitted."""
+"""Fewest points for a fit."""
 
 _Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class Order(enum.StrEnum):
-    """How a time grows with the length."""
+    """Growth of a time with the length."""
 
     CONSTANT = "constant"
     LINEAR = "linear"
@@ -39,24 +39,23 @@ class Growth(Frozen):
     linear: float
     quadratic: float
     share: float
-    """What the term of the highest order takes of the time at the largest length."""
+    """Share of the highest term in the time at the largest length."""
     r2: float | None
-    """The part of the variance that the fit explains, of times weighted by their inverse; None of a constant."""
+    """Part of the variance that the fit explains, with times weighted by inverse variance; None for a constant."""
     points: int
 
     def at(self, length: float) -> float:
-        """The time at a length, in milliseconds."""
+        """Return the time at a length, in milliseconds."""
         return self.constant + self.linear * length + self.quadratic * length**2
 
 
 def fit_growth(
     lengths: Sequence[int], times: Sequence[float], errors: Sequence[float] | None = None
 ) -> Growth | None:
-    """Least squares of relative errors, over constant, linear and quadratic growth without negative terms.
+    """Fit constant, linear and quadratic growth without negative terms, by least squares of relative errors.
 
-    The higher order is taken only where Schwarz's criterion falls by `_EVIDENCE` or more and its term is more than
-    `_SHARE` of the time at the largest length. Three points, which any parabola meets, must contradict a line twice as
-    much.
+    A higher order needs a fall of Schwarz's criterion by `_EVIDENCE` or more, and a term of more than `_SHARE` of the
+    time at the largest length. Any parabola fits three points, so three points need twice the evidence.
 
     Args:
         lengths: of the axis, at least `FEWEST` different ones.
@@ -64,7 +63,7 @@ def fit_growth(
         errors: half the width of each time's confidence interval; a residual below it is no evidence.
 
     Returns:
-        None where there are too few points.
+        None if there are too few points.
     """
     if len(set(lengths)) < FEWEST:
         return None
@@ -80,16 +79,16 @@ def fit_growth(
         needed = _EVIDENCE if len(set(lengths)) > terms else 2 * _EVIDENCE
         if score - fitted >= needed and fit[-1] > _SHARE * fit.sum():
             best, score = tuple(map(float, fit)), fitted
-    if not best:  # what the sure points leave is nothing
+    if not best:  # the reliable points leave no time
         mean = float(np.average(t, weights=noise**-2))
         return Growth(Order.CONSTANT, mean, 0.0, 0.0, 1.0, None, len(times))
     return _growth(best, n, t, noise)
 
 
 def explains(growth: Growth, lengths: Sequence[int], times: Sequence[float]) -> bool:
-    """Whether a fit tells how a time grows: it is near every point, and the lengths are far enough apart.
+    """Whether a fit describes the growth of a time: it is near every point, and the lengths are far enough apart.
 
-    A time of 1 % of the longest counts as that long: below it lies what the clock cannot tell.
+    A time below 1 % of the longest counts as that 1 %, because clocks do not resolve less.
 
     >>> line = Growth(Order.LINEAR, 0.0, 1.0, 0.0, 1.0, 1.0, 3)
     >>> (
@@ -109,42 +108,42 @@ def explains(growth: Growth, lengths: Sequence[int], times: Sequence[float]) -> 
 
 
 _APART = 2
-"""Times the shortest length that the longest has to be."""
+"""Smallest ratio of the longest length to the shortest."""
 
 _NEAR = 0.2
-"""What a fit may miss a time by, as a fraction of it."""
+"""Largest error of a fit at a point, as a fraction of the time."""
 
 _SMALL = 0.01
 
 _LEAST = 1e-9
-"""Milliseconds that no clock tells from nothing."""
+"""Milliseconds that no clock can measure."""
 
 _NOISE = 0.01
-"""What is taken for noise at least, as a fraction of each time: runs of one program differ by as much."""
+"""Least noise, as a fraction of each time: runs of one program differ by as much."""
 
 _FLOOR = 0.001
-"""The same as a fraction of the longest time, so that the clock's resolution at short ones does not decide."""
+"""Least noise, as a fraction of the longest time, so that the clock's resolution at short times does not decide."""
 
 _DEVIATIONS = 1.96
 """Standard deviations in half a confidence interval of 95 %."""
 
 _EVIDENCE = 6.0
-"""By how much the criterion falls at least: strong evidence on the scale of Kass and Raftery (1995)."""
+"""Least fall of the criterion: strong evidence on the scale of Kass and Raftery (1995)."""
 
 _SHARE = 0.05
 
 
 def _fit(n: _Floats, t: _Floats, noise: _Floats, terms: int) -> tuple[_Floats, float]:
-    """The coefficients of 1, n, n squared (as many as `terms`), and the criterion."""
+    """Return the coefficients of 1, n, n squared (as many as `terms`), and the criterion."""
     powers = np.vander(n, terms, increasing=True)  # (points, terms)
     fit = _non_negative(powers / noise[:, None], t / noise)
     residuals = (powers @ fit - t) / noise
-    variance = float(np.mean(residuals**2)) + 1.0  # of what the fit leaves, and of the noise
+    variance = float(np.mean(residuals**2)) + 1.0  # of the residuals, and of the noise
     return fit, len(t) * math.log(variance) + terms * math.log(len(t))
 
 
 def _non_negative(matrix: _Floats, target: _Floats) -> _Floats:
-    """Least squares without negative coefficients: the best of all choices of those that are not 0."""
+    """Return the least squares without negative coefficients: the best of all subsets of nonzero ones."""
     columns = matrix.shape[1]
     best, least = np.zeros(columns), float(target @ target)
     for count in range(1, columns + 1):
@@ -159,14 +158,14 @@ def _non_negative(matrix: _Floats, target: _Floats) -> _Floats:
 
 
 _DIGITS = 12
-"""Digits of a coefficient: which further ones LAPACK gives depends on the processor."""
+"""Digits of a coefficient, because further digits from LAPACK depend on the processor."""
 
 _NOTHING = 1e-9
-"""A term that is less than this part of the whole is rounding."""
+"""Fraction of the sum below which a coefficient is rounding."""
 
 
 def _growth(fit: Sequence[float], n: _Floats, t: _Floats, noise: _Floats) -> Growth:
-    """The record of a fit over lengths that were divided by the largest."""
+    """Return the record of a fit whose lengths were divided by the largest."""
     order = tuple(Order)[len(fit) - 1]
     longest = float(n.max())
     constant, linear, quadratic = (*fit, 0.0, 0.0)[:3]
@@ -194,29 +193,30 @@ class TimeRow(Frozen):
 
     level: int
     title: str
-    """Its name, as seen from the row that it stands under."""
+    """Name, relative to the row above it in the tree."""
     group: Group
-    """What it holds; a line of fused kernels holds nothing."""
+    """Parameters, bytes and nodes; none for a line of fused kernels."""
     ms: tuple[float, ...]
-    """At each point."""
+    """Milliseconds at each point."""
     errors: tuple[float, ...]
     """Half the widths of their confidence intervals."""
     kernels: int
     each: tuple[float, ...] = ()
-    """What each group takes that it was folded of, at the last point; () where it is one, or they have parts."""
+    """Times of the groups folded into the row, at the last point; () for a single group, or if the groups have
+    parts."""
     is_fused: bool = False
 
 
 def total_group(timing: Timing) -> Group:
-    """What all groups hold together."""
+    """Return the sum of all groups."""
     grouping = timing.grouping
     return sum_groups("total", (*grouping.groups, grouping.ungrouped), grouping.overlap)
 
 
 def make_rows(timing: Timing, limit: int) -> tuple[tuple[TimeRow, ...], int]:
-    """At most `limit` rows of groups, the slowest of each level first to be shown, then those of fused kernels.
+    """Return at most `limit` rows of groups, the slowest of each level first, then rows of fused kernels.
 
-    What has no room is summed in a row `[3 others]`; the second number counts rows that stand under one that is shown.
+    The other groups are summed in a row `[3 others]`. The second result is the number of hidden rows under a shown row.
     The user's own groups are all shown.
     """
     grouping = timing.grouping
@@ -228,7 +228,7 @@ def make_rows(timing: Timing, limit: int) -> tuple[tuple[TimeRow, ...], int]:
 
 
 class _Times:
-    """The parts of each point, by the label of their group."""
+    """Parts of each point, by the label of their group."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         self.points = [
@@ -258,12 +258,12 @@ def _row(row: TreeRow, times: _Times) -> TimeRow:
 
 
 def _join(errors: Iterator[float]) -> float:
-    """The error of a sum of independent times."""
+    """Return the error of a sum of independent times."""
     return math.hypot(*errors)
 
 
 def _fused(points: Sequence[Point], shown: Sequence[TreeRow]) -> Iterator[TimeRow]:
-    """A row for each set of rows whose groups kernels were fused across."""
+    """Yield a row for each set of rows whose groups have common fused kernels."""
     titles = _innermost(shown)
     found: dict[tuple[str, ...], list[list[TimedGroup]]] = defaultdict(lambda: [[] for _ in points])
     for at, point in enumerate(points):
@@ -284,7 +284,7 @@ def _fused(points: Sequence[Point], shown: Sequence[TreeRow]) -> Iterator[TimeRo
 
 
 def _together(names: Sequence[str]) -> str:
-    """Several names in one, with what they all begin with once.
+    """Join names, and write their common beginning once.
 
     >>> _together(["pooler.dense", "pooler.activation"]), _together(["stem", "block.0-11"])
     ('pooler: dense + activation', 'stem + block.0-11')
@@ -298,13 +298,13 @@ def _together(names: Sequence[str]) -> str:
 
 
 def _innermost(shown: Sequence[TreeRow]) -> dict[str, str]:
-    """For the name of each group the full name of the deepest row that it is a part of, but for `[3 others]`."""
+    """Return, by group name, the full name of the deepest shown row that contains the group, without `[3 others]`."""
     told = (row for row in shown if not row.title.endswith((" other]", " others]")))
     return {" / ".join(label): row.total.name for row in told for label in row.members}
 
 
 def _cut_fused(rows: list[TimeRow], limit: int) -> Iterator[TimeRow]:
-    """The slowest of them, and the sum of the others."""
+    """Yield the slowest rows, and the sum of the others."""
     ordered = sorted(rows, key=lambda row: (-row.ms[-1], row.title))
     left = ordered[limit:] if limit else []
     yield from ordered[: len(ordered) - len(left)]
@@ -324,19 +324,19 @@ def _cut_fused(rows: list[TimeRow], limit: int) -> Iterator[TimeRow]:
 
 
 def lengths(timing: Timing) -> tuple[int, ...]:
-    """The lengths that were measured, in their order."""
+    """Return the measured lengths, in order."""
     return tuple(point.value or 0 for point in timing.points)
 
 
 def grow_latency(timing: Timing) -> Growth | None:
-    """How the mean run without profiling grows."""
+    """Fit the growth of the mean run without profiling."""
     latencies = [point.latency for point in timing.points]
     errors = [latency.precision * latency.median for latency in latencies]
     return fit_growth(lengths(timing), [latency.mean for latency in latencies], errors)
 
 
 def grow_parts(timing: Timing) -> tuple[tuple[str, tuple[str, ...], Growth | None], ...]:
-    """Of each part of any point its name, the groups that it is fused across, and its growth."""
+    """Return the name, the fused groups and the growth of each part of any point."""
     by_point = [{(part.group.label, part.across): part for part in point.parts} for point in timing.points]
     known = {key: part for parts in by_point for key, part in parts.items()}
     return tuple(
@@ -352,5 +352,5 @@ def _grow(parts: Sequence[TimedGroup | None], timing: Timing) -> Growth | None:
 
 
 def grow_row(row: TimeRow, timing: Timing) -> Growth | None:
-    """How a row of the table grows, which may stand for several groups."""
+    """Fit the growth of a table row, which may sum several groups."""
     return fit_growth(lengths(timing), row.ms, row.errors)

@@ -22,9 +22,9 @@ class TimePair(Frozen):
     name: str
     label: Label
     across: tuple[str, ...]
-    """As in `TimedGroup`."""
+    """See `TimedGroup`."""
     status: Status
-    """Of the times: unchanged where their confidence intervals meet."""
+    """Status of the times: unchanged if their confidence intervals overlap."""
     ms: Pair[float]
     errors: tuple[float, float]
     """Half the widths of the confidence intervals, of A and of B."""
@@ -35,7 +35,7 @@ class TimePair(Frozen):
 class PointComparison(Frozen):
     """One measurement on both sides, or one length of two sweeps (`value`). All times are milliseconds.
 
-    Of each side: groups - `overlap` + `ungrouped` + `unattributed` + `overhead` = `profiled`, the mean run with
+    On each side: groups - `overlap` + `ungrouped` + `unattributed` + `overhead` = `profiled`, the mean run with
     profiling.
     """
 
@@ -51,7 +51,7 @@ class PointComparison(Frozen):
 
 
 class Measured(Frozen):
-    """Something that was not the same when the two were measured."""
+    """A condition that differed between the two measurements."""
 
     what: str
     a: str
@@ -61,8 +61,8 @@ class Measured(Frozen):
 class TimingComparison(Frozen):
     """A against B. Differences are a - b, ratios a / b.
 
-    `parameters` are learned elements, `file_nbytes` bytes of all files on disk; `by`, `depth`, `match` and `origins`
-    are as in `Comparison`.
+    `parameters` are learned elements, `file_nbytes` bytes of all files on disk. For `by`, `depth`, `match` and
+    `origins` see `Comparison`.
     """
 
     a: str
@@ -73,7 +73,7 @@ class TimingComparison(Frozen):
     by: str
     depth: int | None
     points: tuple[PointComparison, ...]
-    """One, or one for each length that both sweeps have."""
+    """One point, or one for each length that both sweeps have."""
     measured: tuple[Measured, ...]
     axis: str | None = None
     match: Match | None = None
@@ -84,10 +84,10 @@ def compare_timings(a: Timing, b: Timing, names: tuple[str, str] | None = None) 
     """Set two timings side by side, groups in their natural order or in the user's.
 
     Args:
-        names: what they are called; without them the paths of the models.
+        names: names of the sides; by default the paths of the models.
 
     Raises:
-        UsageError: they are grouped by other keys, one is a sweep, or the sweeps have no length in common.
+        UsageError: they are grouped by other keys, only one is a sweep, or the sweeps have no length in common.
     """
     _check_alike(a, b)
     of_b = {point.value: point for point in b.points}
@@ -143,7 +143,7 @@ def _compare_points(a: Timing, b: Timing, ours: Point, theirs: Point) -> PointCo
 
 
 _Key = tuple[tuple[str, ...], Label]
-"""The groups that kernels were fused across, or none of them and the label of one."""
+"""Groups that share fused kernels, and an empty label; or no groups, and the label of one."""
 
 
 def _by_key(point: Point) -> dict[_Key, TimedGroup]:
@@ -181,7 +181,7 @@ def _pair(key: _Key, a: TimedGroup | None, b: TimedGroup | None) -> TimePair:
 
 
 def _measured(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Measured]:
-    """What else than the model may be the reason of a difference."""
+    """Yield the conditions other than the model that may cause a difference."""
     for what in dict.fromkeys((*a, *b)):
         if a.get(what) != b.get(what):
             yield Measured(what, a.get(what, "none"), b.get(what, "none"))

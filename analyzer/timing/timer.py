@@ -1,6 +1,6 @@
-"""Ledger + a run by onnxruntime in a process of its own -> the time of each group (`time`).
+"""Ledger + a run by onnxruntime in a separate process -> the time of each group (`time`).
 
-Two measurements that are never mixed: whole runs with profiling off, and the time of each kernel with profiling on.
+There are two measurements, which are never mixed: whole runs with profiling off, and each kernel with profiling on.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REFUSED = {
     "external-missing": "is missing",
     "external-short": "is too short",
 }
-"""Findings on external data with which a model is not handed to onnxruntime."""
+"""Findings on external data that keep a model from onnxruntime."""
 
 
 def time_model(
@@ -62,21 +62,21 @@ def time_model(
     progress: Progress | None = None,
     stamp: str | None = None,
 ) -> Timing:
-    """Run a model, and tell how long each of its groups takes.
+    """Run a model, and measure the time of each of its groups.
 
     Args:
         ledger: the account of a model that is one local file.
         grouping: its groups by scope, block, stage or op; or by the user's patterns, which are then `own`.
-        settings: provider, threads, optimization level, when to stop.
-        shapes: sizes of axes, and which is swept.
+        settings: provider, threads, optimization level, and when to stop.
+        shapes: sizes of axes, and the axis that is swept.
         past: length of the key-value cache of a decoder.
-        npz: a file with inputs; those that it lacks are made.
-        inputs: what the model is fed instead, point by point, where that was planned before.
+        npz: a file with inputs; inputs that it lacks are made up.
+        inputs: inputs of each point, if they were planned before.
         libraries: shared libraries of custom operators.
         limits: time and memory that running it may take.
 
     Raises:
-        UsageError: the groups say nothing of nodes, or the inputs cannot be made.
+        UsageError: the groups do not cover nodes, or the inputs cannot be made.
         TimingError: the model cannot be run, or not on the provider.
         LedgerError: the times of the groups do not sum up, a defect of onnxledger itself.
         MissingExtraError: onnxruntime is not installed.
@@ -93,7 +93,7 @@ def time_model(
 
 
 class _Task(Frozen):
-    """What is timed, and how."""
+    """One timing: a model, its groups, the settings and the inputs."""
 
     ledger: Ledger
     grouping: Grouping
@@ -103,7 +103,7 @@ class _Task(Frozen):
     inputs: Sequence[Inputs]
 
     def request(self, folder: str, npz: Path | None, libraries: Sequence[Path]) -> Request:
-        """What the child process is asked to run."""
+        """Return the request to the child process."""
         ledger, settings = self.ledger, self.settings
         return Request(
             model=str(_local_file(ledger)),
@@ -122,7 +122,7 @@ class _Task(Frozen):
         )
 
     def points(self, reply: Reply) -> tuple[Point, ...]:
-        """What was measured of each length; the optimized graph has to be there still."""
+        """Return the measurements of each length; the file of the optimized graph must still exist."""
         origins = _trace(self.ledger, reply)
         runs = zip(self.inputs, reply.runs, strict=True)
         return tuple(self._point(given, run, reply, origins) for given, run in runs)
@@ -154,7 +154,7 @@ class _Task(Frozen):
         return point
 
     def timing(self, reply: Reply, points: tuple[Point, ...], axis: str | None, stamp: str | None) -> Timing:
-        """The report; `axis` is the one that is swept."""
+        """Return the report; `axis` is the swept one."""
         ledger, provider = self.ledger, provider_name(self.settings.provider)
         return Timing(
             ledger=ledger,
@@ -171,10 +171,10 @@ class _Task(Frozen):
 
 
 def _local_file(ledger: Ledger) -> Path:
-    """The file that onnxruntime may open.
+    """Return the file that onnxruntime may open.
 
     Raises:
-        TimingError: it is elsewhere, or what it refers to is not to be opened, or not there.
+        TimingError: it is remote, or its external data is missing or must not be opened.
     """
     model = ledger.model
     name = printable(str(model.path))
@@ -193,7 +193,7 @@ def _local_file(ledger: Ledger) -> Path:
 
 
 def _trace(ledger: Ledger, reply: Reply) -> list[Origin | None]:
-    """For each kernel the nodes of the file that it computes; None for one that is in no graph that could be read."""
+    """Return the nodes of the file that each kernel computes; None if it is in no graph that could be read."""
     if reply.optimized is None:
         return list(trace_compiled(ledger.model, reply.kernels, reply.assigned))
     ran = read_model(reply.optimized)
@@ -203,7 +203,7 @@ def _trace(ledger: Ledger, reply: Reply) -> list[Origin | None]:
 
 
 def _check_sum(point: Point) -> None:
-    """Raise unless the lines sum up to the profiled run."""
+    """Raise an error unless the lines sum up to the profiled run."""
     ungrouped = point.ungrouped.ms if point.ungrouped is not None else 0.0
     found = math.fsum((*(part.ms for part in point.parts), -point.overlap_ms, ungrouped))
     found += point.unattributed_ms + point.overhead_ms
@@ -212,7 +212,7 @@ def _check_sum(point: Point) -> None:
 
 
 def _precision(ledger: Ledger) -> list[tuple[str, float]]:
-    """The dtypes that the parameters are stored in, and the share of each."""
+    """Return the dtypes that the parameters are stored in, and the share of each."""
     counts: Counter[str] = Counter()
     for entry in ledger.entries:
         counts[entry.tensor.dtype.name] += entry.parameters

@@ -1,1 +1,1 @@
-"""What a model is fed: its signature + what was asked -> the size of every axis and how each input is made."""
+"""Inputs of a run: a model's signature + the user's settings -> the size of every axis, the content of each input."""

@@ -1,4 +1,4 @@
-"""Feed -> numpy array, the same for the same seed; in the process that runs the model."""
+"""Feed -> numpy array, always the same for a seed; in the process that runs the model."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from analyzer.model.dtypes import DType
 from analyzer.timing.request import Feed, Fill
 
 _SIGNIFICAND = 1 << 53
-"""Whole numbers below it are floats without loss."""
+"""Integers below it are exact as floats."""
 
 
 def as_taken(arrays: Mapping[str, Array], inference: Any) -> dict[str, Array | list[Array]]:
-    """Inputs as a session of onnxruntime takes them: an array for a tensor, a list of it for a sequence."""
+    """Convert inputs for an onnxruntime session: an array for a tensor, a list with the array for a sequence."""
     sequences = {given.name for given in inference.get_inputs() if given.type.startswith("seq(")}
     return {name: [array] if name in sequences else array for name, array in arrays.items()}
 
 
 def make_array(feed: Feed, seed: int, npz: str | None = None) -> Array:
-    """The elements of an input. They depend on the seed and on the input's name, not on the other inputs.
+    """Return the elements of an input. They depend on the seed and on the input's name, not on the other inputs.
 
     Raises:
-        ValueError: its type has no arrays, or the file has not what the feed says.
+        ValueError: its type has no arrays, or the array in the file differs from the feed.
         OSError: the file cannot be read.
     """
     if feed.fill is Fill.FILE:
@@ -57,7 +57,7 @@ def make_array(feed: Feed, seed: int, npz: str | None = None) -> Array:
 
 
 def _positions(feed: Feed) -> Array:
-    """`low` and the following along the last axis, up to `high` where the feed has one."""
+    """Return `low` and the following integers along the last axis, up to `high` if the feed has one."""
     if not feed.shape:
         return np.array(int(feed.low))
     row = np.arange(feed.shape[-1]) + int(feed.low)  # (positions,)
@@ -67,7 +67,7 @@ def _positions(feed: Feed) -> Array:
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """Write an `.npz` file, as `numpy.savez` does, whose `allow_pickle` is an array's name before numpy 2.1.
+    """Write an `.npz` file; `numpy.savez` before numpy 2.1 would take `allow_pickle` for the name of an array.
 
     Raises:
         ValueError: an array holds Python objects.
@@ -79,7 +79,7 @@ def save_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def load_array(feed: Feed, npz: str) -> Array:
-    """An input as the `.npz` file has it; elements that numpy has no name for are stored as bytes, or as integers."""
+    """Load an input from the `.npz` file; element types unknown to numpy are stored there as bytes, or as integers."""
     with np.load(Path(npz), allow_pickle=False) as file:
         array: Array = file[feed.name]
     if array.shape != feed.shape:

@@ -1,4 +1,4 @@
-"""Ledger + what was asked of its inputs, or an `.npz` file -> how each input is made, point by point."""
+"""Ledger + the user's settings for its inputs, or an `.npz` file -> the content of each input, point by point."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ _BROKEN = (
     tokenize.TokenError,
     OverflowError,
 )
-"""What numpy raises for a header that is none."""
+"""Exceptions that numpy raises for an invalid header."""
 _MOST = 10_000
-"""Arrays of a file that are looked at."""
+"""Most arrays of a file that are read."""
 
 
 class Stored(Frozen):
-    """What a file says of one array."""
+    """Header of one array in a file."""
 
     name: str
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
     def holds(self, dtype: DType) -> bool:
-        """Whether its elements are of an ONNX type; those that numpy has no name for may be stored as plain bytes."""
+        """Whether its elements are of an ONNX type; types unknown to numpy may be stored as plain bytes."""
         if dtype is DType.STRING:
             return self.dtype.kind in "US"
         element = dtype.to_numpy()
@@ -81,7 +81,7 @@ class Stored(Frozen):
 
 
 def read_headers(path: Path) -> tuple[Stored, ...]:
-    """The arrays of a file, in its order. No element is read, and nothing is unpickled.
+    """Return the headers of a file's arrays, in order. No element is read, and nothing is unpickled.
 
     Raises:
         UsageError: it is no `.npz` file, or an array in it is broken or holds Python objects.
@@ -128,7 +128,7 @@ def _read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) 
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generic], int]:
-    """Shape, type, and bytes of the header."""
+    """Return the shape, the type, and the size of the header in bytes."""
     version = npy.read_magic(stream)
     read = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}.get(version)
     if read is None:
@@ -142,27 +142,27 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[np.generi
 
 
 _MOST_NBYTES = 1 << 40
-"""Bytes of one input."""
+"""Most bytes of one input."""
 _ZEROS = re.compile(r"logits_to_keep|min_length|write_ind")
 _LENGTHS = re.compile(r"seq_?len|lengths?$")
-"""Names of integers that 1, or what is random, would not do for."""
+"""Names of integer inputs for which 1, or a random number, does not work."""
 
 
 class Inputs(Frozen):
-    """What a model is fed in one measurement, and where each size comes from."""
+    """Inputs of one measurement, and the reason of each size."""
 
     feeds: tuple[Feed, ...]
     axes: tuple[Axis, ...]
     value: int | None = None
-    """Of the axis that is swept."""
+    """Length of the swept axis."""
 
 
 def plan_feeds(
     ledger: Ledger, shapes: Shapes | None = None, past: int | None = None, npz: Path | None = None
 ) -> tuple[Inputs, ...]:
-    """The inputs of each point: one, or one for each length of a sweep.
+    """Return the inputs of each point: one, or one for each length of a sweep.
 
-    `past` is the length of the key-value cache; `npz` has inputs, and what it lacks is made.
+    `past` is the length of the key-value cache; `npz` has inputs, and inputs that it lacks are made up.
 
     Raises:
         UsageError: a name names nothing, sizes contradict each other, or an input cannot be made.
@@ -174,7 +174,7 @@ def plan_feeds(
 
 
 def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...]:
-    """The signature, with the rank that a file gives where the model has none.
+    """Return the signature; an input without a rank gets the rank of its array in the file.
 
     Raises:
         UsageError: an input cannot be made, or the file does not fit the model.
@@ -193,7 +193,7 @@ def _check(ledger: Ledger, stored: Mapping[str, Stored]) -> tuple[ValueType, ...
 
 
 def _complete(given: ValueType, array: Stored | None) -> ValueType:
-    """The type of the array that an input is made of: of a sequence of tensors one of them."""
+    """Return the type of an input's array; for a sequence, the type of one tensor."""
     name = printable(given.name)
     given = given.each or given
     if given.kind != "tensor":
@@ -225,21 +225,21 @@ def _complete(given: ValueType, array: Stored | None) -> ValueType:
 
 
 class _Scales(Frozen):
-    """Lengths that what is fed depends on."""
+    """Lengths that the contents of inputs depend on."""
 
     past: int
     sequence: int
 
     @classmethod
     def of(cls, axes: Sequence[Axis], *, has_room: bool) -> _Scales:
-        """As the axes have them; a cache that has room says nothing of what it holds."""
+        """Read the lengths from the axes; a cache with room does not say how much of it is filled."""
         past = 0 if has_room else next((axis.size for axis in axes if axis.role == Roles.PAST), 0)
         lengths = (axis.size for axis in axes if axis.role in (Roles.SEQUENCE, Roles.DECODER))
         return cls(past, next(lengths, 1))
 
 
 class Planner:
-    """What is known of a model's inputs, whatever their sizes."""
+    """Facts about a model's inputs that do not depend on their sizes."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class Planner:
 
     @classmethod
     def of(cls, ledger: Ledger, stored: Mapping[str, Stored] | None = None) -> Planner:
-        """Of a model, and of the arrays that a file has for some of its inputs.
+        """Make the planner of a model, with the arrays that a file has for some of its inputs.
 
         Raises:
             UsageError: an input cannot be made, or the file does not fit the model.
@@ -280,7 +280,7 @@ class Planner:
         return cls(parts, sides, lookups, read_settings(ledger.model.paths), stored, sequences)
 
     def roles_of(self, name: str) -> frozenset[str]:
-        """The roles of the axes that `--shape` means by a name.
+        """Return the roles of the axes that `--shape` means by a name.
 
         Raises:
             UsageError: it means none.
@@ -288,14 +288,14 @@ class Planner:
         return roles_of_name(self.parts, self.sides, name, self.defaults.size)
 
     def sizes_of(self, role: str) -> frozenset[int | None]:
-        """The sizes that the file gives the axes of a role, None for one that it leaves open; empty without any."""
+        """Return the sizes that the file fixes for the axes of a role, None for a free one; empty without such axes."""
         axes = (axis for part in self.parts for axis in zip(part.dims, part.roles, strict=True))
         is_nameless = all(part.given.name.isdecimal() for part in self.parts)
         return frozenset(fixed_size(dim, is_nameless=is_nameless) for dim, found in axes if found == role)
 
     @property
     def positions(self) -> int | None:
-        """How many tokens a sequence may have, by the smallest table of positions; None where nothing limits it."""
+        """Largest number of tokens in a sequence, by the smallest table of positions; None without a limit."""
         fed = (
             self.lookups.uses.get(part.given.name, Use()).rows
             for part in self.parts
@@ -311,7 +311,7 @@ class Planner:
         value: int | None = None,
         roles: tuple[tuple[str, int, str], ...] = (),
     ) -> Inputs:
-        """What the model is fed, with these sizes of `--shape` and `--past`, and of roles with a reason.
+        """Return the inputs of the model, with the sizes of `--shape` and `--past`, and of roles with a reason.
 
         Raises:
             UsageError: sizes contradict each other, or an input cannot be made.
@@ -367,7 +367,7 @@ class Planner:
 
 
 def _room(parts: Sequence[KnownInput]) -> int | None:
-    """The tokens that a cache of fixed size has room for, where the model is told at which place to write."""
+    """Return the tokens that fit in a cache of fixed size, if an input gives the index to write at; else None."""
     if not any("write_ind" in part.given.name.lower() for part in parts):
         return None
     axes = (axis for part in parts for axis in zip(part.dims, part.roles, strict=True))
@@ -375,26 +375,26 @@ def _room(parts: Sequence[KnownInput]) -> int | None:
 
 
 def _floating(part: KnownInput, shape: tuple[int, ...]) -> tuple[Fill, float, float]:
-    """Numbers around 0; a single one is a setting, such as a temperature."""
+    """Return numbers around 0; a single one is a setting, such as a temperature."""
     if part.purpose is Purpose.OTHER and math.prod(shape) == 1 and len(shape) <= 1:
         return Fill.CONSTANT, 1, 1
     return Fill.UNIFORM, -1, 1
 
 
 def _whole(part: KnownInput, use: Use, shape: tuple[int, ...], scales: _Scales) -> tuple[Fill, float, float]:
-    """Integers of no known purpose: a single one is a setting."""
+    """Return integers of unknown purpose: a single one is a setting."""
     if len(shape) <= 1:
         number = _setting(part.given.name.lower(), scales.sequence)
         if number is not None or math.prod(shape) == 1:
             number = 1 if number is None else number
             return Fill.CONSTANT, number, number
     if use.is_index and part.given.dtype is not DType.BOOL:
-        return Fill.CONSTANT, 0, 0  # the first of what is computed is always there
+        return Fill.CONSTANT, 0, 0  # index 0 always exists
     return Fill.INTEGERS, 0, 1
 
 
 def _setting(name: str, length: int) -> int | None:
-    """What models take as an input to be told how to work; None for any other name."""
+    """Return the value of an input that is a setting, by its name; None for any other name."""
     if name in RATES:
         return 16_000
     if name == "max_length":

@@ -1,4 +1,4 @@
-"""A signature and what becomes of each input -> what it is for, and the role of each axis, whatever it is called."""
+"""A signature and the readers of each input -> the input's purpose, and the role of each axis, whatever its name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from analyzer.model.wiring import GraphInput, Provider, Reader, Wiring
 from analyzer.records import Frozen
 
 _MOST = 10_000
-"""Nodes that are looked at from one input."""
+"""Most nodes that are visited from one input."""
 _MOST_OF_ALL = 1_000_000
-"""Nodes that are looked at from all inputs together."""
+"""Most nodes that are visited from all inputs together."""
 _LONGEST = 100
-"""Nodes and callers that are followed back from one."""
+"""Most nodes and callers that are followed back from one node."""
 
 _MOVES = frozenset(
     {
@@ -43,7 +43,7 @@ _MOVES = frozenset(
         "Unsqueeze",
     }
 )
-"""Operators whose output has the numbers of their input. What else they are given says how, and is not followed."""
+"""Operators whose output has the elements of the input. Their other inputs are settings, and are not followed."""
 _ADDS = frozenset({"Add", "Sub"})
 _TABLES: Mapping[str, Mapping[int, int]] = {
     "Gather": {1: 0},
@@ -53,33 +53,33 @@ _TABLES: Mapping[str, Mapping[int, int]] = {
     "QEmbedLayerNormalization": {0: 2, 1: 4},
     "RotaryEmbedding": {1: 2},
 }
-"""For each operator, the input that indexes and the input that is the table."""
+"""Operator -> index of the input with indices -> index of the input with the table."""
 _GATHERS = frozenset({"Gather", "GatherBlockQuantized", "GatherND"})
 _PREPARES = frozenset({"Cast", "DequantizeLinear", "Identity", "QuantizeLinear", "Transpose", "Mul"})
-"""What may stand between a stored table and the node that reads it; its first input is the table."""
+"""Operators that may stand between a stored table and its reader; their first input is the table."""
 _PRODUCTS = frozenset(
     {"MatMul", "Gemm", "MatMulInteger", "FusedMatMul", "DynamicQuantizeMatMul", "MatMulNBits"}
 )
 _CONVOLUTIONS = frozenset({"Conv", "ConvInteger", "QLinearConv", "FusedConv"})
 _SEARCHES = frozenset({"BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
-"""They hold graphs that they give their first input; the others are settings."""
+"""Operators with subgraphs that get the first input; their other inputs are settings."""
 
 
 class Use(NamedTuple):
-    """What the graph does with an input."""
+    """Use of an input in the graph."""
 
     rows: int | None = None
-    """Of the smallest table that its elements index."""
+    """Rows of the smallest table that its elements index."""
     is_index: bool = False
-    """Whether it also indexes what is no stored table."""
+    """Whether it also indexes a value that is no stored table."""
     features: int | None = None
-    """What its last axis has to be, as it is multiplied with a weight."""
+    """Size that its last axis must have, because a weight multiplies it."""
     channels: int | None = None
-    """What its second axis has to be, as it is convolved."""
+    """Size that its second axis must have, because of a convolution."""
 
 
 class Lookups(Frozen):
-    """What the wiring tells of inputs."""
+    """Facts about inputs from the nodes that read them."""
 
     uses: Mapping[str, Use]
     positions: int | None
@@ -94,7 +94,7 @@ def look_up(model: Model, wiring: Wiring) -> Lookups:
 
 
 class _Trace:
-    """Values, followed from node to node: into nested graphs and functions, and out of them."""
+    """Values, followed from node to node, into nested graphs and functions and out of them."""
 
     def __init__(self, model: Model, wiring: Wiring) -> None:
         self.model = model
@@ -123,7 +123,7 @@ class _Trace:
                 self.readers[place, name].append(Reader(node, slot))
 
     def use(self, path: GraphPath, name: str) -> Use:
-        """What becomes of an input, as far as it is only moved."""
+        """Return the use of an input, followed through nodes that only move it."""
         rows: list[int] = []
         features = channels = None
         is_index = False
@@ -140,7 +140,7 @@ class _Trace:
         return Use(min(rows, default=None), is_index, features, channels)
 
     def _reached(self, start: Key) -> Iterator[tuple[Reader, int]]:
-        """Every node that reads a value or what only moves it, and what was added to it on the way."""
+        """Yield every reader of a value, through nodes that only move it, with the number added on the way."""
         waiting, seen, looked = [(start, 0)], {start}, 0
         while waiting and looked < min(_MOST, self.left):
             key, offset = waiting.pop()
@@ -164,7 +164,7 @@ class _Trace:
             yield from (((node.graph_path, name), added or 0) for name in node.outputs if name)
 
     def _added(self, node: Node, slot: int) -> int | None:
-        """The stored number that a node adds to its input; None where it is another node."""
+        """Return the stored number that a node adds to its input; None for any other node."""
         if node.op_type not in _ADDS or len(node.inputs) != 2 or (node.op_type == "Sub" and slot):
             return None
         number = self._number(node.graph_path, node.inputs[1 - slot])
@@ -178,7 +178,7 @@ class _Trace:
         return None if array is None else int(array.reshape(-1)[0])
 
     def _provider(self, path: GraphPath, name: str) -> Provider | None:
-        """What provides a value: where a graph is given it, what its caller provides."""
+        """Return the provider of a value; for a graph's input, the provider in the calling graph."""
         for _ in range(_LONGEST):
             found = self.wiring.look_up(path, name)
             if not isinstance(found, GraphInput) or found.path not in self.callers:
@@ -191,7 +191,7 @@ class _Trace:
         return None
 
     def _table(self, node: Node, slot: int) -> tuple[StoredTensor, bool] | None:
-        """The stored tensor that a node's input is, and whether it is turned on the way."""
+        """Return the stored tensor behind a node's input, and whether it is transposed on the way."""
         return self._stored(node.graph_path, node.inputs[slot]) if slot < len(node.inputs) else None
 
     def _stored(self, path: GraphPath, name: str) -> tuple[StoredTensor, bool] | None:
@@ -232,7 +232,7 @@ class _Trace:
         return found[0].shape[1] * node.integers.get("group", 1)
 
     def positions(self) -> int | None:
-        """Rows of the smallest table whose index is computed from lengths, and from no input's elements."""
+        """Return the rows of the smallest table whose index is computed from lengths, not from elements of inputs."""
         limits = []
         for node in self.model.nodes():
             if node.op_type == "EmbedLayerNormalization" and len(node.inputs) > 3:
@@ -242,7 +242,7 @@ class _Trace:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def _positions(self, node: Node) -> int | None:
-        """The sequence that a lookup by position allows; None for any other lookup."""
+        """Return the longest sequence that a lookup by position allows; None for any other lookup."""
         table = self._table(node, 0)
         if (
             table is None
@@ -258,7 +258,7 @@ class _Trace:
         return rows - offset if length is None else min(rows - offset, length)
 
     def _index(self, path: GraphPath, name: str) -> tuple[int, int | None] | None:
-        """What is added to consecutive numbers, and how many there are if they are stored; None for other values."""
+        """Return the number added to consecutive numbers, and their count if they are stored; None for other values."""
         offset = 0
         for _ in range(_LONGEST):
             found = self._provider(path, name)
@@ -283,7 +283,7 @@ class _Trace:
 
 
 def _consecutive(tensor: StoredTensor) -> int | None:
-    """How many numbers a stored tensor has if they are 0, 1, 2, ...; None for any other."""
+    """Return the number of elements of a stored tensor that is 0, 1, 2, ...; None for any other."""
     if not tensor.dtype.is_integer or not 1 < tensor.numel <= 1 << 20 or tensor.shape[-1] != tensor.numel:
         return None
     array = tensor.payload.array()
@@ -292,23 +292,23 @@ def _consecutive(tensor: StoredTensor) -> int | None:
 
 
 class Purpose(enum.StrEnum):
-    """What an input is for."""
+    """Purpose of an input."""
 
     TOKENS = "tokens"
     SEGMENTS = "segments"
     POSITIONS = "positions"
     MASK = "mask"
     CACHE = "cache"
-    """Keys and values of what came before."""
+    """Keys and values of earlier tokens."""
     BRANCH = "branch"
-    """Whether a cache is given."""
+    """Flag that says whether a cache is given."""
     HIDDEN = "hidden"
     """Vectors in place of tokens, or the output of an encoder."""
     IMAGE = "image"
     WAVEFORM = "waveform"
     SPECTRUM = "spectrum"
     STATE = "state"
-    """What a recurrent network hands on."""
+    """State that a recurrent network passes on."""
     OTHER = "other"
 
 
@@ -333,7 +333,7 @@ class Roles:
 
 
 class KnownInput(Frozen):
-    """What an input of known rank is for, and a role for each of its axes."""
+    """Purpose of an input of known rank, and a role for each of its axes."""
 
     given: ValueType
     purpose: Purpose
@@ -361,21 +361,21 @@ _PURPOSES: Sequence[tuple[Purpose, re.Pattern[str], str]] = tuple(
         (Purpose.STATE, r"state|hidden|(^|_)[hc](_?[0n])?$", "f"),
     )
 )
-"""By name, in this order; the letters are the kinds of elements that it may have: boolean, integer, floating."""
+"""Purposes by name, in this order; the letters are kinds of elements that fit: boolean, integer, floating point."""
 
 RATES = frozenset({"sr", "sample_rate", "sampling_rate"})
-"""Names of an input that says how many samples a second has."""
+"""Names of an input for the number of samples per second."""
 
 _LONG = 200
-"""Characters of a name that are looked at."""
+"""Most characters of a name that are examined."""
 
 
 def assign_roles(
     signature: Sequence[ValueType], uses: Mapping[str, Use]
 ) -> tuple[tuple[KnownInput, ...], Sides]:
-    """What each input of known rank is for; names first, then what the graph does with it, then its shape.
+    """Return the purpose of each input of known rank: from its name, else its use in the graph, else its shape.
 
-    A sequence of tensors stands for one of them.
+    A sequence of tensors counts as one of its tensors.
     """
     tensors = (given.each or given for given in signature)
     known = [given for given in tensors if given.dims is not None and given.kind == "tensor"]
@@ -395,7 +395,7 @@ def assign_roles(
             purpose = Purpose.MASK  # its elements index nothing
         placed = _placed(given, purpose, sides)
         named = [sides.named(dim, role) for dim, role in zip(given.dims or (), placed, strict=True)]
-        if Roles.PAST in named:  # so it is not where it usually is
+        if Roles.PAST in named:  # the past is not in its usual place
             placed = tuple(Roles.OTHER if role == Roles.PAST else role for role in placed)
         roles = tuple(name or role for name, role in zip(named, placed, strict=True))
         parts.append(KnownInput(given, purpose, roles))
@@ -416,7 +416,7 @@ def _purpose(given: ValueType, use: Use) -> Purpose:
 
 
 def _plain(name: str) -> str:
-    """A name as it is looked at: without what stands before a `/` or after a `:`, in lower case."""
+    """Shorten a name for patterns: the part after the last `/` and before `:`, in lower case."""
     return name[-_LONG:].rpartition("/")[2].partition(":")[0].lower()
 
 
@@ -430,14 +430,14 @@ def _is_encoder(name: str) -> bool:
 
 
 class Sides(Frozen):
-    """What the inputs together tell."""
+    """Facts that follow from all inputs together."""
 
     has_decoder: bool
-    """Whether an encoder and a decoder are both fed: the plain sequence is the encoder's."""
+    """Whether an encoder and a decoder both have inputs; the plain sequence is then the encoder's."""
     has_past: bool
 
     def sequence(self, name: str) -> str:
-        """The role of the sequence of an input, or of an axis, of this name."""
+        """Return the role of the sequence axis of an input, or of an axis, by its name."""
         if "decoder" in name or "target" in name:
             return Roles.DECODER if self.has_decoder else Roles.SEQUENCE
         if _is_encoder(name):
@@ -445,20 +445,20 @@ class Sides(Frozen):
         return Roles.SEQUENCE
 
     def total(self, name: str) -> str:
-        """The role of the axis of a mask along which there are keys."""
+        """Return the role of a mask's axis that runs along the keys."""
         own = self.sequence(name)
         if not self.has_past or own == Roles.ENCODER or (self.has_decoder and own == Roles.SEQUENCE):
             return own
         return Roles.DECODER_TOTAL if own == Roles.DECODER else Roles.TOTAL
 
     def named(self, dim: int | str | None, placed: str) -> str | None:
-        """The role that an axis's own name gives away; None where it is opaque, or an expression of others."""
+        """Return the role that an axis's name suggests; None for an opaque name, or an expression of other names."""
         if not isinstance(dim, str) or is_opaque(dim) or len(dim) > _LONG or _EXPRESSION.search(dim):
             return None
         return self.hinted(dim.lower(), placed)
 
     def hinted(self, axis: str, placed: str = "") -> str | None:
-        """The role that a name gives away, for an axis that has another by its place."""
+        """Return the role that a name suggests, for an axis with the role `placed` by its position."""
         role = next((role for role, pattern in _HINTS if pattern.search(axis)), None)
         if role == Roles.SEQUENCE:
             if placed in (Roles.PAST, Roles.SAMPLES, Roles.FRAMES, *_TOTALS):
@@ -471,7 +471,7 @@ class Sides(Frozen):
 
 
 def _placed(given: ValueType, purpose: Purpose, sides: Sides) -> tuple[str, ...]:
-    """Roles by the place of each axis."""
+    """Return the roles by the position of each axis."""
     name, dims = _plain(given.name), given.dims or ()
     rank = len(dims)
     sequence = sides.sequence(name)
@@ -501,7 +501,7 @@ def _placed(given: ValueType, purpose: Purpose, sides: Sides) -> tuple[str, ...]
 
 
 def _single_role(purpose: Purpose, sides: Sides, name: str) -> tuple[str]:
-    """The role of an only axis."""
+    """Return the role of the only axis."""
     if purpose is Purpose.MASK:
         return (sides.total(name),)
     if purpose in (Purpose.TOKENS, Purpose.SEGMENTS, Purpose.POSITIONS):
@@ -519,7 +519,7 @@ def _cache_roles(name: str, rank: int, sides: Sides) -> tuple[str, ...]:
 
 
 def _state_roles(dims: Sequence[int | str | None]) -> tuple[str, ...]:
-    """The batch is the first axis that is free; else the one before the last, as ONNX's LSTM has it."""
+    """Return roles in which the batch is the first free axis, else the second to last, as in ONNX's LSTM."""
     free = (position for position, dim in enumerate(dims) if not isinstance(dim, int) or dim < 0)
     batch = next(free, len(dims) - 2)
     return tuple(
@@ -544,7 +544,7 @@ _OPAQUE = re.compile(r"s\d+|\d+|unk.*|dynamic.*|\?|none|")
 
 
 def is_opaque(axis: str) -> bool:
-    """Whether an axis's name says nothing of what it is: `s18`, `unk__5`."""
+    """Whether an axis's name has no meaning: `s18`, `unk__5`."""
     return _OPAQUE.fullmatch(axis.lower()) is not None
 
 

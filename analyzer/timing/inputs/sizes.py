@@ -1,4 +1,4 @@
-"""Roles of axes, and what was asked of them (`--shape`) -> the size of every axis, and what decided it."""
+"""Roles of axes, and the user's sizes (`--shape`) -> the size of every axis, and its reason."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from analyzer.timing.inputs.roles import KnownInput, Lookups, Purpose, Roles, Si
 from analyzer.timing.record import Axis
 
 MOST_POINTS = 64
-"""Lengths that a sweep may have."""
+"""Most lengths of a sweep."""
 
 LARGEST = (1 << 31) - 1
-"""The largest size of an axis."""
+"""Largest size of an axis."""
 
 _ITEM = re.compile(r"(?P<key>.+?)=(?P<size>[^=,]*)(?:,|$)", re.DOTALL)
-"""A key ends at the first `=` that a comma or the end follows, with nothing but a size between: names may have both."""
+"""A key ends at the first `=` before a size that a comma or the end follows: names may contain both characters."""
 _NUMBER = re.compile(r"[0-9]{1,10}", re.ASCII)
 _RANGE = re.compile(r"([0-9]{1,10}):([0-9]{1,10}):([x+])([0-9]{1,10})", re.ASCII)
 _EXAMPLE = "write AXIS=SIZE, as in batch=8,sequence=128, or AXIS=FIRST:LAST:STEP, as in sequence=16:512:x2"
@@ -32,29 +32,29 @@ class Sweep(Frozen):
     """The axis whose size differs from point to point."""
 
     key: str
-    """As it was named."""
+    """Name of the axis, as the user wrote it."""
     values: tuple[int, ...]
 
 
 class Shapes(Frozen):
-    """What was asked of the axes. A key is an axis, `input.axis` or a role: the model tells which."""
+    """Sizes that the user requested. A key is an axis, `input.axis` or a role: the model decides which."""
 
     sizes: tuple[tuple[str, int], ...] = ()
     sweep: Sweep | None = None
 
     def points(self) -> tuple[int | None, ...]:
-        """The values of the swept axis; of a single point, None."""
+        """Return the values of the swept axis; for a single point, None."""
         return (None,) if self.sweep is None else self.sweep.values
 
     def at(self, value: int | None) -> tuple[tuple[str, int], ...]:
-        """The sizes of one point."""
+        """Return the sizes of one point."""
         if self.sweep is None or value is None:
             return self.sizes
         return (*self.sizes, (self.sweep.key, value))
 
 
 def parse_shapes(texts: Iterable[str]) -> Shapes:
-    """Read the texts of all `--shape`, each with one size or several.
+    """Parse the texts of all `--shape` options, each with one size or several.
 
     Raises:
         UsageError: one is malformed, an axis has two sizes, or more than one axis is swept.
@@ -102,7 +102,7 @@ def _size(key: str, text: str) -> int:
 
 
 def _values(key: str, text: str) -> tuple[int, ...]:
-    """The sizes of a range: the first, and those a step apart, up to and with the last if a step hits it.
+    """Return the sizes of a range: the first, and then each a step apart, with the last only if a step hits it.
 
     >>> _values("sequence", "16:100:x2"), _values("sequence", "64:192:+64")
     ((16, 32, 64), (64, 128, 192))
@@ -131,7 +131,7 @@ def _values(key: str, text: str) -> tuple[int, ...]:
 
 
 def parse_size(text: str) -> ast.expr | None:
-    """An axis's name as an expression; None where it is a plain name, or no arithmetic."""
+    """Parse an axis's name as an expression; None for a plain name, or no arithmetic."""
     if len(text) > 200 or not any(sign in text for sign in "+-*/"):
         return None
     try:
@@ -141,7 +141,7 @@ def parse_size(text: str) -> ast.expr | None:
 
 
 def compute_size(node: ast.expr, value: Callable[[str], int | None]) -> int | None:
-    """What an expression of whole numbers is; None where it has anything else."""
+    """Compute an expression of integers; None if it contains anything else."""
     match node:
         case ast.Constant(value=int(number)):
             return number
@@ -161,7 +161,7 @@ def compute_size(node: ast.expr, value: Callable[[str], int | None]) -> int | No
 
 
 def fixed_size(dim: int | str | None, *, is_nameless: bool) -> int | None:
-    """The size that the file gives an axis; exporters also write it as a name, unless all names are numbers."""
+    """Return the size that the file fixes for an axis, also as a name of digits, unless all inputs have such names."""
     if isinstance(dim, int):
         return dim if dim >= 0 else None
     is_number = dim is not None and dim.isascii() and dim.isdecimal() and len(dim) <= 10 and not is_nameless
@@ -169,7 +169,7 @@ def fixed_size(dim: int | str | None, *, is_nameless: bool) -> int | None:
 
 
 Slot = tuple[int, int]
-"""An input's number, and the position of one of its axes."""
+"""Index of an input, and position of one of its axes."""
 
 _ALIASES = {
     Roles.SEQUENCE: (Roles.DECODER, Roles.ENCODER),
@@ -177,14 +177,14 @@ _ALIASES = {
     Roles.ENCODER: (Roles.SEQUENCE,),
     Roles.TOTAL: (Roles.DECODER_TOTAL,),
 }
-"""What else is meant by a role that no axis has."""
+"""Other roles that a role stands for if no axis has it."""
 _MOST_LISTED = 12
 _LONGEST_NAME = 80
-"""Characters of a name that are listed."""
+"""Most characters of a name in a list."""
 
 
 def printed_axis(told: str | None, given: str, position: int) -> str:
-    """What reports call an axis of an input: its name, else the input's and its position, as Python can read them.
+    """Return an axis's name in reports, a valid Python name: its own, else the input's name and the position.
 
     >>> printed_axis("past_seq + 1", "x", 1), printed_axis("0", "x", 1), printed_axis(None, "x.y", 1)
     ('past_seq___1', 'axis_0', 'x_y_1')
@@ -198,11 +198,11 @@ def printed_axis(told: str | None, given: str, position: int) -> str:
 _TAKEN = frozenset(
     {"max", "min", "lambda", "if", "else", "for", "in", "is", "not", "and", "or", "None", "True", "False"}
 )
-"""Words that mean something else in an expression."""
+"""Words with another meaning in an expression."""
 
 
 class AxisNames:
-    """What the axes of a model's inputs can be called."""
+    """Names that the user may use for the axes of a model's inputs."""
 
     def __init__(
         self, parts: Sequence[KnownInput], symbols: Mapping[str, list[Slot]], roles: Mapping[str, list[Slot]]
@@ -212,7 +212,7 @@ class AxisNames:
         self.roles = roles
 
     def find(self, key: str) -> tuple[list[Slot], str | None]:
-        """The axes of this name, and the role.
+        """Return the axes of this name, and the role.
 
         Raises:
             UsageError: there are none.
@@ -226,7 +226,7 @@ class AxisNames:
         return slots or [], role
 
     def _printed(self, key: str) -> list[Slot] | None:
-        """The axes that reports print so; None where they print none so, or several that may differ."""
+        """Return the axes that reports print under this name; None for none, or for several that may differ."""
         found: dict[str, list[Slot]] = {}
         for number, part in enumerate(self.parts):
             for position, dim in enumerate(part.dims):
@@ -238,11 +238,11 @@ class AxisNames:
         return next(iter(found.values())) if len(found) == 1 else None
 
     def _role(self, key: str) -> str | None:
-        """The role that a name means here."""
+        """Return the role that a name means in this model."""
         return next((role for role in (key, *_ALIASES.get(key, ())) if role in self.roles), None)
 
     def _slots_of_input(self, key: str) -> list[Slot] | None:
-        """The axes that `input.axis` means; names of inputs may have dots, and the longest goes first."""
+        """Return the axes that `input.axis` means; names of inputs may have dots, and the longest goes first."""
         owners = [n for n, part in enumerate(self.parts) if key.startswith(part.given.name + ".")]
         for number in sorted(owners, key=lambda n: len(self.parts[n].given.name), reverse=True):
             part = self.parts[number]
@@ -264,7 +264,7 @@ class AxisNames:
         return "no axis, input or role of the model has this name"
 
     def listing(self) -> str:
-        """What there is to name."""
+        """List the inputs, with their axes and roles."""
         inputs = [f"{_shown(part.given.name)} ({_shown_axes(part)})" for part in self.parts[:_MOST_LISTED]]
         rest = len(self.parts) - len(inputs)
         shown = "; ".join(inputs) + (f"; and {rest:,} more" if rest else "")
@@ -276,7 +276,7 @@ def _shown(name: str) -> str:
 
 
 def _shown_axes(part: KnownInput) -> str:
-    """Each axis as the file has it, one without a name as it can be named, and its role."""
+    """List each axis with its role, by its name or size in the file, or else as the user can name it."""
     axes = enumerate(zip(part.dims, part.roles, strict=True))
     return ", ".join(
         f"{_shown(f'{part.given.name}.{position}' if dim is None else str(dim))}: {role}"
@@ -294,7 +294,7 @@ _SIZES = {
 }
 _SEQUENCE = 128
 _PIECE = 512
-"""Samples that a model takes at once which listens to a stream."""
+"""Samples per call of a model that processes a stream."""
 _SEQUENCES = frozenset({Roles.SEQUENCE, Roles.DECODER, Roles.ENCODER})
 _FROM_SETTINGS: Mapping[tuple[Purpose | None, str], tuple[str, ...]] = {
     (Purpose.CACHE, Roles.HEADS): ("num_key_value_heads", "num_attention_heads", "n_head", "num_heads"),
@@ -306,27 +306,27 @@ _FROM_SETTINGS: Mapping[tuple[Purpose | None, str], tuple[str, ...]] = {
     (None, Roles.CHANNELS): ("num_channels",),
     (None, Roles.ENCODER): ("max_source_positions",),
 }
-"""What of config.json says the size of an axis, by what the input is for (None: whatever it is for) and the role."""
+"""Keys of config.json that give the size of an axis, by the input's purpose (None: any) and the role."""
 _LONGEST_DEFAULT = 1 << 20
-"""Bytes of a config.json that is read."""
+"""Most bytes of a config.json that are read."""
 _MOST = 1 << 20
-"""The largest size that is believed of it."""
+"""Largest size that is accepted from it."""
 
 
 class Defaults(Frozen):
-    """What decides on sizes that nobody gave."""
+    """Sizes that neither the user nor the file gives."""
 
     lookups: Lookups
     settings: Mapping[str, object]
     has_decoder: bool = False
-    """Whether an encoder and a decoder are both fed."""
+    """Whether an encoder and a decoder both have inputs."""
     room: int | None = None
-    """Tokens that a cache of fixed size has room for."""
+    """Tokens that fit in a cache of fixed size."""
     is_stream: bool = False
-    """Whether the model takes a long input piece by piece, and hands on a state."""
+    """Whether the model takes a long input piece by piece, and passes on a state."""
 
     def size(self, part: KnownInput | None, position: int, role: str, past: int) -> tuple[int, str]:
-        """The size of an axis, and why; without a part, of a role. `past` is the length of a cache."""
+        """Return the size of an axis, or of a role without a part, and why. `past` is the length of a cache."""
         found = None if part is None else self._known(part, position, role)
         if found is not None:
             return found
@@ -342,7 +342,7 @@ class Defaults(Frozen):
         return _SIZES.get(role, 1), f"default of {role}"
 
     def _known(self, part: KnownInput, position: int, role: str) -> tuple[int, str] | None:
-        """What the weights say, or config.json."""
+        """Return the size that the weights, or else config.json, imply."""
         use = self.lookups.uses.get(part.given.name, Use())
         if role == Roles.FEATURES and use.features is not None and position == len(part.roles) - 1:
             return use.features, "weights"
@@ -373,7 +373,7 @@ def _as_size(value: object, role: str) -> int | None:
 
 
 def read_settings(paths: Sequence[Path]) -> Mapping[str, object]:
-    """The config.json beside a model, or in the folder above one that is called `onnx`; empty where there is none."""
+    """Read the config.json beside a model, or in the parent of a folder called `onnx`; empty without one."""
     if not paths:
         return {}
     folder = paths[0].parent
@@ -393,28 +393,28 @@ def read_settings(paths: Sequence[Path]) -> Mapping[str, object]:
 
 
 class Asked(Frozen):
-    """What the user has said of the axes."""
+    """Sizes that the user requested for axes."""
 
     sizes: tuple[tuple[str, int], ...] = ()
     past: int | None = None
     arrays: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Inputs that `--input` has, and their shapes."""
+    """Inputs in `--input`, and their shapes."""
     roles: tuple[tuple[str, int, str], ...] = ()
-    """Roles that what the model is part of gives a size, and what that is: (role, size, reason)."""
+    """Sizes that the surrounding loop gives to roles: (role, size, reason)."""
 
 
 Default = Callable[[KnownInput | None, int, str, int], tuple[int, str]]
-"""The size that an axis of an input has by its position, its role and the past if nothing else says it, and why;
-without an input, that of a role."""
+"""Function of an input, its axis's position and role, and the past, that returns the default size and the reason;
+without an input, those of the role."""
 
 _TOTALS = {Roles.TOTAL: Roles.SEQUENCE, Roles.DECODER_TOTAL: Roles.DECODER}
-"""Axes as long as the past and a sequence together."""
+"""Roles whose size is that of the past plus a sequence."""
 _OWN = frozenset({Roles.CHANNELS, Roles.FEATURES, Roles.HEADS, Roles.OTHER})
-"""Roles whose size one input does not tell of another."""
+"""Roles whose size may differ from input to input."""
 
 
 def size_axes(parts: Sequence[KnownInput], sides: Sides, asked: Asked, default: Default) -> tuple[Axis, ...]:
-    """Give every axis its size: of the file, of the user, or a default.
+    """Give every axis its size: from the file, from the user, or a default.
 
     Raises:
         UsageError: a name names nothing, or two sizes contradict each other.
@@ -433,7 +433,7 @@ def size_axes(parts: Sequence[KnownInput], sides: Sides, asked: Asked, default: 
 
 
 def roles_of_name(parts: Sequence[KnownInput], sides: Sides, name: str, default: Default) -> frozenset[str]:
-    """The roles of the axes that `--shape` means by a name.
+    """Return the roles of the axes that `--shape` means by a name.
 
     Raises:
         UsageError: it means none.
@@ -444,7 +444,7 @@ def roles_of_name(parts: Sequence[KnownInput], sides: Sides, name: str, default:
 
 
 class _Solver:
-    """Sizes, as they come to be known."""
+    """Sizes of axes, settled one after the other."""
 
     def __init__(self, parts: Sequence[KnownInput], sides: Sides, default: Default) -> None:
         self.parts = parts
@@ -457,7 +457,7 @@ class _Solver:
         self.told: dict[str, Slot] = {}
         """For each role, the first axis that got a size."""
         self.wanted: dict[str, tuple[int, str]] = {}
-        """What was asked of roles."""
+        """Requested sizes of roles."""
         is_nameless = all(part.given.name.isdecimal() for part in parts)
         for number, part in enumerate(parts):
             for position, (dim, role) in enumerate(zip(part.dims, part.roles, strict=True)):
@@ -471,12 +471,12 @@ class _Solver:
         self.names = AxisNames(parts, self.symbols, self.roles)
 
     def _set(self, slot: Slot, size: tuple[int, str]) -> tuple[int, str]:
-        """Give an axis a size unless it has one; the size that it has then."""
+        """Give an axis a size unless it has one; return the size that it has then."""
         if self.parts[slot[0]].purpose is not Purpose.OTHER:
             self.told.setdefault(self._role_of(slot), slot)
         return self.sizes.setdefault(slot, size)
 
-    # what is asked
+    # requested sizes
 
     def bind_array(self, name: str, shape: tuple[int, ...]) -> None:
         for position, size in enumerate(shape):
@@ -486,12 +486,12 @@ class _Solver:
         self.bind_role(Roles.PAST, past, "--past")
 
     def bind(self, key: str, size: int) -> None:
-        """Take one `--shape`."""
+        """Apply one `--shape`."""
         reason = f"--shape {key}"
         slots, role = self.names.find(key)
         bound: set[Slot] = set()
         for slot in slots:
-            if slot not in bound:  # every axis of one name is bound at once
+            if slot not in bound:  # all axes of one name are bound at once
                 bound.update(self._bind_slot(slot, size, reason))
         if role is not None:
             self.bind_role(role, size, reason)
@@ -504,7 +504,7 @@ class _Solver:
             raise UsageError(f"{reason} {size:,} contradicts {known[1]} {known[0]:,}; give {role} one size")
 
     def _bind_slot(self, slot: Slot, size: int, reason: str) -> Sequence[Slot]:
-        """Give an axis a size, and all of its name; return them."""
+        """Give a size to an axis, and to all axes of the same name; return them."""
         dim = self._dim(slot)
         is_symbol = isinstance(dim, str) and slot in self.symbols.get(dim, ())
         slots = self.symbols[dim] if is_symbol and isinstance(dim, str) else [slot]
@@ -515,7 +515,7 @@ class _Solver:
         return slots
 
     def check_roles(self) -> None:
-        """Give the roles their sizes; what is fixed, or told apart by its name, keeps its own.
+        """Give axes the sizes of their roles; an axis fixed by the file or by its name keeps its size.
 
         Raises:
             UsageError: a role's axes have another size.
@@ -532,14 +532,14 @@ class _Solver:
                 if known != size and not (is_own and takes):
                     raise self._conflict(slot, size, reason)
 
-    # what is left
+    # other sizes
 
     def solve(self) -> tuple[Axis, ...]:
         self._spread()
         left = sorted(slot for slots in self.roles.values() for slot in slots if slot not in self.sizes)
         for slot in sorted(
             left, key=self._rank
-        ):  # a sum after its terms, and what is computed after what is not
+        ):  # a sum after its terms, and computed sizes after all others
             if slot not in self.sizes:
                 dim = self._dim(slot)
                 found = self._evaluate(dim) if isinstance(dim, str) else None
@@ -552,7 +552,7 @@ class _Solver:
         return 2 if is_computed else int(self._role_of(slot) in _TOTALS)
 
     def _spread(self) -> None:
-        """Axes of one name have one size, also where it is that of a role."""
+        """Give axes of one name the same size, even if one of them got it from a role."""
         for slots in self.symbols.values():
             known = next((self.sizes[slot] for slot in slots if slot in self.sizes), None)
             if known is not None:
@@ -566,7 +566,7 @@ class _Solver:
             self._set(other, size)
 
     def _usual(self, slot: Slot) -> tuple[int, str]:
-        """The size of an axis by its role, or where several share its name by the role of one that is no sum."""
+        """Return the size of an axis by its role; of axes with one name, by the role of one that is no sum."""
         dim = self._dim(slot)
         shared = self.symbols.get(dim, [slot]) if isinstance(dim, str) else [slot]
         best = next((other for other in shared if self._role_of(other) not in _TOTALS), slot)
@@ -574,7 +574,7 @@ class _Solver:
         return self._size_of(role, best)
 
     def _size_of(self, role: str, slot: Slot | None = None) -> tuple[int, str]:
-        """What a role is: as asked, as others have it, as others leave it, or the default."""
+        """Return the size of a role: the requested one, that of other axes, what is left of a sum, or the default."""
         if role in self.wanted:
             return self.wanted[role]
         if role not in _OWN and role in self.told:
@@ -592,7 +592,7 @@ class _Solver:
         return self.default(self.parts[slot[0]], slot[1], role, past)
 
     def _remainder(self, role: str) -> tuple[int, str] | None:
-        """What a known sum leaves for the past, or for the sequence."""
+        """Return the rest of a known sum for the past, or for the sequence."""
         for total, sequence in _TOTALS.items():
             known = self._known(total)
             if known is None or role not in (Roles.PAST, sequence):
@@ -611,7 +611,7 @@ class _Solver:
         return self.sizes[self.told[role]][0] if role in self.told else None
 
     def _evaluate(self, text: str) -> tuple[int, str] | None:
-        """A size that is computed from others: `s41 + s52`, `past_sequence_length + 1`."""
+        """Compute a size from others: `s41 + s52`, `past_sequence_length + 1`."""
         parsed = parse_size(text)
         size = None if parsed is None else compute_size(parsed, self._value)
         return None if size is None or not 0 <= size <= LARGEST else (size, text)
@@ -623,7 +623,7 @@ class _Solver:
         role = self.sides.hinted(name.lower())
         return None if role is None else self._size_of(role)[0]
 
-    # what is said
+    # names and messages
 
     def _dim(self, slot: Slot) -> int | str | None:
         return self.parts[slot[0]].dims[slot[1]]

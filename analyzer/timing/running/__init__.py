@@ -1,1 +1,1 @@
-"""A process of its own that runs a model with onnxruntime: a request -> a reply, or a sentence."""
+"""A separate process that runs a model with onnxruntime: a request -> a reply, or an error sentence."""

@@ -1,4 +1,4 @@
-"""A request -> its reply, by a process of its own that has so much time and memory; its death is a sentence."""
+"""A request -> its reply, from a separate process with limits of time and memory; if it dies, an error sentence."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from analyzer.timing.running.providers import binding_device, blocking_environme
 
 _LONGEST = 400
 _READ = 4000
-"""How much of what was said is looked at: a model's names are part of it, and may have any length."""
+"""Most characters of a message that are examined: it contains names of the model, which may have any length."""
 
 _PROTOBUF_MOST = (2 << 30) - 1
 
 
 class _Failure(Frozen):
-    """An exception, and what was under way."""
+    """An exception, and the stage in which it was raised."""
 
     raised: Raised
     stage: str
@@ -55,13 +55,13 @@ class _Failure(Frozen):
 
 
 def refusal(request: Request, raised: Raised, stage: str, nbytes: int | None = None) -> str:
-    """One sentence or two: the file, what is wrong, what to do next.
+    """Return one or two sentences: the file, what is wrong, what to do next.
 
     Args:
-        request: what was to run.
-        raised: what came of it.
-        stage: what was under way.
-        nbytes: the limit of memory that the process had.
+        request: the model and its settings.
+        raised: the exception.
+        stage: the stage in which it was raised.
+        nbytes: the memory limit of the process.
     """
     raised = replace(raised, text=raised.text[:_READ])
     failure = _Failure(raised, stage, request, nbytes)
@@ -95,7 +95,7 @@ _NOISE = (
 
 
 def cleaned(text: str) -> str:
-    r"""The text of onnxruntime without places in its source and what a model has made of it.
+    r"""Return onnxruntime's message without source locations and without the failed expression.
 
     >>> cleaned(
     ...     "[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/a/b.cc:1 void f(int, T&) x > 0 was false. No x.\n"
@@ -255,7 +255,7 @@ def _has_run(stage: str) -> bool:
 
 
 def _shapes(failure: _Failure) -> str:
-    """The inputs that were given, where runs had begun."""
+    """List the inputs, if runs had begun."""
     if not failure.request.points or not _has_run(failure.stage):
         return ""
     number = re.search(r"point (\d+)", failure.stage)
@@ -306,25 +306,25 @@ _RULES: tuple[tuple[str, _Explain], ...] = (
 
 
 Progress = Callable[[str], None]
-"""Called with each stage: "loading", "measuring point 2 of 5"."""
+"""Callback for each stage: "loading", "measuring point 2 of 5"."""
 
 _SPARE = 0.1
-"""The part of the memory that is there which is left to others."""
+"""Fraction of the available memory that is left to other processes."""
 
 _START = "from analyzer.timing.running.child import serve; serve({folder!r})"
 
 _STOPPED = frozenset({"SIGKILL", "SIGTERM"})
-"""Signals that others send; no crash."""
+"""Signals that other processes send; not a crash."""
 
 
 def run_apart(request: Request, limits: Limits, progress: Progress | None = None) -> Reply:
-    """Measure what the request asks for in a process of its own.
+    """Measure a request in a separate process.
 
-    The graph that ran is left in `request.folder`, and nothing else, whatever happens.
+    The process leaves only the graph that ran in `request.folder`.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
-        TimingError: the model cannot be run, or ended the process, or took more than the limits.
+        TimingError: the model cannot be run, or crashed the process, or exceeded the limits.
     """
     _check_path(request.model)
     unwatched = own_nbytes(os.getpid()) is None
@@ -336,9 +336,9 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
     tell = progress or (lambda stage: None)
     if not blocking:
         return _warned(_run(job, limits, deadline, tell, {}), unwatched)
-    # On a GPU kernels run on after their calls have returned. The device's own clock knows when; without it, each
-    # call has to wait for its kernel, which stops the host from working ahead. Either takes time, so that whole runs
-    # are timed in a process of their own.
+    # On a GPU, kernels run on after their calls have returned. The device's own clock times them; without it, each call
+    # has to wait for its kernel, which stops the host from working ahead. Both take time, so whole runs are timed in
+    # another process.
     plain = _run(replace(job, profiled=False), limits, deadline, tell, {})
     profiling = replace(job, plain=False)
     if job.device is not None and has_cupti():
@@ -353,13 +353,13 @@ def run_apart(request: Request, limits: Limits, progress: Progress | None = None
 
 
 def _has_room_for_two(request: Request, most: int | None) -> bool:
-    """Whether two sessions are to be thought of, which hold the weights each; what they take, loading will tell."""
-    room = 2 << 30 if most is None else most  # that much where nobody knows
+    """Whether memory may suffice for two sessions, each with the weights; loading them measures the rest."""
+    room = 2 << 30 if most is None else most  # 2 GiB if the limit is unknown
     return request.provider in _HOSTS and 2 * request.file_nbytes <= room
 
 
 _HOSTS = frozenset({"CPUExecutionProvider", "DnnlExecutionProvider", "XnnpackExecutionProvider"})
-"""Providers that run on the processor and compile nothing for long."""
+"""Providers that run on the processor and need no long compilation."""
 
 
 def _warned(reply: Reply, unwatched: bool) -> Reply:
@@ -384,7 +384,7 @@ def _default_nbytes() -> int | None:
 
 
 def _join(plain: Reply, profiled: Reply) -> Reply:
-    """The one reply of two processes."""
+    """Merge the replies of two processes."""
     runs = zip(plain.runs, profiled.runs, strict=True)
     return replace(
         profiled,
@@ -430,7 +430,7 @@ def _reply(folder: Path, child: _Measuring) -> Reply:
 
 
 class _Measuring(Mutable):
-    """The other process, from its start to its end."""
+    """The separate process, from its start to its end."""
 
     job: Job
     limits: Limits
@@ -440,13 +440,13 @@ class _Measuring(Mutable):
     stage: str = "starting onnxruntime"
     code: int = 0
     most: int = 0
-    """The most memory of its own that it was seen with."""
+    """Most private memory that was observed, in bytes."""
 
     def run(self, environment: Mapping[str, str]) -> None:
-        """Start it, follow it, and see to it that it has ended.
+        """Start the process, follow it, and make sure that it ends.
 
         Raises:
-            TimingError: it could not be started, or had to be ended.
+            TimingError: it could not be started, or had to be stopped.
         """
         program = _START.format(folder=str(self.folder))
         with (self.folder / LOG).open("wb") as log:
@@ -479,7 +479,7 @@ class _Measuring(Mutable):
         return printable(self.job.request.name or self.job.request.model)
 
     def death(self, log: Path) -> str:
-        """How it ended, without a reply."""
+        """Describe how the process ended without a reply."""
         if self.code >= 0:
             return f"the process that ran onnxruntime ended with exit code {self.code} while {self.stage}{_last(log)}"
         name = _signal(-self.code)
@@ -503,7 +503,7 @@ def _signal(number: int) -> str:
 
 
 def _last(log: Path) -> str:
-    """The last line that it wrote, which may say why."""
+    """Return the last line of its output, which may give the reason."""
     with suppress(OSError), log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 4096))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]

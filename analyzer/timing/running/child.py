@@ -1,7 +1,7 @@
-"""A job in a folder -> its reply beside it: the life of the process that runs onnxruntime.
+"""A job in a folder -> its reply beside it: the main part of the process that runs onnxruntime.
 
-Nothing else in onnxledger makes a session. What goes wrong here ends this process and not the one that asked, which
-knows from the messages on stdout how far it came.
+Only this process makes a session to time. A crash ends it and not its parent, which knows the last stage from the
+messages on stdout.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ from analyzer.timing.running.session import (
 
 
 class Measured(Frozen):
-    """The times of the runs of each point."""
+    """Times of the runs of each point."""
 
     plain: Sequence[tuple[int, ...]]
     profiled: Sequence[tuple[int, ...]]
     profile: Profile | None = None
     places: Sequence[Sequence[int]] = ()
-    """For each point, where its profiled runs are in the profile."""
+    """For each point, the indices of its profiled runs in the profile."""
     order: MeasuringOrder = "one after the other"
 
     def runs(self) -> tuple[Run, ...]:
-        """The measurements of each point, with the times of kernels where there is a profile."""
+        """Return the measurements of each point, with the times of kernels if there is a profile."""
         profile = self.profile
         if profile is None:
             return tuple(
@@ -83,21 +83,21 @@ def _most(found: Iterable[int | None]) -> int | None:
 
 
 class Work(Mutable):
-    """What is open while a job is done."""
+    """Open resources of a job."""
 
     job: Job
     folder: Path
     tell: Callable[[str], None]
     opened: Session | None = None
     trace: Trace | None = None
-    """What the device does while the session profiles, where that is asked for."""
+    """Trace of the device while the session profiles, if the job requests it."""
     load_ns: int = 0
-    """What making the session took that ran the plain runs."""
+    """Time to make the session of the plain runs, in nanoseconds."""
     peak_nbytes: int | None = None
-    """The most memory that the model took, loading and running it in one session; not what its profile took."""
+    """Peak memory of loading and running the model in one session, without that of the profile."""
 
     def measure(self) -> Measured:
-        """Both measurements, or the one that is asked for.
+        """Make both measurements, or the requested one.
 
         Raises:
             TimingError: the provider did not run the model, or the profile has no room for its kernels.
@@ -107,15 +107,15 @@ class Work(Mutable):
             return measured
         nothing: Sequence[tuple[int, ...]] = [()] * len(job.request.points)
         measured = self._profiled() if job.profiled else Measured(nothing, nothing)
-        # The same session: once profiling has ended it runs as fast as one that never had any, which was measured
-        # (20.0 against 19.9 ms of BERT; 25.7 while profiling), and its weights need not be kept a second time.
+        # The same session: after profiling has ended, it runs as fast as one without profiling (measured: 20.0 against
+        # 19.9 ms for BERT; 25.7 while profiling), and its weights are not needed twice.
         if job.plain:
             measured = replace(measured, plain=self._measure("measuring", job.request.schedule))
         self._note_peak()
         return measured
 
     def session(self) -> Session:
-        """The session, made when it is first needed; of two, the one that profiles."""
+        """Return the session, made at first use; of two sessions, the profiling one."""
         if self.opened is None:
             self.opened = self._open(profiled=self.job.profiled)
             self.load_ns = self.opened.load_ns
@@ -139,7 +139,7 @@ class Work(Mutable):
     # in turns
 
     def _in_turns(self) -> Measured | None:
-        """Both measurements by a session each; None where there is not enough memory, or no room in the profile."""
+        """Make both measurements with a session each; None if memory, or the room in the profile, is too small."""
         request = self.job.request
         plain, inputs = self._open(profiled=False), self._inputs()
         self.load_ns = plain.load_ns
@@ -165,7 +165,7 @@ class Work(Mutable):
             tell=lambda done: self.tell(f"measuring, {done} of {len(inputs)} points done"),
         )
         profile = self._end_profiling()
-        recorded = turns.order[: len(profile.runs)]  # a profile loses what comes after a million events
+        recorded = turns.order[: len(profile.runs)]  # a profile loses events after the first million
         places = [[at for at, of in enumerate(recorded) if of == point] for point in range(len(inputs))]
         if any(len(own) < min(2, len(made)) for own, made in zip(places, turns.profiled, strict=True)):
             self.opened = None
@@ -174,17 +174,17 @@ class Work(Mutable):
         return Measured(turns.plain, profiled, profile, places, "in turns")
 
     def _has_room(self) -> bool:
-        """Whether a second session can be loaded, and run, as the first one was."""
+        """Whether a second session can be loaded and run like the first one."""
         now, limit = own_nbytes(os.getpid()), self.job.nbytes
         return now is None or limit is None or now + max(now, self.peak_nbytes or 0) <= limit
 
     # one after the other
 
     def _profiled(self) -> Measured:
-        """The times of the runs of each point, and the profile of all of them.
+        """Return the times of the runs of each point, and the profile of all of them.
 
-        A profile holds a million events and loses the rest. What runs so many kernels is run less often, in a session
-        of its own.
+        A profile holds a million events and loses the rest. A model with too many kernels for that is run less often,
+        in another session.
         """
         schedule = profiled_schedule(self.job.request.schedule)
         for _ in range(2):
@@ -193,7 +193,7 @@ class Work(Mutable):
             made, recorded = sum(map(len, times)) + schedule.warmup * len(times), len(profile.runs)
             if recorded >= made:
                 return Measured([()] * len(times), times, profile, _places(times, schedule.warmup))
-            # The runs of each point; half of what there is room for, as those of a later one may have more kernels.
+            # Runs per point: half of those that fit, because runs of a later point may have more kernels.
             share = recorded // (2 * len(times))
             if share < 2:
                 break
@@ -234,11 +234,11 @@ class Work(Mutable):
         self.tell(stage if count == 1 else f"{stage} point {number} of {count}")
 
     def _end_profiling(self) -> Profile:
-        """The profile, with what the device did.
+        """Return the profile, with the activities of the device.
 
         Raises:
             TimingError: the provider did not run the model.
-            TraceError: what the device did cannot be told apart.
+            TraceError: too many activities of the device belong to no kernel.
         """
         inference = self.session().inference
         deeds = None if self.trace is None else self.trace.end(inference.get_profiling_start_time_ns())
@@ -248,7 +248,7 @@ class Work(Mutable):
             profile = read_profile(path, deeds)
         finally:
             path.unlink()
-            forget_peak()  # until it was written the profile took three kilobytes for each call of a kernel
+            forget_peak()  # until it was written, the profile took three kilobytes for each call of a kernel
         check_used(self.job.request.provider, profile.kernels)
         if profile.strays > _FEW_STRAYS:
             raise TraceError(f"{profile.strays:.1%} of what the device did belongs to no kernel")
@@ -256,11 +256,11 @@ class Work(Mutable):
 
 
 _FEW_STRAYS = 0.02
-"""The share of a device's time that may belong to no kernel; with more, its clock does not tell what kernels take."""
+"""Largest share of a device's time that may belong to no kernel; beyond it, its clock does not time the kernels."""
 
 
 def _places(times: Sequence[Sequence[int]], warmup: int) -> list[range]:
-    """Where the runs of each point are among all runs with profiling, which have theirs after a warm-up each."""
+    """Return the indices of each point's runs among all profiled runs; a warm-up precedes the runs of each point."""
     places, position = [], 0
     for own in times:
         places.append(range(position + warmup, position + warmup + len(own)))
@@ -269,11 +269,11 @@ def _places(times: Sequence[Sequence[int]], warmup: int) -> list[range]:
 
 
 _HOST = "cpu"
-"""The memory of the host, as I/O binding names it."""
+"""Memory of the host, as I/O binding names it."""
 
 
 def _bound(inference: Any, arrays: dict[str, Array], device: str, number: int) -> Callable[[], None]:
-    """A run with its inputs on the device, and its outputs left there, so that it waits for no copy from or to it."""
+    """Return a function that runs with inputs on the device, and leaves outputs there, so that no copy is timed."""
     import onnxruntime
 
     make = onnxruntime.OrtValue.ortvalue_from_numpy
@@ -285,7 +285,7 @@ def _bound(inference: Any, arrays: dict[str, Array], device: str, number: int) -
         binding.bind_output(output.name, *((_HOST, 0) if "string" in output.type else (device, number)))
     binding.synchronize_inputs()
 
-    def run(inputs: object = values) -> None:  # which a binding does not keep alive
+    def run(inputs: object = values) -> None:  # a binding does not keep its inputs alive
         inference.run_with_iobinding(binding)
         binding.synchronize_outputs()
 
@@ -293,16 +293,16 @@ def _bound(inference: Any, arrays: dict[str, Array], device: str, number: int) -
 
 
 _OLDEST = (1, 23)
-"""The first onnxruntime that this was tried with."""
+"""Oldest supported version of onnxruntime, the first that was tested."""
 
 _LARGEST_FILE = 2 << 30
-"""More than the graph without its weights, a million events of a profile, or the log of a run may take."""
+"""Upper limit on bytes of the graph without its weights, of a profile of a million events, or of the log of a run."""
 
 
 def serve(folder: str) -> None:
-    """Read the job in the folder, do it, and leave the reply there: a `Reply`, or what an exception said."""
+    """Read the job in the folder, do it, and write the reply there: a `Reply`, or the message of an exception."""
     stages = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print goes to the log
+    os.dup2(2, 1)  # output of libraries goes to the log
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _limit_files()
     place = Path(folder)
@@ -316,14 +316,14 @@ def serve(folder: str) -> None:
         answered = dump_answer(answer(job, place, tell))
     except TimingError as error:
         answered = dump_answer(str(error))
-    except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+    except Exception as error:  # noqa: BLE001  onnxruntime's exceptions have no common base class
         answered = dump_answer(Raised(type(error).__name__, str(error), _version()))
     (place / REPLY).write_text(answered, encoding="utf-8")
     os._exit(0)  # the destructors of a session may take long, or crash
 
 
 def _end_with_parent() -> None:
-    """Stdin is a pipe that nobody writes to: it ends when the other process does, however that came about."""
+    """End with the parent: stdin is a pipe without writes, which closes when the parent ends in any way."""
     while os.read(0, 1):
         pass
     os._exit(1)
@@ -335,7 +335,7 @@ def _limit_files() -> None:
     except ImportError:  # Windows
         return
     for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, _LARGEST_FILE)):
-        with suppress(OSError, ValueError):  # it is lower already
+        with suppress(OSError, ValueError):  # the limit is lower already
             resource.setrlimit(limit, (most, resource.getrlimit(limit)[1]))
 
 
@@ -344,11 +344,11 @@ def _version() -> str:
 
 
 def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
-    """Measure what the job asks for, and say of each stage that it begins.
+    """Measure a job, and report the beginning of each stage.
 
     Raises:
         TimingError: the provider did not run the model, or the profile has no room for its kernels.
-        Exception: what onnxruntime raises.
+        Exception: the exceptions of onnxruntime.
     """
     tell("starting onnxruntime")
     _check_version()
@@ -356,7 +356,7 @@ def answer(job: Job, folder: Path, tell: Callable[[str], None]) -> Reply:
     measured = work.measure()
     session, profile = work.session(), measured.profile
     where = job.request.provider, job.request.provider_options
-    clocks = clocks_now(*where)  # before anything else, as a device slows down when it has nothing to do
+    clocks = clocks_now(*where)  # before anything else, because an idle device slows down
     return Reply(
         runs=measured.runs(),
         kernels=() if profile is None else profile.kernels,

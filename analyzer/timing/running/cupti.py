@@ -1,4 +1,4 @@
-"""CUPTI, Nvidia's interface for profilers -> what a GPU did, each thing with when the host asked for it."""
+"""CUPTI, Nvidia's interface for profilers -> the activities of a GPU, each with the time of the host's request."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 # https://docs.nvidia.com/cupti/api/group__CUPTI__ACTIVITY__API.html. An activity of the device (a kernel, a copy, a
-# memset) has the correlation id of the call of CUDA's runtime or driver that asked for it. All times are nanoseconds
-# of one clock, the host's, as CUPTI translates those of the device.
+# memset) has the correlation id of the call of CUDA's runtime or driver that requested it. All times are nanoseconds of
+# one clock, the host's: CUPTI converts the device's times.
 
 
 class Deed(NamedTuple):
-    """Something that a device did, in microseconds since a profile began."""
+    """An activity of a device, in microseconds since a profile began."""
 
     asked: float
     told: float
-    """When the call began that asked for it, and when that returned, at the host."""
+    """Beginning and return of the call that requested it, on the host."""
     start: float
     end: float
-    """At the device."""
+    """Beginning and end on the device."""
 
 
 class TraceError(Exception):
-    """CUPTI cannot trace here; says why."""
+    """CUPTI cannot trace here; the message says why."""
 
 
 def is_installed() -> bool:
-    """Whether there are bindings of CUPTI (`cupti-python`)."""
+    """Whether bindings of CUPTI (`cupti-python`) are installed."""
     return importlib.util.find_spec("cupti") is not None
 
 
 _BUFFER = 32 << 20
-"""Bytes of a buffer of records: CUPTI asks for the next one in the course of a run."""
+"""Bytes of a buffer of records; CUPTI requests the next buffer during a run."""
 
 _TRIES = 50
-"""How often two clocks are read one after the other."""
+"""Number of times that two clocks are read one after the other."""
 
 _LONGEST_NS = 10**14
-"""More than a day: how long ago a profile may have begun."""
+"""Limit on the age of a profile: more than a day."""
 
 
 class Trace:
-    """What the device of this process does from now on."""
+    """Activities of this process's device from now on."""
 
     def __init__(self) -> None:
-        """Start.
+        """Start tracing.
 
         Raises:
-            TraceError: CUPTI does not, as where there is no driver, or another profiler has the device.
+            TraceError: CUPTI does not start, for example without a driver, or with another profiler on the device.
         """
         self._works: list[tuple[int, int, int]] = []
-        """(correlation id, start, end) of what the device did."""
+        """(correlation id, start, end) of each activity of the device."""
         self._calls: dict[int, tuple[int, int]] = {}
-        """Correlation id -> (start, end) of the call that asked for it."""
+        """Correlation id -> (start, end) of the call that requested the activity."""
         try:
             from cupti import cupti  # type: ignore[import-not-found]
 
@@ -63,8 +63,8 @@ class Trace:
             kinds = cupti.ActivityKind
             self._on_device = {int(kind) for kind in (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)}
             cupti.activity_register_callbacks(lambda: (_BUFFER, 0), self._take)
-            # Calls of all kinds: the records of those alone that ask a device for something would do, but CUPTI 13.0
-            # gave none where only these were enabled, and runs became no faster.
+            # Calls of all kinds: only calls that request an activity are needed, but CUPTI 13.0 recorded none if only
+            # these were enabled, and runs became no faster.
             self._followed = (*self._on_device, int(kinds.RUNTIME), int(kinds.DRIVER))
             for kind in self._followed:
                 cupti.activity_enable(kind)
@@ -72,7 +72,7 @@ class Trace:
             raise TraceError(f"{type(error).__name__}: {error}") from error
 
     def _take(self, activities: Iterable[Any]) -> None:
-        """Note records, which last for as long as this is called; a thread of CUPTI's does."""
+        """Note records, on a thread of CUPTI; they are valid only during this call."""
         for activity in activities:
             row = activity.correlation_id, activity.start, activity.end
             if int(activity.kind) in self._on_device:
@@ -83,13 +83,13 @@ class Trace:
                 self._calls[row[0]] = min(known[0], row[1]), max(known[1], row[2])
 
     def end(self, origin_ns: int) -> list[Deed]:
-        """Stop. What the device did, by when it was asked to, in microseconds since a profile began.
+        """Stop tracing, and return the device's activities by time of request, in microseconds since a profile began.
 
         Args:
-            origin_ns: when it did, by the clock that onnxruntime has (`InferenceSession.get_profiling_start_time_ns`).
+            origin_ns: beginning of the profile by onnxruntime's clock (`InferenceSession.get_profiling_start_time_ns`).
 
         Raises:
-            TraceError: there is no telling how the two clocks go.
+            TraceError: the offset of the two clocks is unknown.
         """
         cupti = self._cupti
         try:
@@ -105,9 +105,9 @@ class Trace:
 def deeds(
     works: Sequence[tuple[int, int, int]], calls: Mapping[int, tuple[int, int]], origin_ns: int
 ) -> list[Deed]:
-    """What the device did, each with the call that asked for it; all by one clock, on which a profile began.
+    """Return the device's activities, each with its call, on one clock relative to the beginning of a profile.
 
-    What nobody is known to have asked for was asked for in no time that a call could have been made in.
+    An activity without a known call gets an infinite time of return, so that no call can contain its request.
     """
     found = []
     for correlation, start, end in works:
@@ -121,9 +121,10 @@ def ahead_of(
     origin_ns: int,
     hosts: Sequence[Callable[[], int]] = (time.time_ns, time.monotonic_ns),
 ) -> int:
-    """By how many nanoseconds a clock is ahead of that one of the host's by which something began a while ago.
+    """Return how many nanoseconds a clock is ahead of the host's clock that timed a recent event.
 
-    onnxruntime's is C++'s `high_resolution_clock`: the epoch's with libstdc++, that of the machine's start elsewhere.
+    onnxruntime's clock is C++'s `high_resolution_clock`: from the epoch with libstdc++, from the machine's start
+    elsewhere.
 
     Raises:
         TraceError: it is neither.

@@ -1,4 +1,4 @@
-"""The machine, `nvidia-smi` and CUDA's libraries -> where a timing was taken."""
+"""The machine, `nvidia-smi` and CUDA's libraries -> the environment of a timing."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from analyzer.timing.record import Environment, TimingSettings
 from analyzer.timing.request import CPU, Reply
 from analyzer.timing.running.providers import binding_device
 
-# All of it is asked by commands that may be absent, fail or never return; what cannot be known is left out.
+# Commands answer these questions. They may be absent, fail or never return; unknown facts are left out.
 
 
 Ask = Callable[[Sequence[str]], str | None]
-"""A command -> what it prints; None where it cannot be run, fails, or takes too long."""
+"""A command -> its output; None if it cannot be run, fails, or takes too long."""
 
 _FIELDS = ("index", "uuid", "driver_version", "memory.total", "clocks.sm", "clocks.mem", "mig.mode.current")
 _SINCE = ("compute_cap",)
-"""A field that drivers before 510 refuse, together with the whole query."""
+"""Field that drivers before 510 refuse, together with the whole query."""
 
 
 class Gpu(Frozen):
@@ -37,20 +37,20 @@ class Gpu(Frozen):
     name: str
     uuid: str
     index: str
-    """As `nvidia-smi` counts them, by their place on the bus."""
+    """Number in `nvidia-smi`, by position on the bus."""
     driver: str | None
     nbytes: int | None
-    """Its memory; None for a part of a GPU, whose share is not told."""
+    """Bytes of memory; None for a part of a GPU, because its share is unknown."""
     clocks: tuple[tuple[str, float], ...]
     """(clock, MHz): `SM` of its multiprocessors, `memory`."""
     capability: str | None
-    """Of CUDA: `8.0` for Ampere."""
+    """CUDA's compute capability: `8.0` for Ampere."""
     is_split: bool = False
-    """It is in MIG mode, in which a process gets one of its parts."""
+    """Whether it is in MIG mode, in which a process gets one of its parts."""
 
 
 def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
-    """Run a command that is quick where all is well. One that hangs in the driver cannot even be killed: it is left."""
+    """Run a command that is normally quick. A command that hangs in the driver cannot be killed, and is abandoned."""
     program = shutil.which(command[0])
     if program is None:
         return None
@@ -76,10 +76,10 @@ def ask(command: Sequence[str], seconds: float = 2.0) -> str | None:
 
 
 def cuda_gpu(device_id: int, environment: Mapping[str, str] = os.environ, ask: Ask = ask) -> Gpu | None:
-    """The GPU that CUDA calls `device_id` in a process with these variables; None where that cannot be told.
+    """Return the GPU with CUDA's number `device_id` in a process with these environment variables; None if unknown.
 
-    CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` leaves, and unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` the fastest
-    first, where `nvidia-smi` goes by their places on the bus: with different GPUs in a machine their numbers differ.
+    CUDA numbers the GPUs that `CUDA_VISIBLE_DEVICES` leaves. Unless `CUDA_DEVICE_ORDER` is `PCI_BUS_ID`, it puts the
+    fastest first, while `nvidia-smi` goes by position on the bus: with different GPUs in a machine the numbers differ.
     """
     found = _query(ask)
     visible = environment.get("CUDA_VISIBLE_DEVICES")
@@ -99,7 +99,7 @@ def cuda_gpu(device_id: int, environment: Mapping[str, str] = os.environ, ask: A
 
 def _query(ask: Ask) -> list[Gpu]:
     for fields in ((*_FIELDS, *_SINCE), _FIELDS):
-        names = ",".join((*fields, "name"))  # the name last: it may have commas
+        names = ",".join((*fields, "name"))  # the name last: it may contain commas
         said = ask(("nvidia-smi", f"--query-gpu={names}", "--format=csv,noheader,nounits"))
         if said is not None:
             rows = [line.split(", ", len(fields)) for line in said.splitlines()]
@@ -129,7 +129,7 @@ def _gpu_of(row: dict[str, str]) -> Gpu:
 
 
 def _number(text: str) -> float | None:
-    """A quantity; `[N/A]`, `[Not Supported]`, `ERR!` and their kind are none."""
+    """Parse a quantity; None for `[N/A]`, `[Not Supported]`, `ERR!` and the like."""
     try:
         return float(text)
     except ValueError:
@@ -150,7 +150,7 @@ _LISTED = re.compile(
 
 
 def _parts(ask: Ask) -> list[tuple[str, str, str]]:
-    """(index of the GPU, name of its part, UUID) for each part of the GPUs in MIG mode."""
+    """Return (index of the GPU, name of its part, UUID) for each part of the GPUs in MIG mode."""
     parts: list[tuple[str, str, str]] = []
     index = ""
     for line in (ask(("nvidia-smi", "-L")) or "").splitlines():
@@ -168,7 +168,7 @@ def _owner(found: Sequence[Gpu], uuid: str, ask: Ask) -> Gpu | None:
 
 
 def _part(gpu: Gpu | None, uuid: str | None, ask: Ask) -> Gpu | None:
-    """A GPU, or in MIG mode the part of it that a process gets: the one it names, else the first."""
+    """Return a GPU, or in MIG mode the part that a process gets: the one with this UUID, else the first."""
     if gpu is None or not gpu.is_split:
         return gpu
     part = next(
@@ -192,7 +192,7 @@ _LIBRARIES = (
 
 
 def library_versions(maps: Path = Path("/proc/self/maps")) -> tuple[tuple[str, str], ...]:
-    """The versions of CUDA's libraries that this process has loaded, as they say them; none where it has none."""
+    """Return the versions of the CUDA libraries that this process has loaded, from the libraries; () if it has none."""
     try:
         mapped = maps.read_text(errors="replace").splitlines()
     except OSError:
@@ -210,7 +210,7 @@ def library_versions(maps: Path = Path("/proc/self/maps")) -> tuple[tuple[str, s
 
 
 def _call(path: str, function: str) -> int | None:
-    """A version by a library's own function: its result, or what it writes where it is given an address."""
+    """Return a version from a library's function, either as the result or through a pointer argument."""
     try:
         call = getattr(ctypes.CDLL(path), function)
     except (AttributeError, OSError):
@@ -223,7 +223,7 @@ def _call(path: str, function: str) -> int | None:
 
 
 def library_version(number: int, major: int, minor: int) -> str:
-    """A version from its number, by what its first two parts are multiplied with.
+    """Return a version from its number; `major` and `minor` are the factors of its first two parts.
 
     >>> library_version(13000, 1000, 10), library_version(91300, 10000, 100)
     ('13.0', '9.13.0')
@@ -243,9 +243,11 @@ def environment(
     provider: str,
     precision: Sequence[tuple[str, float]],
 ) -> Environment:
-    """Where a reply was made.
+    """Describe the environment of a reply.
 
     Args:
+        settings: the requested settings.
+        reply: the reply of the process that ran the model.
         provider: as onnxruntime calls it.
         precision: (dtype, share of the parameters stored in it), the largest first.
     """
@@ -268,7 +270,7 @@ def environment(
 
 
 def device_name(provider: str, options: Sequence[tuple[str, str]] = ()) -> str:
-    """The name of what a provider runs on. A provider of which that cannot be told is said to be one of the machine."""
+    """Return the name of the device that a provider runs on; for an unknown device, a description of the machine."""
     if provider == CPU:
         return processor_name()
     if binding_device(provider) is not None:
@@ -278,7 +280,7 @@ def device_name(provider: str, options: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def clocks_now(provider: str, options: Sequence[tuple[str, str]] = ()) -> tuple[tuple[str, float], ...]:
-    """(clock, MHz) at this moment. For the clocks of a GPU at work, ask before its process lets go of it."""
+    """Return (clock, MHz) at present. A GPU's clocks under load need a call before its process releases it."""
     gpu = _gpu(options) if binding_device(provider) is not None else None
     return (*(gpu.clocks if gpu else ()), *processor_clocks())
 
@@ -286,7 +288,7 @@ def clocks_now(provider: str, options: Sequence[tuple[str, str]] = ()) -> tuple[
 def software(
     onnxruntime: ModuleType, provider: str, options: Sequence[tuple[str, str]] = ()
 ) -> tuple[tuple[str, str], ...]:
-    """(software, version), to be asked once the session exists: only then are the libraries of a GPU loaded."""
+    """Return (software, version). Call it after the session is made: only then are the libraries of a GPU loaded."""
     package = str(getattr(onnxruntime, "package_name", "") or "onnxruntime")
     versions = [(package, str(onnxruntime.__version__)), ("Python", platform.python_version())]
     if binding_device(provider) is None:
@@ -325,7 +327,7 @@ def precision_notes(
     versions: Sequence[tuple[str, str]],
     dtypes: set[str],
 ) -> tuple[str, ...]:
-    """Where a provider computes with fewer bits than the file stores."""
+    """Return notes on a provider that computes with fewer bits than the file stores."""
     given = dict(options)
     notes = [
         f"{dtype} is allowed by {key}: kernels may compute in it whatever the file stores"
@@ -350,7 +352,7 @@ def precision_notes(
 
 
 def processor_name(cpuinfo: Path = _CPUINFO, system: str = sys.platform) -> str:
-    """The processor as its maker names it, else its architecture."""
+    """Return the maker's name of the processor, else its architecture."""
     if system == "darwin":
         return _said(("sysctl", "-n", "machdep.cpu.brand_string")) or platform.machine()
     if system == "win32":
@@ -363,14 +365,14 @@ def processor_name(cpuinfo: Path = _CPUINFO, system: str = sys.platform) -> str:
 
 
 def default_threads(cpuinfo: Path = _CPUINFO) -> int:
-    """How many threads onnxruntime takes unless told: one for each physical core, as far as these can be told."""
+    """Return onnxruntime's default number of threads: one for each physical core, as far as these are known."""
     values = _cpuinfo(cpuinfo)
     cores = list(zip(values.get("physical id", ()), values.get("core id", ()), strict=False))
     return len(set(cores)) if cores else usable_processors()
 
 
 def processor_clocks(cpuinfo: Path = _CPUINFO, cpufreq: Path = _CPUFREQ) -> tuple[tuple[str, float], ...]:
-    """The clock of the fastest core at this moment, in MHz: those that idle are slower. () where it is not told."""
+    """Return the current clock of the fastest core, in MHz, because idle cores are slower; () if unknown."""
     found = [float(value) for value in _cpuinfo(cpuinfo).get("cpu MHz", ()) if re.fullmatch(r"[\d.]+", value)]
     if not found:
         for path in sorted(cpufreq.glob("cpu[0-9]*/cpufreq/scaling_cur_freq")):
@@ -403,7 +405,7 @@ def _said(command: Sequence[str]) -> str:
 
 
 def _registered() -> str:
-    """The processor's name in the registry of Windows."""
+    """Return the processor's name in the registry of Windows."""
     key = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
     said = _said(("reg", "query", key, "/v", "ProcessorNameString"))
     return " ".join(said.rpartition("REG_SZ")[2].split())

@@ -1,4 +1,4 @@
-"""Something that runs, and a schedule -> how long each run took, plain and profiled in turns, in figures."""
+"""A function to run, and a schedule -> the time of each run, plain and profiled in turns, and their statistics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from analyzer.timing.record import Latency
 from analyzer.timing.request import Schedule
 
 _FEWEST = 6
-"""With fewer values not even the smallest and the largest enclose the median with a chance of 95 %."""
+"""With fewer values, even the smallest and the largest do not enclose the median with a probability of 95 %."""
 
 _EXACT = 1000
-"""Beyond so many values the normal approximation of the ranks is within one rank of the binomial's."""
+"""With more values, the normal approximation of the ranks is within one rank of the binomial's."""
 
 
 def summarize(times_ns: Sequence[int], precision: float) -> Latency:
-    """Whole runs in milliseconds; `settled` says whether the median is as sure as `precision` asks for.
+    """Summarize whole runs in milliseconds; `settled` says whether the median is as precise as `precision`.
 
     Raises:
         ValueError: there are no times.
@@ -43,9 +43,9 @@ def summarize(times_ns: Sequence[int], precision: float) -> Latency:
 
 
 def quantile(ordered: Sequence[int], share: float) -> float:
-    """The value at `share` of the way from the first to the last, in between two values in a straight line.
+    """Return the value at `share` of the way from the first to the last, with linear interpolation.
 
-    This is what `numpy.quantile` calls `linear`. (Hyndman and Fan, 1996, definition 7)
+    This is `linear` in `numpy.quantile`. (Hyndman and Fan, 1996, definition 7)
 
     >>> quantile([10, 20, 30, 40], 0.5), quantile([10, 20, 30, 40], 0.9)
     (25.0, 37.0)
@@ -57,11 +57,11 @@ def quantile(ordered: Sequence[int], share: float) -> float:
 
 
 def interval_ranks(count: int) -> tuple[int, int]:
-    """Positions in sorted values of the two that enclose the median with a chance of at least 95 %.
+    """Return the positions of the two sorted values that enclose the median with a probability of at least 95 %.
 
-    Nothing is assumed of how the values are distributed, only that they are independent: each is below the median
-    with a chance of one half, so that how many are is binomial. With fewer than six it is the whole range, and the
-    chance is less.
+    The values may have any distribution, but are independent: each is below the median with a probability of one half,
+    so the number of those below is binomial. With fewer than six values the result is the whole range, with a lower
+    probability.
 
     >>> interval_ranks(6), interval_ranks(10), interval_ranks(100)
     ((0, 5), (1, 8), (39, 60))
@@ -69,7 +69,7 @@ def interval_ranks(count: int) -> tuple[int, int]:
     if count > _EXACT:
         rank = int((count - 1.959964 * math.sqrt(count)) / 2)
         return rank - 1, count - rank
-    rank, below = 0, 1  # below: in how many of 2 ** count cases at most `rank` values are below the median
+    rank, below = 0, 1  # below: cases of 2 ** count with at most `rank` values below the median
     while rank < (count - 1) // 2 and 40 * (below + math.comb(count, rank + 1)) <= 2**count:
         rank += 1
         below += math.comb(count, rank)
@@ -77,20 +77,20 @@ def interval_ranks(count: int) -> tuple[int, int]:
 
 
 def precision_of(ordered: Sequence[int]) -> float:
-    """Half the width of the 95 % confidence interval of the median, as a fraction of the median; 0 where that is 0."""
+    """Return half the width of the median's 95 % confidence interval, as a fraction of the median; 0 if that is 0."""
     low, high = interval_ranks(len(ordered))
     median = quantile(ordered, 0.5)
     return (ordered[high] - ordered[low]) / 2 / median if median else 0.0
 
 
 _FASTER, _SLOWER = 0.95, 2.0
-"""Times the plain median: between these the profiled one is as it may be."""
+"""Limits of a usual profiled median, as multiples of the plain one."""
 
 
 def judge_profiled(plain: Latency, profiled: Latency) -> Literal["faster", "slower"] | None:
-    """Whether profiled runs were clearly faster than plain ones, or took several times as long; None if neither.
+    """Return whether profiled runs were clearly faster than plain ones, or several times slower; None if neither.
 
-    Medians say it, as one run that was held up can make a mean anything.
+    Medians decide, because a single delayed run can distort a mean.
     """
     if profiled.median < _FASTER * plain.median:
         return "faster"
@@ -99,16 +99,16 @@ def judge_profiled(plain: Latency, profiled: Latency) -> Literal["faster", "slow
 
 _PROFILED_MOST = 60
 _GROWTH = 1.25
-"""The median is looked at after `fewest` runs, and each time there are so many times more: sorting then costs less
-in all than twice the last."""
+"""Ratio of run counts between two checks of the median, after the first `fewest` runs: all sorting together then costs
+less than twice the last."""
 
 
 def measure(
     run: Callable[[], object], schedule: Schedule, clock: Callable[[], int] = time.perf_counter_ns
 ) -> tuple[int, ...]:
-    """Run for nothing `warmup` times, then time each run by the clock around the call until the schedule is met.
+    """Run `warmup` times untimed, then time each run by the clock around the call until the schedule is met.
 
-    Python's garbage collector, whose pauses are not the model's, waits meanwhile.
+    Python's garbage collector is off meanwhile, because its pauses are not the model's.
     """
     for _ in range(schedule.warmup):
         run()
@@ -125,16 +125,16 @@ def measure(
 
 
 class StoppingRule(Mutable):
-    """Whether a schedule is met, asked after each run or a few."""
+    """Decides whether a schedule is met; asked after one or a few runs."""
 
     schedule: Schedule
     looked: int = 0
-    """After how many runs the median was last looked at."""
+    """Number of runs at the last check of the median."""
     settled: bool = False
-    """What it was then."""
+    """Result of that check."""
 
     def is_met(self, times: Sequence[int], spent_ns: int) -> bool:
-        """Whether these runs, which took so long, are enough."""
+        """Return whether these runs, with this total time, are enough."""
         schedule, made = self.schedule, len(times)
         if schedule.runs is not None:
             return made >= schedule.runs
@@ -148,9 +148,9 @@ class StoppingRule(Mutable):
 
 
 def profiled_schedule(schedule: Schedule) -> Schedule:
-    """The schedule of runs with profiling: not until their median has settled, but for a mean of each kernel.
+    """Return the schedule of runs with profiling: not for a settled median, but for a mean of each kernel.
 
-    That takes as many runs as time allows; sixty are enough, and each leaves events on the disk.
+    For the mean, more runs are better; but sixty are enough, and each leaves events on the disk.
     """
     runs = None if schedule.runs is None else min(schedule.runs, _PROFILED_MOST)
     return replace(
@@ -160,7 +160,7 @@ def profiled_schedule(schedule: Schedule) -> Schedule:
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Python's garbage collector waits meanwhile."""
+    """Keep Python's garbage collector off while the block runs."""
     was_on = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -171,27 +171,28 @@ def no_collections() -> Iterator[None]:
             gc.enable()
 
 
-# What else runs on the machine comes and goes. Measured one after the other, it would slow down the one and not the
-# other; in turns it meets both alike, and all lengths of a sweep.
+# Other load on the machine comes and goes. If plain and profiled runs came one after the other, it might slow down only
+# one kind; in turns it slows down both alike, and all lengths of a sweep.
 
 
 _BLOCK = 5
-"""Runs of a turn, fewer where these take longer than `_BLOCK_NS` and there are two."""
+"""Runs of a turn; fewer if they take longer than `_BLOCK_NS` and there are two."""
 
 _BLOCK_NS = 300_000_000
 _SETTLING_NS = 1_000_000
-"""For how long the first runs of a turn are thrown away, one at least and `_BLOCK` at most: the threads of the session
-whose turn it was still spin for a while, and the caches hold its weights. (Measured: the first run of BERT with 8
-tokens is slower by a quarter, of a model of 0.28 ms by a fifth and the second by 6 %, the next within noise.)"""
+"""Time for which the first runs of a turn are discarded, one at least and `_BLOCK` at most: the threads of the other
+session still spin for a while, and the caches hold its weights. (Measured: the first run of BERT with 8 tokens is
+slower by a quarter; of a model of 0.28 ms the first is slower by a fifth and the second by 6 %, and the next is within
+noise.)"""
 
 
 class Turns(Frozen):
-    """What was measured at each point."""
+    """Measurements of each point."""
 
     plain: tuple[tuple[int, ...], ...]
     profiled: tuple[tuple[int, ...], ...]
     order: tuple[int | None, ...]
-    """For each run of the session that profiles, in their order, the point that it is of; None for one thrown away."""
+    """For each run of the session that profiles, in order, its point; None for a discarded run."""
 
 
 def measure_in_turns(
@@ -205,10 +206,11 @@ def measure_in_turns(
     """Give each point a turn of profiled and one of plain runs, again and again until all have met the schedule.
 
     Args:
-        plain: what runs without profiling, for each point, warm.
-        profiled: what runs with it, in the same order, as yet cold.
-        schedule: of the plain runs; the profiled ones are at most sixty, spread over the time that the others take.
-        tell: called with the number of points that are done when there is one more.
+        plain: functions that run without profiling, one for each point, warmed up.
+        profiled: functions that run with profiling, in the same order, not warmed up yet.
+        schedule: of the plain runs; the profiled ones are at most sixty, spread over the time of the plain ones.
+        tell: receives the number of points that are done, whenever it grows.
+        clock: returns the time in nanoseconds.
     """
     order = _Order()
     left = points = [
@@ -237,7 +239,7 @@ def measure_in_turns(
 
 
 class _Series(Mutable):
-    """The runs of one point that are of one kind."""
+    """Runs of one kind at one point."""
 
     run: Callable[[], object]
     rule: StoppingRule
@@ -245,23 +247,23 @@ class _Series(Mutable):
     times: list[int] = field(default_factory=list)
     spent_ns: int = 0
     is_done: bool = False
-    """Whether it has enough runs, as things stand."""
+    """Whether it has enough runs at present."""
 
     def skip(self, runs: int) -> int:
-        """Run for nothing so many times."""
+        """Run a number of times untimed, and return the number."""
         for _ in range(runs):
             self.run()
         return runs
 
     def settle(self) -> int:
-        """Run for nothing until what was done before is forgotten; how many times that is."""
+        """Run untimed until effects of other work have faded, and return the number of runs."""
         start, made = self.clock(), 0
         while made == 0 or (made < _BLOCK and self.clock() - start < _SETTLING_NS):
             made += self.skip(1)
         return made
 
     def take_turn(self) -> int:
-        """A few runs; how many these are."""
+        """Time a few runs, and return their number."""
         start = now = self.clock()
         made = 0
         while not self.is_over and made < _BLOCK and (made < 2 or now - start < _BLOCK_NS):
@@ -276,7 +278,7 @@ class _Series(Mutable):
 
     @property
     def progress(self) -> float:
-        """How much it has taken of what it may take at most."""
+        """Share of its largest number of runs, or of its time, that it has used."""
         schedule, made = self.rule.schedule, len(self.times)
         if schedule.runs is not None:
             return made / schedule.runs
@@ -298,10 +300,10 @@ class _Point(Mutable):
         return self.plain.is_done and self.profiled.is_done
 
     def turns(self) -> Iterator[_Series]:
-        """Whose turns come next.
+        """Yield the series whose turns come next.
 
-        Plain runs may have to go on for long after sixty profiled ones, so that these wait until they are due. When
-        plain runs have settled early, they go on beside the profiled ones that are still to be made.
+        Plain runs may go on long after sixty profiled ones, so profiled runs wait until they are due. If plain runs
+        have settled early, they go on beside the remaining profiled ones.
         """
         due = len(self.profiled.times) <= self.profiled.rule.schedule.most * self.plain.progress
         if not self.profiled.is_done and (due or self.plain.is_done):
@@ -311,14 +313,14 @@ class _Point(Mutable):
 
 
 class _Order(Mutable):
-    """Whose turn it was, and is."""
+    """Order of the turns."""
 
     runs: list[int | None] = field(default_factory=list)
-    """As `Turns.order`."""
+    """As in `Turns.order`."""
     last: _Series | None = None
 
     def give_turns(self, point: _Point) -> None:
-        """Let a point's series run that are due; one that follows itself need not settle."""
+        """Run a point's series that are due; a series that follows itself need not settle."""
         for series in point.turns():
             thrown = 0 if series is self.last else series.settle()
             kept = series.take_turn()

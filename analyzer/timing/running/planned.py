@@ -1,7 +1,7 @@
-"""A file -> the graph that onnxruntime would run, with what it knows of every value: by a process of its own.
+"""A file -> the graph that onnxruntime would run, with the type and shape of every value; in a separate process.
 
-No file of ONNX's has that: of nodes that onnxruntime has put in, shapes are left out. Its own format has all values,
-and the nodes by the numbers that their order follows from.
+An ONNX file of that graph lacks the shapes at nodes that onnxruntime has inserted. The ORT format has all values, and
+the index of each node, which gives their order.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from analyzer.process.child import read_frame, write_frame
 from analyzer.read.described import Described, DescribedNode, DescribedTensor, DescribedValue, Dim, Optimizing
 
 _TENSOR = 1
-"""Of the kinds of types in onnxruntime's format."""
+"""Kind of a type in onnxruntime's format."""
 
 _SIZE, _AXIS = 1, 2
-"""Of the kinds of sizes."""
+"""Kinds of sizes."""
 
 _INTEGER = 2
-"""Of the kinds of attributes, as in ONNX."""
+"""Kind of an attribute, as in ONNX."""
 
 
 def serve() -> None:
-    """Answer one question that comes on stdin, an `Optimizing`, with a `Described` or a sentence."""
+    """Answer one question from stdin, an `Optimizing`, with a `Described` or an error sentence."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # output of libraries
     question = read_frame(sys.stdin.buffer)
     if question is None:
         return
     asked = msgspec.json.decode(question, type=Optimizing)
     try:
         answer: Described | str = _describe(asked)
-    except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+    except Exception as error:  # noqa: BLE001  onnxruntime's exceptions have no common base class
         answer = f"{type(error).__name__}: {error}"
     write_frame(answers, msgspec.json.encode(answer))
     os._exit(0)
@@ -58,7 +58,7 @@ def _describe(asked: Optimizing) -> Described:
 
 @functools.cache
 def _class(name: str) -> Any:
-    """A class of onnxruntime's format. Its own package `onnxruntime.tools` imports PyTorch, where there is one."""
+    """Return a class of the ORT format, without `onnxruntime.tools`, which imports PyTorch if that is installed."""
     import onnxruntime
 
     place = str(Path(onnxruntime.__file__).parent / "tools" / "ort_format_model")

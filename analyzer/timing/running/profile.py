@@ -1,4 +1,4 @@
-"""onnxruntime's profile, and what a GPU did meanwhile -> how long each kernel took in each run."""
+"""onnxruntime's profile, and a GPU's activities -> the time of each kernel in each run."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from analyzer.timing.running.cupti import Deed
 
 
 _KERNEL_TIME = "_kernel_time"
-"""What follows a node's name in the event of its kernel."""
+"""Suffix of a node's name in the event of its kernel."""
 
 _HOLDERS = named(Kind.CONTROL)
-"""Operators whose kernels run graphs: the kernels in these have events of their own, within the operator's time."""
+"""Operators whose kernels run subgraphs; kernels in these have their own events, within the operator's time."""
 
 _CUT = 2.0
-"""Microseconds by which an event may end later than it says: start and length are cut off to whole ones each."""
+"""Microseconds by which an event may end later than recorded: its start and its length are both truncated."""
 
 
 class Profile(Frozen):
-    """What ran, run by run, in the order of the runs."""
+    """Kernels and times of the runs, in the order of the runs."""
 
     kernels: tuple[Kernel, ...]
-    """Those of the main graph, in the order in which they first ran."""
+    """Kernels of the main graph, in the order in which they first ran."""
     runs: tuple[tuple[float, ...], ...]
-    """For each run the time of each of `kernels` in microseconds; 0 for one that did not run."""
+    """For each run, the time of each of `kernels` in microseconds; 0 for one that did not run."""
     held_nbytes: tuple[int | None, ...]
-    """For each run the most that a device's memory arena had in use; None where the profile does not say."""
+    """For each run, the most bytes in use in a device's memory arena; None if the profile does not say."""
     clock: Clock = "host"
-    """`device` where there are the device's own times of what each kernel did there."""
+    """`device` if the device itself timed the kernels."""
     strays: float = 0.0
-    """The share of the device's time in runs that no kernel asked for; 0 by the host's clock."""
+    """Share of the device's time in runs that belongs to no kernel; 0 by the host's clock."""
 
 
 class _Call(Mutable, eq=False):
@@ -48,46 +48,46 @@ class _Call(Mutable, eq=False):
     start: int
     host: int
     device: float = 0
-    """What the device says that it took there, in kernels within it too."""
+    """Time by the device's clock, with that of inner kernels."""
     inner: tuple[_Call, ...] = ()
-    """Calls in the graphs that it runs."""
+    """Calls in the subgraphs that it runs."""
 
     def time(self, clock: Clock) -> float:
-        """By a device's clock, what it took there; of a kernel on the processor, what the host says."""
+        """Return the device's time by a device's clock; for a kernel on the processor, the host's."""
         return self.host if clock == "host" or self.kernel.provider == CPU else self.device
 
     def shared_time(self) -> float:
-        """What `_Reader.share_out` gave to it and to what it runs."""
+        """Return the time that `_Reader.share_out` gave to the call and to its inner calls."""
         return self.device + sum(call.shared_time() for call in self.inner)
 
 
 class _Reader(Mutable):
-    """Events of the run that is being read, and what is known of the runs before it."""
+    """Events of the current run, and results of the runs before it."""
 
     deeds: Sequence[Deed] | None = None
-    """What the device did, by when it was asked to; None where nobody has told."""
+    """Activities of the device, sorted by the time of the request; None without a trace."""
     positions: dict[Kernel, int] = field(default_factory=dict)
     runs: list[list[_Call]] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
     all_calls: list[_Call] = field(default_factory=list)
-    """Those of the run, with the ones that others hold."""
+    """All calls of the run, also those within others."""
     held: dict[str, int] = field(default_factory=dict)
-    """By provider, the most that its device's arena had in use."""
+    """Provider -> most bytes in use in its device's arena."""
     most: list[int | None] = field(default_factory=list)
-    """Per run that of the device, or of the processor where there is no other."""
+    """For each run, the most bytes of the device, or of the processor if there is no device."""
     clock: Clock = "host"
     busy: float = 0.0
     astray: float = 0.0
-    """Microseconds of all runs in which the device worked, and those of what no kernel had asked for."""
+    """Microseconds of all runs in which the device worked, and the part of them that belongs to no kernel."""
 
     def node(self, event: dict[str, Any]) -> None:
         arguments = event.get("args", {})
         name, op_type = event["name"], str(arguments.get("op_name", ""))
         if not name.endswith(_KERNEL_TIME):
-            return  # a wait for a device before a kernel or after it
+            return  # a wait for a device before or after a kernel
         start, time = int(event["ts"]), int(event["dur"])
         device, inner = 0.0, []
-        if op_type in _HOLDERS:  # what ran within it has ended, and was recorded, before it
+        if op_type in _HOLDERS:  # inner calls have ended, and were recorded, before it
             while self.calls and self.calls[-1].start >= start:
                 inner.append(self.calls.pop())
                 device += inner[-1].device
@@ -106,7 +106,7 @@ class _Reader(Mutable):
             self.held[kernel.provider] = max(self.held.get(kernel.provider, 0), int(peak))
 
     def on_device(self, event: dict[str, Any]) -> None:
-        """What a device did for the node whose event came last; else for none, as copies of inputs are."""
+        """Add a device's time to the node of the last event; other time, such as for copies of inputs, is dropped."""
         parent = event.get("args", {}).get("parent_name")
         if self.calls and parent == self.calls[-1].kernel.name + _KERNEL_TIME:
             self.calls[-1].device += int(event["dur"])
@@ -123,10 +123,10 @@ class _Reader(Mutable):
         self.calls, self.all_calls, self.held = [], [], {}
 
     def share_out(self, deeds: Sequence[Deed], start: int, time: int) -> None:
-        """Give each moment of a run to one call at most, so that their times sum up to no more than the run's.
+        """Give each moment of a run to at most one call, so that the times sum up to no more than the run's.
 
-        It is the call's for which the device works; if the device rests, the one that runs on the processor. What is
-        left, when the device waits to be told and nothing else runs, is no call's.
+        A moment belongs to the call for which the device works; if the device is idle, to the call that runs on the
+        processor. Moments in which the device waits for requests and nothing else runs belong to no call.
         """
         calls = sorted(self.all_calls, key=lambda call: call.start)
         for call in calls:
@@ -158,10 +158,10 @@ class _Reader(Mutable):
 
 
 def _caller(calls: Sequence[_Call], starts: Sequence[int], deed: Deed) -> _Call | None:
-    """The call in whose time the device was asked for something: the last to begin, as it is within the others.
+    """Return the call that requested an activity of the device: the last to begin, because it is inside the others.
 
-    Times of calls are cut off to microseconds. Telling a device takes more than one, so that what is asked within a
-    call cannot have begun before the whole microsecond in which the next one does.
+    Times of calls are truncated to microseconds. A request takes longer than one, so a request in one call cannot begin
+    before the whole microsecond in which the next call begins.
     """
     at = bisect_right(starts, deed.asked) - 1
     while at >= 0:
@@ -173,7 +173,7 @@ def _caller(calls: Sequence[_Call], starts: Sequence[int], deed: Deed) -> _Call 
 
 
 def _add_idle(works: Sequence[tuple[float, float]], calls: Sequence[_Call]) -> None:
-    """Give calls on the processor, which follow each other, the time in which the device did nothing."""
+    """Give the idle time of the device to the calls on the processor, which follow each other."""
     at = 0
     for call in calls:
         start, end = float(call.start), float(call.start + call.host)
@@ -189,11 +189,12 @@ def _add_idle(works: Sequence[tuple[float, float]], calls: Sequence[_Call]) -> N
 
 
 def read_profile(path: Path, deeds: Sequence[Deed] | None = None) -> Profile:
-    """The runs of one session, the first to the last. A run that is not recorded to its end is left out.
+    """Return the runs of one session, from the first to the last, without runs that are recorded only in part.
 
     Args:
-        deeds: what the device did meanwhile, by when it was asked to, in microseconds since the profile began. With
-            it a kernel's time is the device's, and that of one on the processor what the device did not work in.
+        path: the file of the profile.
+        deeds: activities of the device, sorted by the time of the request, in microseconds since the profile began.
+            With them, a kernel's time is the device's; one on the processor gets the time in which the device is idle.
 
     Raises:
         TimingError: the file is no profile, or has its events in another order.
@@ -226,7 +227,7 @@ def read_profile(path: Path, deeds: Sequence[Deed] | None = None) -> Profile:
 
 
 def _events(path: Path) -> Iterator[dict[str, Any]]:
-    """The events one by one: a profile may have a hundred megabytes, and as objects it would take ten times that."""
+    """Yield the events one by one: a profile may have a hundred megabytes, and ten times as much as objects."""
     with path.open(encoding="utf-8", errors="surrogateescape") as lines:
         for line in lines:
             text = line.strip().rstrip(",")

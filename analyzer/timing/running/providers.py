@@ -1,4 +1,4 @@
-"""The name of an execution provider, as it is typed -> what a session is asked for, and what to install."""
+"""An execution provider's name on the command line -> the providers of a session, and how to install them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ class _Provider(Frozen):
     """An execution provider that onnxruntime can be built with."""
 
     name: str
-    """As onnxruntime calls it, without its suffix."""
+    """Name in onnxruntime, without its suffix."""
     install: str
-    """What makes it available."""
+    """Instruction to install it."""
     extra: str = ""
-    """Which extra brings an onnxruntime that has it, where one does."""
+    """Extra of onnxledger that brings an onnxruntime with it, if there is one."""
     needs: str = ""
-    """What it needs to start where it is."""
+    """Requirements to start it on a machine."""
     aliases: tuple[str, ...] = ()
     then: tuple[str, ...] = ()
-    """Where the nodes go that it cannot run, before the processor."""
+    """Providers that get the nodes that it cannot run, before the processor."""
     cuda: bool = False
-    """It runs kernels of CUDA, on an Nvidia GPU."""
+    """Whether it runs CUDA kernels on an Nvidia GPU."""
     compiles: bool = False
-    """It makes whole parts of the graph into one kernel each; onnxruntime refuses to write such a graph."""
+    """Whether it compiles whole parts of the graph to one kernel each; onnxruntime refuses to write such a graph."""
     rivals: tuple[str, ...] = ()
-    """Its options that would take from the profile what is measured there, or that are addresses in memory."""
+    """Options that would keep the profile from timing kernels, or that are addresses in memory."""
 
 
 def _instead(package: str, note: str = "") -> str:
@@ -107,7 +107,7 @@ _NAMED = {f"{provider.name}{_SUFFIX}": provider for provider in _PROVIDERS}
 
 
 def provider_name(text: str, known: Iterable[str] = ()) -> str:
-    """What onnxruntime calls a provider; `known` are names beside those that it is built with, such as a plug-in's.
+    """Return onnxruntime's name for a provider; `known` are additional names, such as a plug-in's.
 
     >>> provider_name("cuda"), provider_name("OpenVINOExecutionProvider"), provider_name("DirectML")
     ('CUDAExecutionProvider', 'OpenVINOExecutionProvider', 'DmlExecutionProvider')
@@ -130,7 +130,7 @@ def provider_name(text: str, known: Iterable[str] = ()) -> str:
 
 
 def short_name(name: str) -> str:
-    """A provider as it is named on the command line.
+    """Return a provider's name on the command line.
 
     >>> short_name("CUDAExecutionProvider")
     'cuda'
@@ -145,7 +145,7 @@ def _plain(text: str) -> str:
 def chain(
     name: str, available: Iterable[str], options: Sequence[tuple[str, str]] = ()
 ) -> list[tuple[str, dict[str, str]]]:
-    """The providers of a session, in the order in which they take nodes: what was asked for, its kin, the processor.
+    """Return a session's providers, in the order in which they take nodes: the requested one, its kin, the processor.
 
     >>> chain("TensorrtExecutionProvider", ["CUDAExecutionProvider"], [("device_id", "1")])[1:]
     [('CUDAExecutionProvider', {'device_id': '1'}), ('CPUExecutionProvider', {})]
@@ -159,7 +159,7 @@ def chain(
 
 
 def whole_chain(name: str, available: Iterable[str]) -> list[tuple[str, dict[str, str]]]:
-    """The same, computing all that a file's types hold: TF32 is off, which CUDA takes by default for FLOAT products.
+    """Return the chain with the full precision of the file's types: CUDA's default of TF32 for FLOAT products is off.
 
     >>> whole_chain("CUDAExecutionProvider", [])[0]
     ('CUDAExecutionProvider', {'use_tf32': '0'})
@@ -169,20 +169,20 @@ def whole_chain(name: str, available: Iterable[str]) -> list[tuple[str, dict[str
 
 
 def binding_device(name: str) -> str | None:
-    """The device, as I/O binding names it, where inputs lie before the clock starts; None for the host's memory."""
+    """Return I/O binding's name of the device that holds inputs before the clock starts; None for the host's memory."""
     return "cuda" if name in _NAMED and _NAMED[name].cuda else None
 
 
 def saves_graph(name: str) -> bool:
-    """Whether onnxruntime writes the optimized graph of a session with this provider, rather than fail to make one."""
+    """Whether onnxruntime can write the optimized graph of a session with this provider, or else makes no session."""
     return not (name in _NAMED and _NAMED[name].compiles)
 
 
 def blocking_environment(name: str) -> dict[str, str]:
-    """Variables of a process whose calls of kernels are to return when the device is done, not when it was told.
+    """Return variables for a process in which kernel calls return when the device is done, not when work is queued.
 
-    They are read when the device is first used, so that the process has to be started with them; and as they stop
-    the host from working ahead of the device, nothing else should be measured in it.
+    The variables are read at the first use of the device, so the process has to be started with them. They stop the
+    host from working ahead of the device, so nothing else should be measured in that process.
     """
     if name in _NAMED and _NAMED[name].cuda:
         return {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -193,7 +193,7 @@ def check_installed(name: str, available: Iterable[str]) -> None:
     """Refuse a provider that the installed onnxruntime was built without.
 
     Raises:
-        TimingError: it says what is there, and what to install.
+        TimingError: the provider is missing; the message has the available ones, and how to install it.
     """
     there = tuple(available)
     if name in there:
@@ -205,8 +205,8 @@ def check_installed(name: str, available: Iterable[str]) -> None:
 
 
 def missing(name: str) -> MissingExtraError | TimingError:
-    """What to raise where there is no onnxruntime at all: nothing is to be uninstalled then."""
-    provider = _NAMED.get(name, _NAMED[CPU])  # a plug-in is one of any onnxruntime
+    """Return the error for a machine without onnxruntime; it does not advise to uninstall anything."""
+    provider = _NAMED.get(name, _NAMED[CPU])  # any onnxruntime can load a plug-in
     purpose = "timing a model" if name == CPU else f"timing a model on {short_name(name)}"
     if provider.extra:
         return MissingExtraError(provider.extra, "onnxruntime", purpose)
@@ -215,24 +215,24 @@ def missing(name: str) -> MissingExtraError | TimingError:
 
 
 def how_to_install(name: str) -> str:
-    """What makes a provider available, as a sentence's end."""
+    """Return how to make a provider available, as the end of a sentence."""
     return _NAMED[name].install if name in _NAMED else "register its library with onnxruntime"
 
 
 def what_it_needs(name: str) -> str:
-    """What a provider needs to start where onnxruntime has it, as a sentence's end."""
+    """Return what an installed provider needs to start, as the end of a sentence."""
     needs = _NAMED[name].needs if name in _NAMED else ""
     return needs or "https://onnxruntime.ai/docs/execution-providers says what it needs of the machine"
 
 
 def parse_options(name: str, texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The options of a provider, from `key=value`, sorted. Which keys there are, onnxruntime says itself.
+    """Parse a provider's options from `key=value`, sorted; onnxruntime itself checks the keys.
 
     >>> parse_options("CUDAExecutionProvider", ["use_tf32=0", "device_id=1"])
     (('device_id', '1'), ('use_tf32', '0'))
 
     Raises:
-        UsageError: one that has no such form, or would spoil what is measured.
+        UsageError: one has another form, or would spoil the measurement.
     """
     from analyzer.text import printable  # render imports this module
 

@@ -1,4 +1,4 @@
-"""A request -> a session of onnxruntime, the graph that it runs, and where each node ran."""
+"""A request -> a session of onnxruntime, the graph that it runs, and the provider of each node."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from analyzer.timing.running.providers import (
     what_it_needs,
 )
 
-# onnxruntime does without a provider that it cannot start and runs on the processor instead, with a warning at most. A
-# timing of something else than was asked for is worse than none, so each check here raises where onnxruntime goes on.
+# If onnxruntime cannot start a provider, it runs on the processor instead, with a warning at most. A timing of another
+# provider is worse than none, so the checks here raise an error where onnxruntime goes on.
 
 
 COPIES = frozenset({"MemcpyFromHost", "MemcpyToHost"})
-"""Operators that onnxruntime puts between nodes of different devices."""
+"""Operators that onnxruntime inserts between nodes of different devices."""
 
 _LONGEST = 300
 _RECORD = re.compile(r"^\S+ \S+ \[[WEF]:onnxruntime:[^\]]*\]\s*(.*)$")
@@ -52,28 +52,30 @@ _CAUSES = ("Failed to", "CUDA failure", "cannot open", "Require", "not found", "
 
 
 class Fallback(Frozen):
-    """What ran on another provider than the one that was asked for."""
+    """Kernels that ran on another provider than the requested one."""
 
     provider: str
-    """As it is named on the command line."""
+    """Name on the command line."""
     op_type: str
     kernels: tuple[KernelTime, ...]
-    """The slowest first."""
+    """Kernels, the slowest first."""
 
     @property
     def ms(self) -> float:
-        """Mean per profiled run."""
+        """Mean milliseconds per profiled run."""
         return sum(kernel.ms for kernel in self.kernels)
 
 
 def check_registered(name: str, registered: Iterable[str], log: str) -> None:
-    """Refuse a session that has done without the provider that it was asked for.
+    """Refuse a session without the requested provider.
 
     Args:
-        log: what onnxruntime wrote while it made the session.
+        name: the requested provider, as onnxruntime calls it.
+        registered: the providers of the session.
+        log: onnxruntime's output while it made the session.
 
     Raises:
-        TimingError: it says why, in onnxruntime's own words.
+        TimingError: the provider is not registered; the message has onnxruntime's reason.
     """
     there = tuple(registered)
     if name in there:
@@ -82,7 +84,7 @@ def check_registered(name: str, registered: Iterable[str], log: str) -> None:
 
 
 def not_started(name: str, why: str, others: Sequence[str] = ()) -> TimingError:
-    """A provider is there, but does not start."""
+    """Return the error for a provider that is installed, but does not start."""
     instead = f" and would run on {', '.join(short_name(other) for other in others)}" if others else ""
     return TimingError(
         f"{short_name(name)} was asked for, but onnxruntime cannot start it{instead}: "
@@ -91,12 +93,12 @@ def not_started(name: str, why: str, others: Sequence[str] = ()) -> TimingError:
 
 
 def start_failure(text: str) -> str:
-    """What an exception of onnxruntime says of a device or of its libraries; "" where it is about something else."""
+    """Return the message of an exception about a device or its libraries; "" for any other exception."""
     return _sentence(text) if _NO_START.search(text) and not _NO_MEMORY.search(text) else ""
 
 
 def check_used(name: str, kernels: Sequence[Kernel | KernelTime]) -> None:
-    """Refuse a run to which the provider that was asked for gave nothing.
+    """Refuse a run in which the requested provider ran no node.
 
     Raises:
         TimingError: all nodes ran elsewhere.
@@ -118,9 +120,9 @@ def check_used(name: str, kernels: Sequence[Kernel | KernelTime]) -> None:
 
 
 def fallbacks(name: str, kernels: Iterable[KernelTime]) -> tuple[Fallback, ...]:
-    """What ran on other providers than the one that was asked for, by provider and operator, the slowest first.
+    """Return the kernels on other providers than the requested one, by provider and operator, the slowest first.
 
-    Copies between devices are no work of the model's and not among them.
+    Copies between devices are not work of the model, and are left out.
     """
     found: dict[tuple[str, str], list[KernelTime]] = {}
     for kernel in kernels:
@@ -130,7 +132,7 @@ def fallbacks(name: str, kernels: Iterable[KernelTime]) -> tuple[Fallback, ...]:
 
 
 def copies(kernels: Iterable[KernelTime]) -> tuple[Fallback, ...]:
-    """The copies between devices, by their direction, the slowest first."""
+    """Return the copies between devices, by direction, the slowest first."""
     found: dict[tuple[str, str], list[KernelTime]] = {}
     for kernel in kernels:
         if kernel.op_type in COPIES:
@@ -147,7 +149,7 @@ def _by_time(found: Mapping[tuple[str, str], list[KernelTime]]) -> tuple[Fallbac
 
 
 def reason(log: str) -> str:
-    r"""Why onnxruntime has done without a provider: what its log says of it, without times, places and advice.
+    r"""Return onnxruntime's reason for leaving out a provider, from its log, without times, locations and advice.
 
     >>> reason(
     ...     "2026-01-01 00:00:00.1 [W:onnxruntime:Default, a.cc:1 F] Failed to create X. Please install all."
@@ -163,12 +165,12 @@ def reason(log: str) -> str:
 
 
 def placement_messages(log: str) -> tuple[str, ...]:
-    """What onnxruntime's log warns of that concerns where nodes run, each once."""
+    """Return the warnings in onnxruntime's log about the placement of nodes, each once."""
     return tuple(dict.fromkeys(text for text in _complaints(log) if _PLACEMENT.search(text)))[:_MOST_MESSAGES]
 
 
 def _complaints(log: str) -> Iterator[str]:
-    """Warnings and errors of a log, without time and place."""
+    """Yield the warnings and errors of a log, without time and source location."""
     for line in _COLOUR.sub("", log).splitlines():
         record = _RECORD.match(line.strip())
         if record is not None:
@@ -196,10 +198,10 @@ _LEVELS = {
     Optimization.ALL: "ORT_ENABLE_ALL",
 }
 _WARNINGS = 2
-"""The severity of what onnxruntime logs, at least."""
+"""Lowest severity that onnxruntime logs."""
 
 _NOT_WRITTEN = re.compile("compiled nodes|serializ|optimized model|No space left", re.IGNORECASE)
-"""What onnxruntime says when it has made the graph but cannot write it."""
+"""Messages of onnxruntime when it has made the graph but cannot write it."""
 
 
 class Session(Frozen):
@@ -208,31 +210,31 @@ class Session(Frozen):
     inference: Any
     """`onnxruntime.InferenceSession`"""
     optimized: Path | None
-    """The graph that runs, in a file without its weights; None where onnxruntime cannot write it."""
+    """Graph that runs, in a file without its weights; None if onnxruntime cannot write it."""
     load_ns: int
-    """What making the session took, writing that file included."""
+    """Time to make the session, in nanoseconds, with the writing of that file."""
 
 
 def open_session(request: Request, folder: Path, log: Path, *, profiled: bool, write: bool) -> Session:
-    """A session as the request asks for it.
+    """Make a session for a request.
 
     Args:
-        request: what to run, and on what.
+        request: the model and its settings.
         folder: for the profile and the graph that runs.
-        log: where this process's stderr goes, which is where onnxruntime says why it has done without a provider.
-        profiled: with profiling, until `end_profiling` is called.
-        write: with the graph that runs, where it can be written.
+        log: file of this process's stderr, to which onnxruntime writes its reason for leaving out a provider.
+        profiled: whether to profile, until `end_profiling` is called.
+        write: whether to write the graph that runs, if possible.
 
     Raises:
-        TimingError: onnxruntime has done without the provider that was asked for.
-        Exception: onnxruntime's own, of many classes, where it cannot load the model.
+        TimingError: onnxruntime has left out the requested provider.
+        Exception: onnxruntime's exceptions, of many classes, if it cannot load the model.
     """
     import onnxruntime
 
     check_installed(request.provider, onnxruntime.get_available_providers())
-    onnxruntime.set_seed(request.seed)  # of operators such as Dropout and RandomNormal
+    onnxruntime.set_seed(request.seed)  # for operators such as Dropout and RandomNormal
     if binding_device(request.provider) is not None:
-        onnxruntime.preload_dlls()  # CUDA's libraries that pip installed, where no loader would look for them
+        onnxruntime.preload_dlls()  # CUDA's libraries from pip, in a place that no loader searches
     target = folder / "optimized.onnx" if write and saves_graph(request.provider) else None
     options = _options(request, folder, target, profiled=profiled)
     try:
@@ -242,7 +244,7 @@ def open_session(request: Request, folder: Path, log: Path, *, profiled: bool, w
             raise not_started(request.provider, why) from error
         if target is None or not _NOT_WRITTEN.search(str(error)):
             raise
-        # A provider that compiles nodes keeps what they were to itself, so that no file can hold them.
+        # A provider that compiles nodes hides their content, so that no file can hold them.
         _remove(target)
         session = _make(request, _options(request, folder, None, profiled=profiled), None)
     check_registered(request.provider, session.inference.get_providers(), read_log(log))
@@ -254,7 +256,7 @@ def _make(request: Request, options: Any, target: Path | None) -> Session:
 
     providers = chain(request.provider, onnxruntime.get_available_providers(), request.provider_options)
     start = time.perf_counter_ns()
-    # Without its fallback: it would run on the processor instead, and say so on stdout.
+    # Without its fallback: it would run on the processor instead, and print that to stdout.
     inference = onnxruntime.InferenceSession(request.model, options, providers=providers, enable_fallback=0)
     took = time.perf_counter_ns() - start
     return Session(inference, target if target is not None and target.is_file() else None, took)
@@ -282,7 +284,7 @@ def _options(request: Request, folder: Path, target: Path | None, *, profiled: b
 
 
 def level_of(optimization: Optimization) -> Any:
-    """The level as onnxruntime calls it; 1.23 has none between extended and all."""
+    """Return onnxruntime's name for the level; 1.23 has none between extended and all."""
     import onnxruntime
 
     levels = onnxruntime.GraphOptimizationLevel
@@ -290,9 +292,9 @@ def level_of(optimization: Optimization) -> Any:
 
 
 def _write_to(options: Any, target: Path) -> None:
-    """Have the graph that runs written there, and its weights nowhere, as nobody asks for them."""
+    """Let onnxruntime write the graph that runs, but not its weights, because nothing reads them."""
     weights = f"{target.name}.data"
-    with suppress(OSError):  # on Windows, where links are a privilege, they go beside the graph
+    with suppress(OSError):  # on Windows links need a privilege: the weights go beside the graph
         Path(target.parent, weights).symlink_to(os.devnull)
     options.optimized_model_filepath = str(target)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", weights)
@@ -305,7 +307,7 @@ def _remove(target: Path) -> None:
 
 
 def assigned_nodes(session: Session, provider: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """(provider, names of nodes) of each part of the graph that one took, where the graph that runs is not written."""
+    """Return (provider, names of nodes) of each part of the graph that a provider took, if no graph can be written."""
     if saves_graph(provider) or not hasattr(session.inference, "get_provider_graph_assignment_info"):
         return ()  # onnxruntime has it since 1.24
     parts = session.inference.get_provider_graph_assignment_info()
@@ -313,7 +315,7 @@ def assigned_nodes(session: Session, provider: str) -> tuple[tuple[str, tuple[st
 
 
 def read_log(log: Path) -> str:
-    """The beginning of a log: what it says of how the session was made."""
+    """Return the beginning of a log: the messages about the making of the session."""
     try:
         with log.open("rb") as file:
             return file.read(1 << 20).decode("utf-8", "replace")

@@ -1,7 +1,7 @@
-"""A model and inputs -> the shapes of what every node read and made, by onnxruntime's profile: in a process of its own.
+"""A model and inputs -> the shapes of every node's inputs and outputs, by onnxruntime's profile; in a separate process.
 
-Memory is asked for value by value, without the patterns that a session learns, so that the profile says what each node
-asked for.
+Memory is allocated value by value, without a session's memory patterns, so that the profile has the memory of each
+node.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from analyzer.timing.request import Feed
 _KERNEL_TIME = "_kernel_time"
 _HOLDERS = named(Kind.CONTROL)
 _SMALL = "1024"
-"""Bytes of a tensor that is written with the graph that ran: shapes are made of less."""
+"""Least bytes of a tensor that is left out of the file of the graph that ran: smaller ones are needed for shapes."""
 
 Typed = tuple[str, tuple[int, ...]]
 """A type, as onnxruntime calls it, and a shape."""
 
 
 class Tracing(msgspec.Struct, frozen=True):
-    """What is asked."""
+    """Request for a trace."""
 
     path: str
-    """Of the main file, absolute."""
+    """Absolute path of the main file."""
     folder: str
-    """An empty folder, for the profile and the graph that runs."""
+    """Empty folder for the profile and the graph that runs."""
     points: tuple[tuple[Feed, ...], ...]
-    """The inputs of each run."""
+    """Inputs of each run."""
     level: str = "ORT_DISABLE_ALL"
-    """Of `onnxruntime.GraphOptimizationLevel`."""
+    """Member of `onnxruntime.GraphOptimizationLevel`."""
     seed: int = 0
 
 
@@ -47,47 +47,47 @@ class TracedNode(msgspec.Struct, frozen=True):
     """One call of one node."""
 
     name: str
-    """In the graph that ran; `<op_type>_<index>` where it has none."""
+    """Name in the graph that ran; `<op_type>_<index>` if it has none."""
     op_type: str
     inputs: tuple[Typed, ...]
-    """Of the tensors among its inputs, those that are left out without a place."""
+    """Types of the tensors among its inputs; omitted inputs leave no gap."""
     outputs: tuple[Typed, ...]
     live: int | None = None
-    """Bytes asked for since the run began and not given back when it has run; None where the profile does not say."""
+    """Bytes requested since the run began and not released when it has run; None if the profile does not say."""
     within: int | None = None
-    """The call of If, Loop or Scan that it ran in, by position; None in the main graph."""
+    """Position of the call of If, Loop or Scan that it ran in; None in the main graph."""
 
 
 class TracedRun(msgspec.Struct, frozen=True):
-    """One run, in the order in which calls ended."""
+    """One run: its calls in the order in which they ended."""
 
     nodes: tuple[TracedNode, ...]
     why: str = ""
-    """Why there was none."""
+    """Reason why it failed."""
 
 
 class Traced(msgspec.Struct, frozen=True):
-    """What ran."""
+    """Result of a trace."""
 
     version: str
-    """Of onnxruntime."""
+    """Version of onnxruntime."""
     ran: str
-    """The file of the graph that ran."""
+    """File of the graph that ran."""
     held: int | None
-    """Bytes that the session asked for before its first run; None where the profile does not say."""
+    """Bytes that the session requested before its first run; None if the profile does not say."""
     runs: tuple[TracedRun, ...]
 
 
 def serve() -> None:
-    """Answer one question that comes on stdin, a `Tracing`, with a `Traced` or a sentence."""
+    """Answer one question from stdin, a `Tracing`, with a `Traced` or an error sentence."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print
+    os.dup2(2, 1)  # output of libraries
     question = read_frame(sys.stdin.buffer)
     if question is None:
         return
     try:
         answer: Traced | str = trace(msgspec.json.decode(question, type=Tracing))
-    except Exception as error:  # noqa: BLE001 - onnxruntime's classes have no base of their own
+    except Exception as error:  # noqa: BLE001  onnxruntime's exceptions have no common base class
         answer = f"{type(error).__name__}: {error}"
     write_frame(answers, msgspec.json.encode(answer))
     os._exit(0)
@@ -97,7 +97,7 @@ def trace(asked: Tracing) -> Traced:
     """Run a model once at each point.
 
     Raises:
-        Exception: onnxruntime's own, of many classes, where it does not load the model.
+        Exception: onnxruntime's exceptions, of many classes, if it cannot load the model.
     """
     import onnxruntime
 
@@ -146,7 +146,7 @@ def trace(asked: Tracing) -> Traced:
 
 
 def _runs(lines: Iterator[str]) -> Iterator[list[dict[str, Any]]]:
-    """The events of the kernels of each run that came to its end."""
+    """Yield the events of the kernels of each run that finished."""
     events: list[dict[str, Any]] = []
     for line in lines:
         text = line.strip().rstrip(",")
@@ -168,7 +168,7 @@ def _held(event: Mapping[str, Any]) -> int | None:
 
 
 def _nodes(events: list[dict[str, Any]], held: int | None) -> Iterator[TracedNode]:
-    """Calls that began within that of an If, Loop or Scan, and ended before it, ran in it."""
+    """Yield the calls. Those that began after an If, Loop or Scan began, and ended before it, ran in it."""
     within: dict[int, int] = {}
     waiting: list[int] = []
     for place, event in enumerate(events):
