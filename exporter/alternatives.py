@@ -1,4 +1,4 @@
-"""A call of PyTorch, or of a module -> what a file may compute in its place: each is tried, none is assumed."""
+"""A call of PyTorch, or of a module -> computations that a file may have instead; each is tried, none is assumed."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _Instead = Callable[[nn.Module, tuple[Any, ...], Mapping[str, Any], Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Something else than what a call gives."""
+    """Another computation in the place of a call."""
 
     kind: str
-    """`operator`, `attribute`, `constant`, `weight`, `input`, `layer`."""
+    """Kind: `operator`, `attribute`, `constant`, `weight`, `input`, `layer`."""
     expected: str
-    """What PyTorch has, in words."""
+    """PyTorch's side, in words."""
     found: str
-    """What it would be."""
+    """Alternative, in words."""
     make: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ModuleAlternative:
-    """Something else than what a module gives."""
+    """Another computation in the place of a module."""
 
     kind: str
     expected: str
     found: str
     make: _Instead
-    """Of the module, its arguments, and what it gives."""
+    """Function of the module, its arguments, and its result."""
 
 
 ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
@@ -83,19 +83,19 @@ _WITH_DIM = frozenset(
 )
 _MOST_WEIGHTS = 16
 _STEPS = {"FLOAT16": 2.0**-9, "BFLOAT16": 2.0**-6}
-"""What rounding takes off the square of a number in half precision, of itself."""
+"""Relative error of the square of a number that is rounded to half precision."""
 
 
 def of_call(
     given: Given, numbers: Sequence[float], parameters: Mapping[str, Tensor], half: str = ""
 ) -> Iterator[Alternative]:
-    """What a call may be exchanged for.
+    """Yield the alternatives of a call.
 
     Args:
         given: the call.
-        numbers: that the file has: epsilons, scales and the like.
+        numbers: epsilons, scales and similar numbers in the file.
         parameters: of the model, by name.
-        half: the half-precision type of the file; empty where it has none.
+        half: the half-precision type of the file; empty if it has none.
     """
     name, args = given.call.operator, given.args
     x = next(tensors_in(args), None)
@@ -174,7 +174,7 @@ def _padded(function: Callable[..., Any], pad: tuple[Any, ...], *args: Any, **kw
 
 
 def _bound(given: Given) -> inspect.BoundArguments | None:
-    """The arguments by name, where the function is written in Python."""
+    """Return the arguments by name; None if the function is not written in Python."""
     try:
         bound = inspect.signature(given.function).bind(*given.args, **given.kwargs)
     except (TypeError, ValueError):
@@ -184,7 +184,7 @@ def _bound(given: Given) -> inspect.BoundArguments | None:
 
 
 def _other_numbers(given: Given, numbers: Sequence[float], half: str) -> Iterator[Alternative]:
-    """Every number among the arguments exchanged for each that the file has, and that is not this one rounded."""
+    """Replace each number among the arguments by each of the file's that is not the same number rounded."""
     if given.call.operator in ("dropout", "getitem", *_MOVING):
         return
     bound = _bound(given)
@@ -211,7 +211,7 @@ def _other_numbers(given: Given, numbers: Sequence[float], half: str) -> Iterato
 
 
 def _own_numbers(given: Given) -> dict[Any, float]:
-    """The numbers among a call's arguments, by name or place."""
+    """Return the numbers among a call's arguments, by name or position."""
     bound = _bound(given)
     if bound is not None:
         return {key: v for key, v in bound.arguments.items() if isinstance(v, float)}
@@ -224,7 +224,7 @@ def _is_number(value: object) -> bool:
 
 
 def _called(given: Given, place: object, value: float) -> str:
-    """What a number is: by the name of the argument, or by the module's own settings."""
+    """Name a number, after the argument or after the setting of the module that has the value."""
     if place in ("eps", "epsilon") or any(given.settings.get(key) == value for key in _EPSILONS):
         return "epsilon"
     if isinstance(place, str):
@@ -259,7 +259,7 @@ def _other_dims(given: Given) -> Iterator[Alternative]:
 
 
 def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[Alternative]:
-    """Every parameter among the arguments exchanged for others of its shape, nearest names first."""
+    """Replace each parameter among the arguments by others of its shape, nearest names first."""
     names = given.names
     for at, value in [*enumerate(given.args), *given.kwargs.items()]:
         own = names.get(id(value)) if isinstance(value, Tensor) else None
@@ -287,7 +287,7 @@ def _other_weights(given: Given, parameters: Mapping[str, Tensor]) -> Iterator[A
 
 
 def _shared(one: str, other: str) -> int:
-    """Parts that two names have in common, in place."""
+    """Count the parts that two names have in common, in the same positions."""
     return sum(a == b for a, b in zip(one.split("."), other.split("."), strict=False))
 
 
@@ -622,7 +622,7 @@ def _pool(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
 
 
 def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    """Batch normalization: statistics exchanged, or those of the batch."""
+    """Exchange the statistics of a batch normalization, or use the batch's own."""
     bound = _bound(given)
     if bound is None:
         return
@@ -650,7 +650,7 @@ def _center(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
 
 
 def _scatter(given: Given, _: Sequence[float]) -> Iterator[Alternative]:
-    """What meets in one place taken together in another way, or not at all."""
+    """Combine the values that are scattered to one place in another way, or not at all."""
     names = ("input", "dim", "index", "src", "reduce")
     held = dict(zip(names, given.args, strict=False)) | dict(given.kwargs)
     x, dim, index, source = (held[name] for name in names[:4])
@@ -693,10 +693,10 @@ _RULES: Mapping[str, Callable[[Given, Sequence[float]], Iterator[Alternative]]] 
 def of_module(
     module: nn.Module, label: str, siblings: Mapping[str, nn.Module]
 ) -> Iterator[ModuleAlternative]:
-    """What a module may be exchanged for: nothing, itself twice, another of its class, another activation.
+    """Yield the alternatives of a module: nothing, itself twice, another of its class, another activation.
 
     Args:
-        module: that is called.
+        module: the called module.
         label: its path.
         siblings: others of its class, by path.
     """
@@ -743,7 +743,7 @@ def _first(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
 def _again(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any
 ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """The arguments with what was given in the place of the first tensor."""
+    """Replace the first tensor of the arguments by the first tensor of the result."""
     made = next(tensors_in(result))
     for at, value in enumerate(args):
         if isinstance(value, Tensor):
@@ -753,10 +753,10 @@ def _again(
 
 
 def _exchange(result: Any, value: Tensor) -> Any:
-    """What a module gives, with another first tensor of the same shape.
+    """Replace the first tensor of a module's result by another of the same shape.
 
     Raises:
-        ValueError: it has another shape.
+        ValueError: the shape differs, or the result holds no tensor that can be replaced.
     """
     own = next(tensors_in(result))
     if own.shape != value.shape:

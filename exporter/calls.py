@@ -1,7 +1,7 @@
-"""A traced program -> its calls of PyTorch's operators: of which values, with which settings, in which module.
+"""A traced program -> its calls of PyTorch operators: the values, the settings and the module of each.
 
-What is recorded is what the program does at the sizes of its example inputs, small enough to stand in a manifest: no
-weights, only their names.
+The record holds the program at the sizes of its example inputs. It is small enough for a manifest: it has names of
+weights, but no weights.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from exporter.program import CHECKS, is_writing, module_of, operator_name
 
 _MOST_CALLS = 50_000
 _MOST_NUMBERS = 4_096
-"""Of an input of whole numbers, or of a constant, that are recorded."""
+"""Largest number of elements that are recorded of an integer input or of a constant."""
 
 
 def record_calls(program: torch.export.ExportedProgram) -> Calls:
-    """What a program calls, in order.
+    """Return the calls of a program, in order.
 
-    A program that writes into values is taken in which nothing is written into.
+    A program that mutates values is first replaced by its functional form.
     """
     if any(is_writing(node) for node in program.graph.nodes):
         with contextlib.suppress(
             Exception
-        ):  # torch may raise anything; then the calls say what is written into
+        ):  # torch may raise anything; then the record keeps the calls that mutate
             program = program.run_decompositions({})
     if len(program.graph.nodes) > _MOST_CALLS:
         return Calls(note=f"more than {_MOST_CALLS:,} calls")
@@ -65,7 +65,7 @@ class _Recording:
         )
 
     def _inputs(self) -> Iterator[tuple[str, Given]]:
-        """The inputs that a user gives, with the sizes, and the whole numbers, of the example."""
+        """Yield the user's inputs, with the sizes of the example, and its numbers if they are integers."""
         names = [name for name in self.program.graph_signature.user_inputs if isinstance(name, str)]
         example = self.program.example_inputs
         leaves = torch.utils._pytree.tree_leaves(example) if example is not None else []
@@ -140,7 +140,7 @@ _DTYPES = {
 
 
 def _hint(size: Any) -> Any:
-    """A size as it was in the example."""
+    """Return a size as it was in the example."""
     if isinstance(size, (torch.SymInt, torch.SymFloat)):
         hint = size.node.hint
         return int(hint) if isinstance(size, torch.SymInt) else float(hint)
@@ -148,13 +148,13 @@ def _hint(size: Any) -> Any:
 
 
 def _axis(size: Any) -> str:
-    """What a size that may vary by itself is called; "" of any other."""
+    """Return the symbol of a size that varies by itself; "" for any other."""
     is_free = isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
     return str(size) if is_free and str(size).isidentifier() else ""
 
 
 def _numbers(tensor: Any, *, whole: bool = True) -> str | None:
-    """The numbers of a tensor in base64, where they are few; of an input only whole ones."""
+    """Return the numbers of a small tensor in base64, with `whole` (for inputs) only integers; else None."""
     if not isinstance(tensor, torch.Tensor) or tensor.numel() > _MOST_NUMBERS or tensor.device.type == "meta":
         return None
     if whole and (tensor.is_floating_point() or tensor.is_complex()):

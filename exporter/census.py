@@ -1,6 +1,6 @@
 """nn.Module -> Manifest: every parameter and buffer once, with its ties and evidence of its content.
 
-The values of tensors in memory are numpy views, under ONNX's names of their types.
+The values of tensors in memory are numpy views, with ONNX's names for their types.
 """
 
 from __future__ import annotations
@@ -79,17 +79,17 @@ AS_INTEGERS = {
     torch.float8_e5m2fnuz: torch.uint8,
     torch.float8_e8m0fnu: torch.uint8,
 }
-"""What torch can hand to numpy only as the integers of the same bytes."""
+"""Types that torch can pass to numpy only as integers of the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorWeights:
-    """The values of tensors by name, as views; of those on the meta device there are none."""
+    """Values of tensors by name, as views; tensors on the meta device have none."""
 
     tensors: Mapping[str, torch.Tensor]
 
     def array(self, name: str) -> Array | None:
-        """As `analyzer.checkpoints.Weights.array` says."""
+        """See `analyzer.checkpoints.Weights.array`."""
         tensor = self.tensors.get(name)
         if tensor is None or tensor.device.type == "meta" or tensor.layout is not torch.strided:
             return None
@@ -103,7 +103,7 @@ class TensorWeights:
 
 
 def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and buffers by each of their names."""
+    """Return parameters and buffers, by all of their names."""
     return {
         **dict(model.named_buffers(remove_duplicate=False)),
         **dict(model.named_parameters(remove_duplicate=False)),
@@ -111,7 +111,7 @@ def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def weights_of(model: nn.Module, without: Collection[str] = ()) -> TensorWeights | None:
-    """The values of a module, less those of the names in `without`; None where all of it is on the meta device."""
+    """Return the values of a module without the names in `without`; None if all tensors are on the meta device."""
     tensors = {name: tensor for name, tensor in named_tensors(model).items() if name not in without}
     if all(tensor.device.type == "meta" for tensor in tensors.values()):
         return None
@@ -119,7 +119,7 @@ def weights_of(model: nn.Module, without: Collection[str] = ()) -> TensorWeights
 
 
 def is_batch_norm(module: nn.Module) -> bool:
-    """Whether it normalizes with running statistics: torch's BatchNorms and the frozen ones of detection models."""
+    """Whether a module normalizes with running statistics: torch's BatchNorms, or frozen ones of detection models."""
     if isinstance(module, _BatchNorm):
         return True
     return "FrozenBatchNorm" in type(module).__name__ and hasattr(module, "running_var")
@@ -131,12 +131,12 @@ _T = TypeVar("_T")
 _Described = TypeVar("_Described", Parameter, Buffer)
 
 Progress = Callable[[int, int], None]
-"""Called with the tensors described so far and their number."""
+"""Callback for the number of tensors described so far, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tied:
-    """One tensor and all the names it goes by."""
+    """One tensor and all its names."""
 
     names: tuple[str, ...]
     tensor: torch.Tensor
@@ -149,10 +149,10 @@ def take_census(
     *,
     evidence: bool = True,
 ) -> Manifest:
-    """Describe `model` as PyTorch sees it now; `read` flags come later, from `with_reads`.
+    """Describe `model` as it is in PyTorch now; `read` flags come later, from `with_reads`.
 
-    Content is described one tensor at a time, so memory does not grow with the model. Tensors on the meta device
-    have none, and without `evidence` no tensor has: the values themselves are at hand (`exporter.census`).
+    Content is described one tensor at a time, so memory does not grow with the model. Tensors on the meta device have
+    no content. Without `evidence` no tensor has any: the caller has the values themselves (`exporter.census`).
     """
     parameters = group_ties(model.named_parameters(remove_duplicate=False))
     buffers = group_ties(model.named_buffers(remove_duplicate=False))
@@ -174,7 +174,7 @@ def take_census(
 
 
 def with_reads(manifest: Manifest, reads: Reads, salt: str | None = None) -> Manifest:
-    """The manifest with `read` set, and what the program computes: a tensor is read if any of its names is.
+    """Return the manifest with `read` flags, calls and values: a tensor is read if any of its names is.
 
     `salt` is that of `with_program`.
     """
@@ -191,19 +191,19 @@ def with_reads(manifest: Manifest, reads: Reads, salt: str | None = None) -> Man
 
 
 _MOST_VALUES = 2048
-"""Values of the program that a manifest describes."""
+"""Most values of the program that a manifest describes."""
 
 _MOST_DESCRIBED = 8 << 20
-"""Bytes of all that it says of their elements."""
+"""Most bytes of evidence of all their elements."""
 
 _MOST_USES = 16
-"""Readers of one value that it names."""
+"""Most readers of one value that a manifest names."""
 
 
 def with_program(manifest: Manifest, program: Program, salt: str | None = None) -> Manifest:
-    """The manifest with the values of a traced program, those of parameters first where not all can be described.
+    """Return the manifest with the values of a traced program; those of parameters come first if there are too many.
 
-    `salt` picks the sampled positions where the manifest has none of its own.
+    `salt` picks the sampled positions; None takes the manifest's own.
     """
     first = {name: parameter.name for parameter in manifest.parameters for name in parameter.names}
     picks = manifest.salt if salt is None else salt
@@ -245,11 +245,11 @@ def with_program(manifest: Manifest, program: Program, salt: str | None = None) 
 
 
 _OVERHEAD = 2048
-"""Bytes that digests and samples of one value take."""
+"""Bytes of the digests and samples of one value."""
 
 
 def _described(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
-    """The value with the evidence of its elements; None where ONNX has no such type."""
+    """Return the value with the evidence of its elements; None if ONNX has no such type."""
     content = _content(tensor)
     if content is None or value.dtype.to_numpy() is None:
         return None
@@ -267,7 +267,7 @@ def _described(value: Traced, tensor: torch.Tensor, salt: str) -> Traced | None:
 
 
 def group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:
-    """Tensors in order of their first name. Tied: the same object, or views of one storage that lie alike."""
+    """Group tensors in order of their first name. Tied: one object, or views of one storage in the same layout."""
     groups: dict[tuple[object, ...], list[tuple[str, torch.Tensor]]] = {}
     for name, tensor in named:
         groups.setdefault(_identity(tensor), []).append((name, tensor))
@@ -277,7 +277,7 @@ def group_ties(named: Iterable[tuple[str, torch.Tensor]]) -> tuple[Tied, ...]:
 def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
     try:
         storage = tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # tensor subclasses without a storage of their own
+    except (NotImplementedError, RuntimeError):  # tensor subclasses without their own storage
         return (id(tensor),)
     if tensor.numel() == 0:
         return (id(tensor),)
@@ -287,7 +287,7 @@ def _identity(tensor: torch.Tensor) -> tuple[object, ...]:
 
 
 def _modules(model: nn.Module, tensors: Iterable[Tied]) -> dict[str, str]:
-    """Classes of the modules that own tensors, by all their paths; of a parametrized one the class that was written."""
+    """Return the classes of modules that own tensors, by all their paths; parametrized ones with the original class."""
     owners = {split_name(name)[0] for tied in tensors for name in tied.names}
     return {
         path: type_before_parametrizations(module).__name__
@@ -310,11 +310,11 @@ def _counter(progress: Progress | None, total: int) -> Callable[[_T], _T]:
 
 
 _TABLE_ROWS = 4096
-"""Rows up to which a table's are described one by one: 8 bytes each in the manifest."""
+"""Most rows of a table for which each row is described: 8 bytes per row in the manifest."""
 
 
 def _tables(model: nn.Module) -> set[int]:
-    """Identities of the parameters that an export may cut or gather: embeddings, and what is no `weight` of a layer."""
+    """Return identities of parameters that an export may cut or gather: embeddings, and any but a layer's `weight`."""
     return {
         id(parameter)
         for module in model.modules()
@@ -372,7 +372,7 @@ def _has_data(tensor: torch.Tensor) -> bool:
 
 
 def _array(tensor: torch.Tensor) -> Array:
-    """The tensor's bytes as numpy, without a copy where it lies in CPU memory."""
+    """Return the tensor's bytes as numpy, without a copy if it is in CPU memory."""
     plain = tensor.detach().cpu()
     if plain.dtype in AS_INTEGERS:
         plain = plain.contiguous().view(AS_INTEGERS[plain.dtype])
@@ -393,7 +393,7 @@ def _content(tensor: torch.Tensor) -> Content | None:
 
 
 def _salt(described: Iterable[Parameter | Buffer]) -> str:
-    """What picks the samples: of all contents together, so that none of them alone tells which elements nobody has."""
+    """Return the seed of the samples, from all contents: a tensor alone does not tell which elements are left out."""
     digests = [tensor.content.digest for tensor in described if tensor.content is not None]
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
 
@@ -406,7 +406,7 @@ def _with_samples(described: _Described, tied: Tied, salt: str) -> _Described:
 
 
 def _casts(dtype: DType) -> list[DType]:
-    """Types to which deployment tools cast weights, and which do not have all their numbers."""
+    """Return the types to which deployment tools cast weights, and which cannot hold all their numbers."""
     casts = (DType.FLOAT, DType.FLOAT16, DType.BFLOAT16)
     is_real = dtype in (DType.DOUBLE, *casts)
     return [cast for cast in casts if is_real and not is_exact(dtype, cast)]
@@ -417,7 +417,7 @@ def _batch_norms(model: nn.Module) -> Iterator[BatchNorm]:
         if is_batch_norm(module):
             yield BatchNorm(
                 module=name,
-                # Frozen BatchNorms write 1e-5 into their forward and have no attribute for it.
+                # Frozen BatchNorms have 1e-5 in their forward, and no attribute for it.
                 eps=float(getattr(module, "eps", 1e-5)),
                 weight=_tensor_name(name, module, "weight"),
                 bias=_tensor_name(name, module, "bias"),
@@ -433,11 +433,11 @@ def _tensor_name(module_name: str, module: nn.Module, attribute: str) -> str | N
 
 
 _WHOLE = 4096
-"""Elements up to which a tensor is in the manifest whole: vectors, and tables of relative positions."""
+"""Most elements of a tensor that the manifest holds completely: vectors, and tables of relative positions."""
 
 
 def _whole_values(model: nn.Module) -> dict[str, str]:
-    """Small tensors, and the vectors that folding a BatchNorm combines: its own four, the biases it is added to."""
+    """Return small tensors, and the vectors that folding a BatchNorm combines: its four, and the biases before it."""
     values: dict[str, str] = {}
     named = itertools.chain(model.named_parameters(), model.named_buffers())
     for name, tensor in named:
@@ -453,7 +453,7 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
             wanted = ("bias",)
         for attribute in wanted:
             full_name = _tensor_name(name, module, attribute)
-            # What pruning computes of another is no tensor of the state dict.
+            # A pruned weight is computed from another tensor, and is not in the state dict.
             vector = vectors.get(full_name) if full_name else None
             if full_name and vector is not None and vector.ndim == 1 and _has_data(vector):
                 values[full_name] = encode_values(_array(vector))
@@ -461,7 +461,7 @@ def _whole_values(model: nn.Module) -> dict[str, str]:
 
 
 def _weight_norms(model: nn.Module) -> Iterator[WeightNorm]:
-    """Weights that are a direction and a length, in torch's new spelling (parametrizations) and in its old one."""
+    """Yield weights that have a direction and a length, as parametrizations or in torch's old form."""
     for name, module in model.named_modules():
         prefix = f"{name}." if name else ""
         parametrizations = getattr(module, "parametrizations", None)
@@ -483,7 +483,7 @@ def _weight_norms(model: nn.Module) -> Iterator[WeightNorm]:
 def _weight_norm(
     weight: str, names: list[str], tensors: tuple[torch.Tensor, torch.Tensor], dim: int | None
 ) -> WeightNorm:
-    """`dim` counts from the end where it is negative, and is None or -1 where one length is for all."""
+    """Describe a weight norm. A negative `dim` counts from the end; None, or -1 with one length, means one for all."""
     length, direction = tensors
     is_single = dim is None or (dim == -1 and length.numel() == 1)
     axis = None if dim is None or is_single else dim % direction.ndim

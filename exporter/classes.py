@@ -1,4 +1,4 @@
-"""Names and config files -> the transformers classes and configs that they stand for."""
+"""Names and config files -> transformers classes and configs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 def require_transformers() -> None:
-    """Make sure that transformers is there.
+    """Check that transformers is installed.
 
     Raises:
         MissingExtraError: it is not installed.
@@ -30,10 +30,10 @@ def require_transformers() -> None:
 
 
 def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: bool, local_only: bool) -> Any:
-    """The transformers config of a folder, a config file, a hub id, or the content of a preset.
+    """Return the transformers config of a folder, a config file or a hub id, or of a preset's content.
 
     Raises:
-        SourceError: it cannot be read, or names a model type that this transformers does not know.
+        SourceError: it cannot be read, or has a model type that the installed transformers does not know.
         MissingExtraError: transformers is not installed.
     """
     require_transformers()
@@ -54,13 +54,13 @@ def load_config(where: str | Path | Mapping[str, Any], *, trust_remote_code: boo
 
 
 def _refuse_large(where: str | Path) -> None:
-    """Transformers reads a config whole, whatever its size.
+    """Refuse a config that is too large, because transformers reads the whole file whatever its size.
 
     Raises:
-        SourceError: a file is no config by its size, or is a device or a pipe.
+        SourceError: the file is too large for a config, or is a device or a pipe.
     """
     path = Path(where)
-    with suppress(OSError, ValueError):  # what cannot be looked at is told by whoever reads it
+    with suppress(OSError, ValueError):  # the later read reports a path that cannot be examined
         path = path / CONFIG_FILE if path.is_dir() else path
         if path.is_file() and path.stat().st_size > LARGEST_CONFIG:
             raise SourceError(f"{path}: the config cannot be used: it has more than {LARGEST_CONFIG:,} bytes")
@@ -69,7 +69,7 @@ def _refuse_large(where: str | Path) -> None:
 
 
 def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
-    """The content of the `config.json` of a folder or a hub id, or of a config file, whatever its model type is.
+    """Return the fields of the `config.json` of a folder or hub id, or of a config file, for any model type.
 
     Raises:
         SourceError: it cannot be read, or is no JSON object.
@@ -91,7 +91,7 @@ def read_fields(where: str | Path, *, local_only: bool) -> dict[str, Any]:
 
 
 def field_names(config: Mapping[str, Any]) -> list[str]:
-    """The fields of a config's class, of which a `config.json` need not name all.
+    """Return the fields of a config's class; a `config.json` need not name all of them.
 
     Raises:
         SourceError: transformers does not know its model type.
@@ -109,7 +109,7 @@ def _config_message(where: object, error: Exception) -> str:
 
 
 def find_class(model_class: str | None, config: Any, *, trust_remote_code: bool) -> type[Any]:
-    """The class to build: the one asked for, else the architecture that the config names, else AutoModel.
+    """Return the class to build: the requested one, else the architecture that the config names, else AutoModel.
 
     Raises:
         SourceError: transformers has no such class, or it is for another kind of model.
@@ -129,7 +129,7 @@ def find_class(model_class: str | None, config: Any, *, trust_remote_code: bool)
 
 
 def _remote_class(config: Any, wanted: str) -> type[Any]:
-    """The Auto class through which the architecture of remote code is reached."""
+    """Return the Auto class that loads the architecture from remote code."""
     import transformers
 
     for auto_name, reference in (getattr(config, "auto_map", None) or {}).items():
@@ -158,7 +158,7 @@ def _check_fits(found: Any, config: Any) -> None:
 
 
 def _near(wanted: str) -> str:
-    """`; did you mean ...?` with the closest class names, or how to go on without one."""
+    """Return `; did you mean ...?` with the closest class names, or else a hint to use AutoModel."""
     import transformers
 
     names = [name for name in dir(transformers) if "Model" in name or "For" in name]
@@ -167,7 +167,7 @@ def _near(wanted: str) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what went wrong first, for a one-sentence message; the rest stays in the chained cause."""
+    """Return the first line of the root cause, for a one-sentence message; the rest stays in the chained cause."""
     while error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in _ESCAPES.sub("", str(error)).splitlines() if line.strip()]

@@ -1,4 +1,4 @@
-"""nn.Module and example inputs -> ONNX files in a folder, through one of three exporters, and what they read."""
+"""nn.Module and example inputs -> ONNX files in a folder, through one of three exporters, and the tensors read."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ MODEL_FILE = "model.onnx"
 DATA_FILE = "model.onnx.data"
 NOTE_FILE = "export.json"
 FUSIONS = ("cpu", "cuda")
-"""Execution providers whose operators a graph can be fused into."""
+"""Execution providers for which a graph can get fused operators."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What every exporter is told."""
+    """Options for every exporter."""
 
     static: bool = False
     opset: int | None = None
     optimize: bool = True
-    """Fold constants and drop what is dead; without, every parameter keeps its name and its layout."""
+    """Fold constants and remove dead nodes; otherwise every parameter keeps its name and its layout."""
     fuse: str | None = None
-    """One of FUSIONS: the graph then runs on onnxruntime only."""
+    """One of FUSIONS; the graph then runs on onnxruntime only."""
     generation: bool = False
-    """The components of a generation loop, instead of one forward pass."""
+    """Export the components of a generation loop, instead of one forward pass."""
 
 
 Engine = Callable[[nn.Module, ExampleInputs, Path, EngineOptions], Reads]
@@ -50,7 +50,7 @@ Engine = Callable[[nn.Module, ExampleInputs, Path, EngineOptions], Reads]
 def export_with_transformers(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
 ) -> Reads:
-    """Transformers' own OnnxExporter, which patches what its models do that cannot be traced."""
+    """Export with transformers' OnnxExporter, which patches the parts of its models that cannot be traced."""
     exporter, recorded = recording_exporter()
     base = onnx_config(options)
     explicit = dataclasses.replace(base, dynamic_shapes=_dynamic_shapes(inputs)) if base.dynamic else base
@@ -60,14 +60,14 @@ def export_with_transformers(
         except Exception:
             if options.static:
                 raise
-            # It adds inputs of its own to some models, which `dynamic_shapes` does not name: let it choose all axes.
+            # The exporter adds inputs to some models that `dynamic_shapes` does not name: let it choose all axes.
             exported = exporter.export(model, _exporter_inputs(inputs), config=base)
     exported.save_pretrained(folder)
     return recorded[-1]
 
 
 def onnx_config(options: EngineOptions) -> Any:
-    """The options, for an OnnxExporter; every axis is dynamic unless all are static."""
+    """Return the options for an OnnxExporter; every axis is dynamic unless all are static."""
     from transformers.exporters.configs import OnnxConfig
 
     make: Callable[..., Any] = OnnxConfig
@@ -80,13 +80,13 @@ def onnx_config(options: EngineOptions) -> Any:
 
 
 def _exporter_inputs(inputs: ExampleInputs) -> dict[str, Any]:
-    """A fresh dict each time, because the exporter edits it; the flag becomes a config value, not an input."""
+    """Return a fresh dict, because the exporter edits it and turns the flag into a config value."""
     return {**inputs.kwargs, "use_cache": False}
 
 
 @contextlib.contextmanager
 def _forward_without_cache(model: nn.Module) -> Iterator[None]:
-    """Encoder-decoders copy their config for the decoder, where the exporter's flag does not reach: say it twice."""
+    """Pass `use_cache=False` to forward, too: an encoder-decoder's decoder copies the config, without the flag."""
     if "use_cache" not in forward_names(model):
         yield
         return
@@ -102,11 +102,12 @@ def _forward_without_cache(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def settled_modules() -> Iterator[None]:
-    """Modules whose `to` leaves them alone where they are of that type already.
+    """Make `Module.to` return a module unchanged if it has the type and the device already.
 
-    Some cast themselves in forward (the routers of Switch); a tracer, which lends them other tensors, forbids that.
+    Some modules cast themselves in forward (the routers of Switch). A tracer lends them other tensors, and forbids
+    that.
     """
-    kind: Any = nn.Module  # an instance attribute would be one more thing to take away from every module
+    kind: Any = nn.Module  # the class: else each module's attribute would have to be removed
     original = kind.to
 
     @functools.wraps(original)
@@ -135,11 +136,11 @@ def _patched_forward(model: nn.Module, forward: Callable[..., Any]) -> Iterator[
     try:
         yield
     finally:
-        del model.forward  # the class's own shows again
+        del model.forward  # the class's own forward shows again
 
 
 def recording_exporter() -> tuple[Any, list[Reads]]:
-    """An OnnxExporter that notes what the traced program reads, before that program becomes ONNX."""
+    """Return an OnnxExporter, and a list that gets each traced program's reads before its conversion to ONNX."""
     from transformers.exporters.exporter_dynamo import DynamoExporter
     from transformers.exporters.exporter_onnx import OnnxExporter
 
@@ -152,7 +153,7 @@ def recording_exporter() -> tuple[Any, list[Reads]]:
             return program, metadata
 
     class Exporter(OnnxExporter, Recording):
-        """OnnxExporter's `super().export_program` is Recording's here."""
+        """OnnxExporter with Recording next in its method order, as its `super().export_program`."""
 
     make: Callable[[], Any] = Exporter
     return make(), recorded
@@ -161,10 +162,10 @@ def recording_exporter() -> tuple[Any, list[Reads]]:
 def export_with_dynamo(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
 ) -> Reads:
-    """`torch.export`, then `torch.onnx.export` of its program."""
+    """Export with `torch.export`, then convert the program with `torch.onnx.export`."""
     _use_translatable_experts(model)
     with _flat_forward(model, inputs) as flat, torch.no_grad():
-        # Traced apart from the conversion: given a module, torch.onnx may name an axis that the trace has fixed.
+        # Traced before the conversion: given a module, torch.onnx may name an axis that the trace has fixed.
         traced = torch.export.export(
             model,
             flat.args,
@@ -186,7 +187,7 @@ def export_with_dynamo(
 
 
 def _use_translatable_experts(model: nn.Module) -> None:
-    """Mixtures of experts multiply with grouped_mm by default, which has no ONNX translation."""
+    """Replace grouped_mm, the default of mixtures of experts, because it has no ONNX translation."""
     choose: Any = getattr(model, "set_experts_implementation", None)
     if choose is not None:
         choose("batched_mm")
@@ -195,7 +196,7 @@ def _use_translatable_experts(model: nn.Module) -> None:
 def export_with_torchscript(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions
 ) -> Reads:
-    """`torch.onnx.export(dynamo=False)`, as files of earlier years were made."""
+    """Export with `torch.onnx.export(dynamo=False)`, as older files were made."""
     _use_translatable_experts(model)
     with _flat_forward(model, inputs) as flat, _more_operators():
         reads = reads_of_calls(model, flat.args, dict(flat.kwargs))
@@ -217,7 +218,7 @@ def export_with_torchscript(
 
 @contextlib.contextmanager
 def _more_operators() -> Iterator[None]:
-    """The TorchScript exporter with a translation of `torch.diff`, by which decoders tell texts apart."""
+    """Translate `torch.diff` in the TorchScript exporter: decoders separate packed texts with it."""
     translations: Any = torch.onnx
     opset = 13
     translations.register_custom_op_symbolic("aten::diff", _diff, opset)
@@ -228,7 +229,7 @@ def _more_operators() -> Iterator[None]:
 
 
 def _diff(g: Any, value: Any, n: Any, dim: Any, prepend: Any = None, append: Any = None) -> Any:
-    """Each element less the one before it, along an axis."""
+    """Subtract from each element the one before it, along an axis."""
     times, axis = (each.node().t("value").item() for each in (n, dim))
     parts = [part for part in (prepend, value, append) if part is not None and not part.node().mustBeNone()]
     value = g.op("Concat", *parts, axis_i=axis) if len(parts) > 1 else value
@@ -243,14 +244,14 @@ def _diff(g: Any, value: Any, n: Any, dim: Any, prepend: Any = None, append: Any
 
 
 def narrow_reads(reads: Reads, model: nn.Module, inputs: ExampleInputs) -> Reads:
-    """What functions were called with, less what the program at these shapes lets reach no output.
+    """Remove tensors from the reads of function calls if the program at these shapes lets them reach no output.
 
-    A module may be called and what it gives be dropped: LLaVA's last norm of images. Where the model cannot be traced,
-    what was called is all that is known, and the program says why.
+    A model may call a module and drop its result: LLaVA drops its last norm of images. If the model cannot be traced,
+    the reads stay as they are, and the program has a note with the reason.
     """
     try:
         traced = reads_again(model, inputs)
-    except Exception as error:  # noqa: BLE001  an export needs none of it
+    except Exception as error:  # noqa: BLE001  an export does not need it
         return dataclasses.replace(reads, program=Program(notes=(f"not traced: {first_line(error)}",)))
     parameters = dict(model.named_parameters(remove_duplicate=False))
     buffers = dict(model.named_buffers(remove_duplicate=False))
@@ -276,7 +277,7 @@ def _in_both(
 def _in_both(
     tensors: Mapping[str, torch.Tensor], one: frozenset[str] | None, other: frozenset[str] | None
 ) -> frozenset[str] | None:
-    """All names of the tensors that both name, each by any of its names; None where one cannot tell."""
+    """Return all names of the tensors in both sets, by identity; None if one side is unknown."""
     if one is None or other is None:
         return None
     mine, theirs = ({id(tensors[name]) for name in names if name in tensors} for names in (one, other))
@@ -284,14 +285,14 @@ def _in_both(
 
 
 def reads_again(model: nn.Module, inputs: ExampleInputs) -> Reads:
-    """What the program at these very shapes reads, and what it computes of no input; it may not be traceable."""
+    """Trace the program at exactly these shapes, and return its reads and its constant part; tracing may fail."""
     with _flat_forward(model, inputs, is_run=False) as flat, torch.no_grad(), quiet(), settled_modules():
         program = torch.export.export(model, flat.args, dict(flat.kwargs), strict=False)
     return reads_of_program(program)
 
 
 def _gather_data(folder: Path) -> None:
-    """Above 2 GB TorchScript's exporter writes one file for each tensor: make them one."""
+    """Gather the data in one file: above 2 GB, TorchScript's exporter writes one file for each tensor."""
     scattered = [path for path in folder.iterdir() if path.name != MODEL_FILE]
     if not scattered:
         return
@@ -306,14 +307,14 @@ ENGINES: Mapping[str, Engine] = {
     "dynamo": export_with_dynamo,
     "torchscript": export_with_torchscript,
 }
-"""What `--via` may name."""
+"""Exporters that `--via` may name."""
 
 
 def refuse_unsupported(engine: str, options: EngineOptions) -> None:
-    """Make sure that an engine can do what is asked for.
+    """Check that an exporter supports the options.
 
     Raises:
-        UsageError: the options contradict each other, or `engine` lacks what they ask for.
+        UsageError: the options contradict each other, or `engine` does not support them.
     """
     if options.fuse is not None and options.fuse not in FUSIONS:
         raise UsageError(f"fuse {options.fuse!r} is none of {', '.join(FUSIONS)}")
@@ -338,7 +339,7 @@ def refuse_unsupported(engine: str, options: EngineOptions) -> None:
 
 
 def _dynamic_shapes(inputs: ExampleInputs) -> Any:
-    """`Dim.AUTO` for each axis that may vary: torch.export finds out which are equal and which are fixed."""
+    """Return `Dim.AUTO` for each axis that may vary: torch.export finds out which are equal and which are fixed."""
 
     def spec(name: str, value: Any) -> dict[int, Any] | None:
         if not isinstance(value, torch.Tensor):
@@ -360,9 +361,9 @@ class _FlatInputs(ExampleInputs):
 
 @contextlib.contextmanager
 def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = True) -> Iterator[_FlatInputs]:
-    """Give a transformers model a forward of tensors only, for as long as the block runs.
+    """Give a transformers model a forward of tensors only, while the block runs.
 
-    Unless `is_run`, forward is not run to see what its outputs are called.
+    Without `is_run`, forward does not run, and the outputs get no names.
 
     The instance is patched, not wrapped in another module, so that its parameters keep their names.
     """
@@ -380,7 +381,7 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
 
         found = dict(get_leaf_tensors(original(**dict(zip(arguments, args, strict=True)), **fixed)))
         if "future_values" in arguments:
-            found.pop("loss", None)  # of the values that a model of time series decodes: nobody serves it
+            found.pop("loss", None)  # the loss of decoded values of a time series: no server returns it
         return found
 
     def forward(*args: Any) -> tuple[torch.Tensor, ...]:
@@ -399,7 +400,7 @@ def _flat_forward(model: nn.Module, inputs: ExampleInputs, *, is_run: bool = Tru
 
 @contextlib.contextmanager
 def _unvalidated() -> Iterator[None]:
-    """Distributions that do not look at their arguments: a tracer cannot follow a check of values."""
+    """Turn off the argument checks of distributions: a tracer cannot follow a check of values."""
     made: Any = Distribution
     checked = made._validate_args
     made.set_default_validate_args(False)

@@ -1,7 +1,7 @@
 """nn.Module -> a folder with its ONNX files, their weights, config.json, export.json and manifest.json.
 
 A model that generates becomes the components of its generation loop, ONNX files that keep the whole model's names.
-Axes that torch.export has numbered (`s18`) get the names that people know them by.
+Symbols that torch.export numbers (`s18`) get readable names.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 def name_axes(path: Path, axes: Axes) -> None:
-    """Write a file once more with names for its symbols, where it has any; its data is not read.
+    """Rewrite a file so that the symbols of its axes have names, if it has symbols. External data is not read.
 
     Args:
-        path: of a model as torch's exporter wrote it.
-        axes: for each input the names of its axes that may vary, by number.
+        path: a model file as torch's exporter wrote it.
+        axes: for each input, the names of its axes that may vary, by axis number.
     """
     model = onnx.load(path, load_external_data=False)
     if name_axes_of(model, axes):
@@ -61,7 +61,7 @@ def name_axes(path: Path, axes: Axes) -> None:
 
 
 def name_axes_of(model: onnx.ModelProto, axes: Axes) -> Mapping[str, str]:
-    """Name the symbols of a model's inputs, wherever they stand in it; what they are called now, by symbol."""
+    """Rename the symbols of a model's inputs everywhere in the model. Return the new names, by symbol."""
     dims = list(_dims(model.graph))
     taken = {word for dim in dims for word in _WORD.findall(dim.dim_param) if not _SYMBOL.fullmatch(word)}
     names: dict[str, str] = {}
@@ -83,14 +83,14 @@ def name_axes_of(model: onnx.ModelProto, axes: Axes) -> Mapping[str, str]:
 
 
 def _free(taken: Iterable[str], name: str, place: str) -> str:
-    """A name that nothing has: that of the axis, else with its input before it; "" where both are taken."""
+    """Return a free name: that of the axis, else with its input's name before it; "" if both are taken."""
     word = re.sub(r"\W", "_", name)
     owner, _, _ = re.sub(r"\W", "_", place).rpartition("_")
     return next((each for each in (word, f"{owner}_{word}") if each and each not in taken), "")
 
 
 def _dims(graph: onnx.GraphProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
-    """The axes of all values whose types a graph, or one inside it, says."""
+    """Yield the axes of all values with a type in a graph or in its subgraphs."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         yield from value.type.tensor_type.shape.dim
     for node in graph.node:
@@ -112,7 +112,7 @@ class _Component:
 
 
 def can_generate(model: nn.Module) -> bool:
-    """Whether transformers' `generate` works on it."""
+    """Whether transformers' `generate` works on the model."""
     can: Any = getattr(model, "can_generate", None)
     return can is not None and bool(can())
 
@@ -120,9 +120,9 @@ def can_generate(model: nn.Module) -> bool:
 def export_components(
     model: nn.Module, inputs: ExampleInputs, folder: Path, options: EngineOptions, say: Say
 ) -> Reads:
-    """Write each component and an `export.json` that names them; what any of them reads is read.
+    """Write each component, and an `export.json` that names them. Return the tensors that at least one component reads.
 
-    One is exported and written after the other, so memory holds one of them beside the model.
+    Components are exported and written one after the other: memory holds the model and one component.
 
     Raises:
         ExportError: the model does not generate from these inputs, or a component cannot be exported.
@@ -161,11 +161,11 @@ def _arguments(inputs: ExampleInputs) -> dict[str, Any]:
 
 
 def _take_apart(model: Any, inputs: ExampleInputs) -> tuple[_Component, ...]:
-    """Generate two tokens, and keep each module that transformers makes a component of, with what it was called with.
+    """Generate two tokens, and return each module that transformers makes a component of, with its arguments.
 
-    This is transformers' `decompose_for_generation`, and the encoders that it leaves to PyTorch because `generate`
-    calls them itself, ahead of the forward pass that it looks at: nothing can be generated without them.
-    The decoder is prompted with several tokens: after a single one, the length of its cache would be traced as 1.
+    This is transformers' `decompose_for_generation`, plus the encoder. Transformers leaves the encoder to PyTorch
+    because `generate` calls it before the forward pass that transformers observes; but nothing can be generated without
+    it. The decoder gets a prompt of several tokens: after a single token, the length of its cache would be traced as 1.
     """
     from transformers.exporters.utils import decompose_multimodal, decompose_prefill_decode, is_multimodal
 
@@ -179,7 +179,7 @@ def _take_apart(model: Any, inputs: ExampleInputs) -> tuple[_Component, ...]:
 
 
 def _greedy(model: Any) -> Any:
-    """The model's own way to generate, but one deterministic sequence for each prompt, from a cache that grows."""
+    """Return the model's generation config, changed to one deterministic sequence per prompt and a cache that grows."""
     chosen = copy.deepcopy(model.generation_config)
     chosen.update(
         do_sample=False, num_beams=1, num_return_sequences=1, use_cache=True, cache_implementation=None
@@ -189,7 +189,7 @@ def _greedy(model: Any) -> Any:
 
 @contextlib.contextmanager
 def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]]]:
-    """The calls of an encoder-decoder's encoder while the block runs; none of other models."""
+    """Collect the calls of an encoder-decoder's encoder while the block runs; none for other models."""
     calls: list[tuple[nn.Module, dict[str, Any]]] = []
     encoder = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else None
     if encoder is None or encoder is model:
@@ -208,7 +208,7 @@ def _encoder_calls(model: Any) -> Iterator[list[tuple[nn.Module, dict[str, Any]]
 
 
 def _of_file(reads: Reads, path: Path) -> Reads:
-    """What a file was exported of, with its name and those of its outputs."""
+    """Add the file's name, and the names of its outputs, to the recorded calls."""
     outputs = onnx.load(path, load_external_data=False).graph.output
     results = tuple(value.name for value in outputs)
     return dataclasses.replace(
@@ -231,12 +231,12 @@ def _export(model: nn.Module, component: _Component, folder: Path, options: Engi
 
 
 def _as_whole(model: nn.Module, module: nn.Module) -> nn.Module:
-    """A copy of the whole model that computes what `module` of it does.
+    """Return a copy of the whole model that computes only what `module` of it does.
 
-    Exported by itself, a module's tensors and scopes would lack the path that leads to it, and match no name of the
-    manifest.
+    An exported module alone would lack the path that leads to it in the names of its tensors and scopes. The names
+    would not match the manifest.
     """
-    if module._modules is model._modules:  # transformers' own copy of the whole
+    if module._modules is model._modules:  # transformers' own copy of the whole model
         return module
 
     def forward(**kwargs: Any) -> Any:
@@ -255,23 +255,23 @@ _NEEDED = ("onnx", "onnxscript")
 
 @dataclass(frozen=True, slots=True)
 class ExportedFiles:
-    """What an export left on disk."""
+    """Files that an export wrote."""
 
     artifact: Path
-    """What to audit: the model's file, or of a model in components the folder that holds them."""
+    """Path to audit: the model's file, or the folder of a model in components."""
     models: tuple[Path, ...]
-    """The model's file, or those of its components, in the order of export.json."""
+    """The model's file, or its components' files, in the order of export.json."""
     manifest_path: Path
     manifest: Manifest
     files: tuple[Path, ...]
-    """Everything that was written, sorted."""
+    """All files that were written, sorted."""
 
     @property
     def model(self) -> Path:
         """The model's only file.
 
         Raises:
-            ValueError: it was exported in components.
+            ValueError: the model was exported in components.
         """
         (model,) = self.models
         return model
@@ -297,10 +297,12 @@ def export_source(
 ) -> ExportedFiles:
     """Make `directory/model.onnx` and `directory/manifest.json` from SOURCE.
 
-    Without `optimize` the graph stays as it was traced; `fuse` puts onnxruntime's own operators for that provider
-    in it; `generation` makes the components of a generation loop, each a file, instead of one forward pass.
+    Without `optimize` the graph stays as it was traced. `fuse` names a provider, and puts onnxruntime's own fused
+    operators for it in the graph. `generation` writes the components of a generation loop, one file each, instead of
+    one forward pass.
 
-    Files of the same names and an earlier export's models are replaced; a failure leaves the directory as it was.
+    Files of the same names, and the models of an earlier export, are replaced. A failure leaves the directory
+    unchanged.
 
     Raises:
         SourceError: SOURCE names nothing that can be built.
@@ -335,7 +337,7 @@ def export_model(
 
     Raises:
         ExportError: there are no example inputs, or the exporter failed.
-        UsageError: `via` names no exporter, or one that cannot take this model or these options.
+        UsageError: `via` does not name an exporter, or its exporter cannot take this model or these options.
         MissingExtraError: the export extra is not installed.
     """
     options = EngineOptions(static, opset, optimize, fuse, generation)
@@ -369,7 +371,7 @@ def export_model(
 
 @dataclass(frozen=True, slots=True)
 class _Export:
-    """What is exported, how, and who is told."""
+    """One export: the model, its inputs, the exporter, its options, and the receiver of progress lines."""
 
     resolved: ResolvedModel
     inputs: ExampleInputs
@@ -388,7 +390,7 @@ class _Export:
         manifest = dataclasses.replace(manifest, unreached=unreached)
         self._write_companions(folder)
         for name in _component_files(folder):
-            if self.engine != "torchscript":  # that one takes names
+            if self.engine != "torchscript":  # torchscript takes names
                 name_axes(folder / name, self.inputs.axes)
             self._check_written(folder / name)
         save_manifest(manifest, folder / MANIFEST_FILE)
@@ -413,7 +415,7 @@ class _Export:
             ) from error
 
     def _check_written(self, path: Path) -> None:
-        """An exporter that cannot do as asked only warns: it keeps its own opset, or fixes an axis."""
+        """Refuse another opset than requested, and report fixed axes: exporters only warn of these."""
         options, inputs = self.options, self.inputs
         model = onnx.load(path, load_external_data=False)
         written = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), None)
@@ -431,7 +433,7 @@ class _Export:
                     self.say(f"axis {axis} of {value.name}{place} came out fixed, at {size}")
 
     def _write_companions(self, folder: Path) -> None:
-        """config.json, from which the same class can be rebuilt, and export.json, which names the artifact's files."""
+        """Write config.json, to rebuild the same class from, and export.json, which names the artifact's files."""
         resolved = self.resolved
         config = resolved.config
         if config is not None:
@@ -443,7 +445,7 @@ class _Export:
             try:
                 with quiet():
                     resolved.model.generation_config.save_pretrained(folder)  # type: ignore[union-attr,operator]
-            except ValueError as error:  # transformers writes none that contradicts itself, as some do
+            except ValueError as error:  # transformers refuses to write contradictory configs
                 self.say(f"generation_config.json is left out: {first_line(error)}")
         if self.engine != "transformers":
             metadata = {"architecture": resolved.class_name, "packages": versions()}
@@ -456,7 +458,7 @@ class _Export:
 
 
 def _check(directory: Path, via: str | None, options: EngineOptions) -> None:
-    """What can be known to fail before minutes are spent."""
+    """Raise the errors that can be known before minutes are spent."""
     if via is not None and via not in ENGINES:
         raise UsageError(f"via {via!r} is none of {', '.join(ENGINES)}")
     refuse_unsupported(via or "transformers", options)
@@ -478,7 +480,7 @@ def _choose_engine(resolved: ResolvedModel, via: str | None) -> str:
 
 
 def _give_pad_token(resolved: ResolvedModel, say: Say) -> None:
-    """Decoders that classify find the last token by the padding, and refuse a batch when none is defined."""
+    """Define a padding token for classifying decoders: they find the last token by it, and need one for batches."""
     config = resolved.config
     if config is None or not resolved.class_name.endswith("ForSequenceClassification"):
         return
@@ -488,10 +490,10 @@ def _give_pad_token(resolved: ResolvedModel, say: Say) -> None:
 
 
 def _varying_axes(name: str, inputs: ExampleInputs, *, is_step: bool) -> tuple[int, ...]:
-    """The axes of a graph's input that should not come out fixed.
+    """Return the axes of a graph's input that should not come out fixed.
 
-    The step of a generation loop takes one token, whatever the model's inputs are: there the batch varies, and the
-    length of the cache, which the first layer's keys stand for.
+    The decoding step of a generation loop takes one token, whatever the model's inputs are. Its batch varies, and so
+    does the length of the cache: the keys of the first layer stand for the whole cache.
     """
     if not is_step:
         return tuple(inputs.axes.get(name, {}))
@@ -501,7 +503,7 @@ def _varying_axes(name: str, inputs: ExampleInputs, *, is_step: bool) -> tuple[i
 
 
 def _component_files(folder: Path) -> tuple[str, ...]:
-    """The models that a folder's `export.json` names; none where it holds no such note, or not one of ours."""
+    """Return the models that a folder's `export.json` names; none if it has no such file, or another tool's."""
     try:
         document = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
         names = [str(component["file"]) for component in document["components"].values()]
@@ -511,7 +513,7 @@ def _component_files(folder: Path) -> tuple[str, ...]:
 
 
 def _making(engine: str, options: EngineOptions) -> dict[str, str]:
-    """How the file was made, for the manifest: the exporter, and what it was told that is not its default."""
+    """Describe the export for the manifest: the exporter, and its options that differ from the defaults."""
     made = {"exporter": engine}
     if not options.optimize:
         made["optimized"] = "false"
@@ -524,7 +526,7 @@ def _making(engine: str, options: EngineOptions) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _staging(directory: Path) -> Iterator[Path]:
-    """A temporary folder on the same file system, gone at the end whatever happens."""
+    """Make a temporary folder on the same file system, and remove it at the end in any case."""
     parent = directory.absolute().parent
     while not parent.exists():
         parent = parent.parent
@@ -539,7 +541,7 @@ def _staging(directory: Path) -> Iterator[Path]:
 
 
 def _move_in(folder: Path, directory: Path) -> None:
-    """Replace the files of the same names, and all models of the export that was there, with their weights."""
+    """Replace files of the same names; remove other models of the previous export, with their weights."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in sorted({*_component_files(folder), *_component_files(directory)}):

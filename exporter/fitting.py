@@ -1,8 +1,8 @@
-"""A checkpoint file and the config.json beside it -> PyTorch's side, as the class that the config names sees it.
+"""A checkpoint file and its config.json -> the PyTorch model, built from the class that the config names.
 
-A checkpoint's tensors are mapped where the file allows it, and no code of the file's runs. The class is built on the
-meta device and handed the file's own tensors by `from_pretrained`, which knows about tied names, missing prefixes and
-names of old; so parameters, buffers and ties are the module's, and values stay mapped.
+Tensors are memory-mapped if the file allows it, and no code of the file runs. The class is built on the meta device.
+`from_pretrained` gives it the file's tensors: it knows tied names, missing prefixes and old names. So parameters,
+buffers and ties are the module's, and values stay mapped.
 """
 
 from __future__ import annotations
@@ -63,22 +63,22 @@ from exporter.reads import Reads
 # tensors by name
 
 _NESTED = ("state_dict", "model_state_dict", "model")
-"""Under which training scripts put the state dict beside their optimizer's."""
+"""Keys under which training scripts store the state dict beside the optimizer's."""
 
 _GLOBAL = re.compile(r"GLOBAL (\S+)")
 _ZIP = b"PK\x03\x04"
 _MOST_REPEATED = 1 << 30
-"""Bytes that a tensor may claim whose storage has fewer, as `expand` makes them."""
+"""Largest size in bytes of a tensor whose storage is smaller than the tensor, as after `expand`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateDict:
-    """The tensors of a checkpoint."""
+    """Tensors of a checkpoint."""
 
     tensors: Mapping[str, torch.Tensor]
-    """By the names that the bare module has."""
+    """Tensors by their names in the bare module."""
     stored: Mapping[str, torch.Tensor]
-    """By the names in the file."""
+    """Tensors by their names in the file."""
     notes: tuple[str, ...] = ()
 
 
@@ -105,14 +105,14 @@ def load_state_dict(path: Path, kind: CheckpointKind) -> StateDict:
 
 
 _MOST_DECODED = 8 << 30
-"""Bytes of weights that are decoded at once, so that a module can hold them."""
+"""Most bytes of weights that are decoded at once for a module."""
 
 
 def _unpacked(tensors: dict[str, torch.Tensor], folder: Path, notes: list[str]) -> dict[str, torch.Tensor]:
-    """The weights that GPTQ or AWQ codes stand for in place of these; a sentence on them is added to the notes.
+    """Replace the codes of GPTQ or AWQ by the weights that they decode to, and add a note.
 
     Raises:
-        SourceError: these weights would take more memory than a class is worth; names do without.
+        SourceError: the weights would take too much memory; a description by names does without them.
     """
     described = {
         name: (TORCH_DTYPES.get(tensor.dtype, DType.UNDEFINED), tuple(tensor.shape))
@@ -159,7 +159,7 @@ def _load_pickle(path: Path) -> tuple[dict[str, torch.Tensor], list[str]]:
 
 
 def _unpickle(path: Path) -> Any:
-    """What torch.load makes of the file with `weights_only`; mapped if it is the zip archive of torch 1.6 and later."""
+    """Load a file with torch.load and `weights_only`; memory-mapped if it is the zip archive of torch 1.6 and later."""
     try:
         with path.open("rb") as file:
             is_archive = file.read(len(_ZIP)) == _ZIP
@@ -182,14 +182,14 @@ def _unpickle(path: Path) -> Any:
 
 
 _MOST_INFLATED = 1 << 28
-"""Bytes that the compressed records of an archive may become: torch.save compresses none."""
+"""Most bytes that compressed records of an archive may inflate to; torch.save does not compress."""
 
 
 def _is_stored_plainly(path: Path) -> bool:
-    """Whether the records of an archive stand in it as they are, and can be mapped: torch then looks at no method.
+    """Whether an archive stores its records uncompressed, so that torch can map them; torch does not check that.
 
     Raises:
-        SourceError: what is compressed becomes more than any archive that somebody has packed anew.
+        SourceError: the compressed records inflate to more than any repacked archive.
     """
     with zipfile.ZipFile(path) as archive:
         packed = [record for record in archive.infolist() if record.compress_type != zipfile.ZIP_STORED]
@@ -202,7 +202,7 @@ def _is_stored_plainly(path: Path) -> bool:
 
 
 def _find(path: Path, loaded: Any) -> tuple[Mapping[Any, Any], str]:
-    """The state dict in what was loaded, and the key under which it is; no key if it is all."""
+    """Return the state dict in a loaded object, and its key; "" if the object itself is the state dict."""
     if not isinstance(loaded, Mapping):
         kind = type(loaded).__name__
         raise SourceError(f"{path}: holds a {kind} and no state dict; save model.state_dict() instead")
@@ -226,21 +226,21 @@ def _is_endless(tensor: torch.Tensor) -> bool:
     return tensor.nbytes > tensor.untyped_storage().nbytes()
 
 
-# what the program computes
+# traced program
 
 Shapes = Mapping[str, tuple[int | None, ...]]
 
 _MOST_GIVEN = 1 << 26
-"""Elements of example inputs: their shapes are a file's, which may claim anything."""
+"""Most elements of the example inputs, because their shapes come from the file, which may claim any."""
 
 
 def tracer_of(
     model: nn.Module, config: Any | None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
 ) -> Trace:
-    """What traces a module when it is asked to: nothing of its forward is computed, but what no input has a part in.
+    """Return a function that traces the module on demand, and computes only values that depend on no input.
 
-    Where that fails, the program has no values, and a note that says why. Which parameters it reads is taken from it
-    where it is given whatever the file is: another input may be what reads them.
+    If the trace fails, the program has no values, and a note says why. The reads are taken from the program only if it
+    gets all inputs of the file: another input might be the one that reads a parameter.
     """
 
     def trace(
@@ -262,7 +262,7 @@ def tracer_of(
             inputs = _fit(inputs, taken)
             with quiet():
                 reads = _reads_as_taken(model, inputs, taken.keys())
-        except Exception as error:  # noqa: BLE001  an account can do without it
+        except Exception as error:  # noqa: BLE001  an account works without it
             return with_program(manifest, Program(notes=(f"not traced: {first_line(error)}",)), salt)
         if not reads.program or {name.removeprefix(prefix) for name in named} - inputs.axes.keys():
             return replace(with_program(manifest, reads.program or Program(), salt), calls=reads.calls)
@@ -272,10 +272,10 @@ def tracer_of(
 
 
 def _reads_as_taken(model: nn.Module, inputs: ExampleInputs, taken: Collection[str]) -> Reads:
-    """The program that is given what a file takes, as forward's defaults stand for an input that is not there.
+    """Trace the program with only the file's inputs; forward's defaults replace the others.
 
-    What it reads is what the program of all inputs reads: another input may be what reads a parameter. That is all
-    there is where forward does not run without an input.
+    Reads are those of the program with all inputs, because another input may be the one that reads a parameter. That
+    program alone is returned if forward does not run without an input.
     """
     left = {name for name in inputs.axes if name not in taken}
     if not left or inputs.args or not inputs.kwargs.keys() >= set(taken):
@@ -295,7 +295,7 @@ def _reads_as_taken(model: nn.Module, inputs: ExampleInputs, taken: Collection[s
 def _is_in_order(
     shapes: Sequence[tuple[str, tuple[int | None, ...]]], inputs: ExampleInputs, known: Collection[str]
 ) -> bool:
-    """Whether a file's inputs have names of their own, and are all that forward takes, of its ranks."""
+    """Whether a file's inputs have foreign names, but match forward's arguments in number, order and rank."""
     values = [*inputs.args, *inputs.kwargs.values()]
     if not len(shapes) == len(values) == len(inputs.axes) == len(known):
         return False
@@ -310,10 +310,10 @@ def _is_in_order(
 def _renamed(
     shapes: Sequence[tuple[str, tuple[int | None, ...]]], inputs: ExampleInputs, known: Collection[str]
 ) -> tuple[ExampleInputs, Shapes] | None:
-    """The example inputs that a file seems to take, all of whose inputs a wrapper has given names of its own.
+    """Return the example inputs that match a file whose inputs all have new names, given by a wrapper.
 
-    Those are the first of their ranks, in order, and masks if nothing else is left. It may be wrong about which is
-    which, but not about their sizes: what is computed of no input depends on nothing else.
+    Inputs are matched by rank, in order; masks are used only if nothing else fits. The match may swap inputs, but has
+    the right sizes: values that depend on no input depend on nothing else.
     """
     if inputs.args or any(name.endswith(each) for name, _ in shapes for each in known):
         return None
@@ -336,14 +336,14 @@ def _rank(value: Any) -> int | None:
 
 
 def _prefix(named: Collection[str], known: Collection[str]) -> str:
-    """What a tool has put before the name of each input of a file, as `onnx.compose` does; "" where it has not."""
+    """Return the prefix that a tool such as `onnx.compose` added to the name of each input; "" without one."""
     ends = {name.removesuffix(each) for name in named for each in known if name.endswith(each)}
     fits = [end for end in ends if all(name.startswith(end) and name[len(end) :] in known for name in named)]
     return min(fits, key=len, default="")
 
 
 def _fit(inputs: ExampleInputs, shapes: Shapes) -> ExampleInputs:
-    """The inputs with as many elements along each axis as the file says, by repeating or leaving out what they have."""
+    """Resize the inputs to the file's shapes, by repeating or leaving out elements."""
     names = list(inputs.axes) if inputs.args else list(inputs.kwargs)
     values = list(inputs.args or inputs.kwargs.values())
     fitted = [_resize(value, shapes.get(name, ())) for name, value in zip(names, values, strict=False)]
@@ -370,7 +370,7 @@ def _resize(value: Any, shape: tuple[int | None, ...]) -> Any:
 # the class that the config names
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""Types of floating-point tensors that a class takes as they are; others are quantized, in ways of their own."""
+"""Floating-point types that a class takes unchanged; tensors of other types are quantized in special ways."""
 
 
 def census_checkpoint(
@@ -381,7 +381,7 @@ def census_checkpoint(
     Raises:
         ManifestError: a safetensors file or an index is broken.
         SourceError: a pickle is broken or would run code; or `model_class` cannot be built.
-        UsageError: `model_class` without a config to build it from.
+        UsageError: `model_class` is given without a config to build it from.
         MissingExtraError: transformers is needed and not installed.
     """
     state = None
@@ -390,7 +390,7 @@ def census_checkpoint(
         source = {"source": str(path), "kind": kind.value, "weights": "checkpoint"}
         by_names = describe_by_names(_named(state.tensors), source, _weights(state), state.notes)
     else:
-        by_names = open_checkpoint(path)  # before torch is asked, which is less particular
+        by_names = open_checkpoint(path)  # before torch, whose checks are weaker
     if model_class is not None:
         if not (path.parent / CONFIG_FILE).is_file():
             raise UsageError(f"--class {model_class}: no {CONFIG_FILE} beside {path} to build it from")
@@ -407,7 +407,7 @@ def census_checkpoint(
 
 
 def _named(tensors: Mapping[str, torch.Tensor]) -> list[NamedTensor]:
-    """Each storage once, with all its names."""
+    """Return each storage once, with all its names."""
     return [
         NamedTensor(
             name=tied.names[0],
@@ -425,13 +425,13 @@ def _weights(state: StateDict, model: Mapping[str, torch.Tensor] | None = None) 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A module that holds a checkpoint's tensors, and how well the two fit."""
+    """Module that holds a checkpoint's tensors, and the differences between the two."""
 
     model: nn.Module
     missing: frozenset[str]
     """Names of the module that the checkpoint lacks."""
     unknown: frozenset[str]
-    """Names of the checkpoint that the module lacks, and is not known to ignore."""
+    """Names of the checkpoint that the module neither has nor ignores on purpose."""
     misshapen: frozenset[str]
     """Names that both have, with different shapes."""
 
@@ -475,32 +475,33 @@ _PACKED = ("gptq", "awq")
 
 
 def is_packed(config: Any) -> bool:
-    """Whether a config says that weights are packed in a way that is decoded here."""
+    """Whether a config says that weights are packed in a format that this package decodes."""
     quantized = getattr(config, "quantization_config", None)
     told = quantized if isinstance(quantized, Mapping) else vars(quantized) if quantized is not None else {}
     return str(told.get("quant_method", "")).rpartition(".")[2].lower() in _PACKED
 
 
 MOST_PARAMETERS = 100_000
-"""Tensors of a model without weights: modules cost time and memory even on the meta device; no model has as many."""
+"""Most tensors of a model without weights, more than any model has: modules cost time and memory even on the meta
+device."""
 
 _REGISTERED = 4
-"""Times that a parameter is registered, at most, while it is built and loaded."""
+"""Most times that a parameter is registered while the model is built and loaded."""
 
 _MOST_TIMES, _SPARE = 64, 10**8
-"""Elements that a model may have of those of its checkpoint, and so many more: shards, and heads that it lacks."""
+"""Most elements of a model, as a multiple of its checkpoint's, plus a spare: for shards, and heads that it lacks."""
 
 
 @contextmanager
 def bounded(where: object, elements: int | None = None) -> Iterator[None]:
-    """Stop building where a config asks for more than any model has, or than goes with a checkpoint's elements.
+    """Stop building if a config asks for more tensors than any model has, or far more elements than the checkpoint has.
 
     Args:
         where: the config's path or name, or its content.
-        elements: of the checkpoint that is loaded into the model, at most.
+        elements: most elements that the loaded checkpoint may have.
 
     Raises:
-        SourceError: it does.
+        SourceError: the config asks for too much.
     """
     built, most = [0, 0], None if elements is None else _MOST_TIMES * elements + _SPARE
     tensors = MOST_PARAMETERS * (1 if elements is None else _REGISTERED)
@@ -535,19 +536,19 @@ def load_into(
     dtype: torch.dtype,
     trust_remote_code: bool,
 ) -> Fitted:
-    """The class with a checkpoint's tensors in it, those of the right type without a copy.
+    """Build the class with a checkpoint's tensors in it; tensors of the right type are not copied.
 
     Raises:
         SourceError: it cannot be built.
     """
     trust = {"trust_remote_code": True} if trust_remote_code else {}
-    if is_packed(config):  # the codes are decoded; transformers asks for the packages that compute with them
+    if is_packed(config):  # the codes are decoded; else transformers requires packages for them
         config = copy.deepcopy(config)
         del config.quantization_config
     elements = sum(tensor.numel() for tensor in tensors.values())
     try:
         with quiet(), torch.random.fork_rng(devices=[]), bounded(path, elements):
-            if found.__name__.startswith("AutoModel"):  # an Auto class takes a path and nothing else
+            if found.__name__.startswith("AutoModel"):  # an Auto class only takes a path
                 with torch.device("meta"):
                     found = type(found.from_config(config, **trust))
             model, info = found.from_pretrained(
@@ -572,11 +573,11 @@ def load_into(
 
 
 def _as_stored(model: Any, unknown: frozenset[str], names: Set[str]) -> frozenset[str]:
-    """Names as the checkpoint spells them; transformers gives them as it has renamed them."""
+    """Return names as the checkpoint spells them; transformers returns its renamed ones."""
     renamed = unknown - names
     if not renamed:
         return unknown
-    try:  # nothing public says how
+    try:  # no public function tells
         from transformers.conversion_mapping import get_model_conversion_mapping
         from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
@@ -590,10 +591,10 @@ def _as_stored(model: Any, unknown: frozenset[str], names: Set[str]) -> frozense
 
 
 def _widest(path: Path, state: StateDict) -> torch.dtype:
-    """The type in which the class is built, so that nothing is lost where tensors are of several.
+    """Return the type to build the class in, so that tensors of several types lose nothing.
 
     Raises:
-        SourceError: some tensors are of a type that the class would not take.
+        SourceError: some tensors have a type that the class does not take.
     """
     found = {tensor.dtype for tensor in state.tensors.values() if tensor.is_floating_point()}
     odd = sorted(str(dtype).removeprefix("torch.") for dtype in found.difference(_DTYPES))
@@ -604,7 +605,7 @@ def _widest(path: Path, state: StateDict) -> torch.dtype:
 
 
 def _keep_as_stored(fit: Fitted, tensors: Mapping[str, torch.Tensor]) -> set[str]:
-    """Put back what `from_pretrained` cast to the class's one type or found of another shape; their names."""
+    """Restore tensors that `from_pretrained` cast to one type, or that have another shape; return their names."""
     restored = set()
     prefix = f"{getattr(fit.model, 'base_model_prefix', '')}."
     for name, tensor in named_tensors(fit.model).items():
@@ -623,7 +624,7 @@ def _keep_as_stored(fit: Fitted, tensors: Mapping[str, torch.Tensor]) -> set[str
 def _unknown(
     fit: Fitted, state: StateDict, weights: TensorWeights
 ) -> tuple[tuple[Parameter, ...], tuple[Buffer, ...]]:
-    """What the class does not know, by names: it is in the checkpoint, so it must not get lost."""
+    """Describe, by names, the tensors that the class does not know, because none of the checkpoint may get lost."""
     tensors = {name: state.tensors[name] for name in state.tensors if name in fit.unknown}
     described = describe_by_names(_named(tensors), {}, weights).manifest
     return described.parameters, described.buffers

@@ -17,7 +17,7 @@ from exporter.quiet import quiet
 Axes = Mapping[str, Mapping[int, str]]
 
 BATCH = 2
-# Lengths that equal no size of the model, nor each other: a tracer takes equal sizes for one axis.
+# Lengths that differ from every size of the model and from each other: a tracer takes equal sizes for one axis.
 _LENGTHS = (11, 7, 13, 17, 19, 23, 5, 3)
 _CHOICES = 3
 
@@ -29,14 +29,14 @@ class ExampleInputs:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
-    """Per argument, its axes that may vary; as many and in the order of `args`, or by the names of `kwargs`.
+    """Axes that may vary, per argument; by the names of `kwargs`, or one for each of `args`, in order.
 
     Axes that may differ from each other have different names.
     """
 
 
 def forward_names(model: nn.Module) -> tuple[str, ...]:
-    """The named arguments of `model.forward`, in order."""
+    """Return the named arguments of `model.forward`, in order."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(model.forward).parameters.values()
     return tuple(p.name for p in parameters if p.kind in kinds)
@@ -45,7 +45,7 @@ def forward_names(model: nn.Module) -> tuple[str, ...]:
 def example_inputs(
     model: nn.Module, config: Any | None = None, given: tuple[Any, ...] | Mapping[str, Any] | None = None
 ) -> ExampleInputs:
-    """Inputs on which `model` has run once: those given, else built from its config, else its `dummy_inputs`.
+    """Return inputs on which `model` ran once: the given ones, else built from its config, else its `dummy_inputs`.
 
     Raises:
         ExportError: no inputs could be made, or forward fails on them.
@@ -83,9 +83,9 @@ def untried_inputs(
     given: tuple[Any, ...] | Mapping[str, Any] | None = None,
     has_images: bool = True,
 ) -> ExampleInputs:
-    """The inputs that `example_inputs` would try first, on which nothing has run.
+    """Return the inputs that `example_inputs` would try first, without running the model.
 
-    `has_images` is False for a text alone of a model that takes images where its prompt has a token for them.
+    `has_images` is False for text alone, if the model takes images and its prompts have a token for them.
 
     Raises:
         ExportError: there are none.
@@ -115,7 +115,7 @@ def _run_error(model: nn.Module, inputs: ExampleInputs) -> Exception | None:
 
 
 def _from_given(model: nn.Module, given: tuple[Any, ...] | Mapping[str, Any]) -> ExampleInputs:
-    """The factory's inputs: axis 0 of each tensor varies, and axis 1 of integer tensors, which are sequences."""
+    """Return the factory's inputs. Axis 0 of each tensor varies, and axis 1 of integer tensors, which are sequences."""
     dtype = _float_dtype(model)
     if isinstance(given, Mapping):
         kwargs = {name: _to_dtype(value, dtype) for name, value in given.items()}
@@ -136,7 +136,7 @@ def _given_axes(values: Mapping[str, Any]) -> Axes:
 
 
 def widen_batch(model: nn.Module, inputs: ExampleInputs) -> ExampleInputs:
-    """The same inputs twice over where every tensor has a batch of one, which a tracer takes for a constant."""
+    """Repeat the inputs along the batch if each tensor has a batch of one, because a tracer takes 1 for a constant."""
     values = [*inputs.args, *inputs.kwargs.values()]
     if not all(isinstance(v, torch.Tensor) and v.ndim and v.shape[0] == 1 for v in values):
         return inputs
@@ -151,7 +151,7 @@ def widen_batch(model: nn.Module, inputs: ExampleInputs) -> ExampleInputs:
 def _from_dummy(model: nn.Module) -> ExampleInputs | None:
     try:
         dummy = dict(model.dummy_inputs)  # type: ignore[arg-type]
-    except Exception:  # noqa: BLE001  a property that some classes define and break
+    except Exception:  # noqa: BLE001  a property that some classes define and others break
         return None
     kwargs = {name: _to_dtype(value, _float_dtype(model)) for name, value in dummy.items()}
     return ExampleInputs(kwargs=kwargs, axes=_given_axes(kwargs))
@@ -166,7 +166,7 @@ def _to_dtype(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _build(model: nn.Module, config: Any, layout: str = "", *, has_images: bool = True) -> ExampleInputs:
-    """One tensor per argument that a served model takes, by the argument's name; sound in a layout, if one is named."""
+    """Build a tensor for each argument that a served model takes, by name; sound has the given layout."""
     builder = _Builder(model, config, layout)
     inputs = builder.build()
     if not has_images or not builder.takes_images_in_prompt or (count := _image_tokens(model, builder)) < 1:
@@ -177,7 +177,7 @@ def _build(model: nn.Module, config: Any, layout: str = "", *, has_images: bool 
 
 
 def _image_tokens(model: nn.Module, builder: _Builder) -> int:
-    """How many tokens one image becomes in a prompt (LLaVA): the model says it of an image; 0 where it does not."""
+    """Return the number of tokens per image in a prompt (LLaVA), from the model's image features; 0 if it has none."""
     pixels = builder.pixels()
     try:
         with torch.no_grad(), quiet():
@@ -185,7 +185,7 @@ def _image_tokens(model: nn.Module, builder: _Builder) -> int:
         found = getattr(found, "pooler_output", found)
         rows = [found] if isinstance(found, torch.Tensor) else list(found)
         return sum(each.numel() // each.shape[-1] for each in rows) // BATCH
-    except Exception:  # noqa: BLE001  each family's own; then the example is a text alone
+    except Exception:  # noqa: BLE001  each family fails in its own way; then the example is text alone
         return 0
 
 
@@ -194,14 +194,14 @@ _SPECTRA, _WAVES = ("frames", "bins", "image"), ("channels",)
 
 
 def _sound_layouts(inputs: ExampleInputs) -> tuple[str, ...]:
-    """Other layouts to try of the sound that a model is given: configs do not tell which it takes."""
+    """Return the other layouts to try for the model's sound input: configs do not say which one it takes."""
     if "input_features" in inputs.kwargs:
         return _SPECTRA
     return _WAVES if "input_values" in inputs.kwargs else ()
 
 
 class _Builder:
-    """Collects inputs for one model; what an argument means is decided by its name and the config."""
+    """Collects inputs for one model. An argument's name and the config decide its meaning."""
 
     def __init__(self, model: nn.Module, config: Any, layout: str = "") -> None:
         self.layout = layout
@@ -250,17 +250,17 @@ class _Builder:
         return ExampleInputs(kwargs=self.kwargs, axes=self.axes)
 
     def _pairs_image_and_text(self) -> bool:
-        """CLIP and its kin: two towers side by side, or GIT's pictures before a text; no image inside a prompt."""
+        """Whether the model takes images and text apart: CLIP's two towers, or GIT's images before a text."""
         is_pair = hasattr(self.config, "vision_config") and not self._prompts_with_images()
         return is_pair and {"input_ids", "pixel_values"} <= set(self.names)
 
     def _prompts_with_images(self) -> bool:
-        """Whether images go where a text has a token that stands for them."""
+        """Whether images replace a special token of the text."""
         return getattr(self.config, "image_token_id", None) is not None and "input_ids" in self.names
 
     @property
     def takes_images_in_prompt(self) -> bool:
-        """Whether a text may have images in it, and what is built has none yet."""
+        """Whether a text may have images in it, and the inputs built so far have none."""
         return (
             self.main == "input_ids"
             and self._prompts_with_images()
@@ -269,7 +269,7 @@ class _Builder:
         )
 
     def pixels(self) -> torch.Tensor:
-        """Images of the size that the model takes, shaped (batch, channels, height, width), at times with frames."""
+        """Return images of the model's size, shaped (batch, channels, height, width), for video with a frames axis."""
         generator, self.generator = self.generator, torch.Generator().manual_seed(1)
         kwargs, axes = dict(self.kwargs), dict(self.axes)
         self._add_pixels()
@@ -279,7 +279,7 @@ class _Builder:
         return found
 
     def add_image_prompt(self, count: int) -> None:
-        """An image for each text, and as many tokens for it behind the text's first."""
+        """Add an image for each text, and insert its tokens after the first token of the text."""
         ids = self.kwargs["input_ids"]
         tokens = torch.full((BATCH, count), int(self.config.image_token_id), dtype=ids.dtype)
         self.kwargs["input_ids"] = torch.cat([ids[:, :1], tokens, ids[:, 1:]], 1)
@@ -291,7 +291,7 @@ class _Builder:
         self._add("pixel_values", self.pixels())
 
     def _add_image_tokens(self) -> None:
-        """A text that begins with as many tokens as a querying transformer makes of its image (BLIP-2)."""
+        """Prepend as many image tokens to the text as a querying transformer makes of an image (BLIP-2)."""
         count = int(getattr(self.config, "num_query_tokens", 0) or 0)
         ids, mask = self.kwargs["input_ids"], self.kwargs.get("attention_mask")
         tokens = torch.full((BATCH, count), int(self.config.image_token_id))
@@ -300,7 +300,7 @@ class _Builder:
             self.kwargs["attention_mask"] = torch.cat([torch.ones_like(tokens), mask], 1)
 
     def _add_patches(self) -> None:
-        """Pix2Struct takes patches with their row and column before their pixels, as many as fit."""
+        """Add patches for Pix2Struct: as many as fit, each with its row and column before its pixels."""
         config = self.config.vision_config
         count, width = int(config.seq_len), int(config.patch_embed_hidden_size)
         patches = self._floats((BATCH, count, 2 + width))
@@ -312,7 +312,7 @@ class _Builder:
         self.axes["attention_mask"] = {0: "batch"}
 
     def _add_regions(self) -> None:
-        """Features of regions of a picture, as a detector gives them; and where on its page each word stands."""
+        """Add features of image regions, as a detector returns them, and the place of each word on its page."""
         width = getattr(self.config, "visual_feat_dim", None) or getattr(
             self.config, "visual_embedding_dim", None
         )
@@ -333,13 +333,13 @@ class _Builder:
             self.axes["bbox"] = dict(self.axes["input_ids"])
 
     def _add_task(self) -> None:
-        """OneFormer is told its task by a text of fixed length."""
+        """Add OneFormer's task: a text of fixed length."""
         shape = (BATCH, int(getattr(self.config, "task_seq_len", 77)))
         self.kwargs["task_inputs"] = torch.randint(1, 90, shape, generator=self.generator)
         self.axes["task_inputs"] = {0: "batch"}
 
     def _add_spectrogram(self) -> None:
-        """SpeechT5 decodes spectrograms, in the voice of a speaker."""
+        """Add the spectrogram that SpeechT5 decodes, and the embedding of a speaker's voice."""
         self._add(
             "decoder_input_values", self._floats((BATCH, self.lengths[-1], int(self.config.num_mel_bins)))
         )
@@ -348,11 +348,11 @@ class _Builder:
             self._add("speaker_embeddings", self._floats((BATCH, int(self.config.speaker_embedding_dim))))
 
     def _add_series(self) -> None:
-        """Past values of time series; of models that decode also future ones, and the features of all times."""
+        """Add past values of time series. Decoders also get future values, and the features of all times."""
         config = self.config
         channels = getattr(config, "num_input_channels", None)
         length = int(getattr(config, "context_length", 0) or 32)
-        if channels is not None:  # PatchTST and its kin
+        if channels is not None:  # PatchTST and similar models
             self._add("past_values", self._floats((BATCH, length, int(channels))))
             return
         past = length + max(getattr(config, "lags_sequence", None) or [0])
@@ -389,12 +389,12 @@ class _Builder:
         self.axes[ids] = axes
         if mask is not None and mask in self.names:
             attended = torch.ones(shape, dtype=torch.long)
-            attended[-1, ..., -2:] = 0  # padding, so that no tracer can take the mask for a constant
+            attended[-1, ..., -2:] = 0  # padding, so that a tracer does not take the mask for a constant
             self.kwargs[mask] = attended
             self.axes[mask] = dict(axes)
 
     def _token_ids(self, shape: tuple[int, ...]) -> torch.Tensor:
-        """Random ids that are no special token; the last is the end token, which classifiers of BART's kind count."""
+        """Return random ids without special tokens. The last is the end token, which classifiers like BART's count."""
         vocabulary = int(getattr(self.text, "vocab_size", 0) or 100)
         special = {v for k, v in vars(self.text).items() if k.endswith("_token_id") and isinstance(v, int)}
         usable = torch.tensor([i for i in range(min(vocabulary, 1000)) if i not in special] or [0])
@@ -427,7 +427,7 @@ class _Builder:
         self.axes["pixel_values"] = {0: batch}
 
     def _add_features(self) -> None:
-        """A spectrogram: Whisper takes mel bins x frames, two frames per encoder position; others frames x bins."""
+        """Add a spectrogram: for Whisper, mel bins x frames, two frames per encoder position; else frames x bins."""
         config = getattr(self.config, "audio_config", None) or self.config
         bins = int(getattr(config, "num_mel_bins", 0) or getattr(config, "input_feat_per_channel", 0) or 80)
         spectrum = getattr(config, "spec_size", None)
@@ -445,7 +445,7 @@ class _Builder:
         self.axes["input_features"] = {0: "batch"}
 
     def _add_waveform(self) -> None:
-        """wav2vec 2.0 takes samples; the audio spectrogram transformer takes frames x mel bins."""
+        """Add sound: samples for wav2vec 2.0, frames x mel bins for the audio spectrogram transformer."""
         if hasattr(self.config, "num_mel_bins") and hasattr(self.config, "max_length"):
             shape: tuple[int, ...] = (BATCH, int(self.config.max_length), int(self.config.num_mel_bins))
             axes = {0: "batch"}
@@ -473,7 +473,7 @@ def _count(config: Any, name: str) -> int:
 
 
 def _sizes(config: Any) -> set[int]:
-    """Every integer of a config: sizes that an example length must not equal."""
+    """Return every integer of a config: an example length must not equal any of these sizes."""
     return {v for v in vars(config).values() if isinstance(v, int) and not isinstance(v, bool)}
 
 

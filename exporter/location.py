@@ -1,6 +1,6 @@
-"""SOURCE (hub id, checkpoint, config or preset) -> where transformers finds it: a path, a hub id or a config.
+"""SOURCE (hub id, checkpoint, config or preset) -> its location for transformers: a path, a hub id or a config.
 
-Whether the hub, or its cache on this machine, can serve a hub id is found out in seconds.
+A short request finds out in seconds whether the hub, or its cache on this machine, has a hub id.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?\Z")
 
 
 class Reach(enum.Enum):
-    """Where a hub id can be loaded from."""
+    """Availability of a hub id."""
 
     ONLINE = "the hub has it"
     CACHED = "the hub cannot be reached, the cache has it"
@@ -37,14 +37,14 @@ class Reach(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class HubAnswer:
-    """Where the model is, and in words why the hub was not used."""
+    """Availability of a model, and a sentence that says why the hub was not used."""
 
     reach: Reach
     reason: str = ""
 
 
 def is_hub_id(source: str) -> bool:
-    """Whether it has the form of a hub id: `name` or `organisation/name`.
+    """Whether a source has the form of a hub id: `name` or `organisation/name`.
 
     >>> is_hub_id("google-bert/bert-base-uncased"), is_hub_id("./model")
     (True, False)
@@ -53,7 +53,7 @@ def is_hub_id(source: str) -> bool:
 
 
 def ask_hub(hub_id: str) -> HubAnswer:
-    """One request with a short timeout. `from_pretrained` itself would retry for half a minute without a network."""
+    """Ask the hub once, with a short timeout. Offline, `from_pretrained` itself would retry for half a minute."""
     import huggingface_hub
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
@@ -72,7 +72,7 @@ def ask_hub(hub_id: str) -> HubAnswer:
     return HubAnswer(Reach.ONLINE)
 
 
-# every other place
+# all other locations
 
 _WEIGHT_FILES = (
     "*.safetensors",
@@ -85,18 +85,18 @@ _OTHERS = {
     ".onnx": "is an ONNX model, not a PyTorch one; `onnxledger compare` holds two models beside each other",
     ".py": "is Python source; name the function in it that makes the model, as {}:factory",
 }
-"""What files are that are named for a SOURCE and are none, by their suffix, with the next step."""
+"""Description of files that are no SOURCE, and the next step, by suffix."""
 
 _FILES = (".json", ".onnx", ".safetensors", ".bin", ".pt", ".pth")
-"""How a SOURCE ends that is a file, whatever else it could be called."""
+"""Suffixes of a SOURCE that is always a file, and never a hub id."""
 
 _LEAST = 3
-"""Letters of a name that are enough to guess how it goes on."""
+"""Fewest letters of a name that are enough to guess the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a transformers model is loaded from."""
+    """Location that a transformers model is loaded from."""
 
     kind: str
     where: str | Mapping[str, Any]
@@ -104,16 +104,16 @@ class Location:
     has_weights: bool
     local_only: bool = True
     file: Path | None = None
-    """The one checkpoint file that was named, where `where` is its folder."""
+    """The one checkpoint file that was named; then `where` is its folder."""
 
 
 def locate(source: str, say: Say, *, needs_weights: bool = True) -> Location:
-    """Where SOURCE is: a path that exists, a preset, the hub, or the hub's cache on this machine.
+    """Find SOURCE: an existing path, a preset, the hub, or the hub's cache on this machine.
 
     Args:
         source: as typed.
-        say: told which of them is used where the hub does not answer.
-        needs_weights: whether the hub is asked for what a preset's config lacks.
+        say: receives a line that says which of them is used when the hub does not answer.
+        needs_weights: whether to ask the hub for the weights that a preset's config lacks.
 
     Raises:
         SourceError: SOURCE is none of these.

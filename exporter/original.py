@@ -1,4 +1,4 @@
-"""SOURCE, or the content of a config.json -> PyTorch's side of it, without an export."""
+"""SOURCE, or the content of a config.json -> parameters and buffers of the PyTorch model, without an export."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def census_source(
 ) -> Original:
     """Describe SOURCE's parameters and buffers without exporting it.
 
-    With their values where SOURCE holds weights or they are made up; without where it holds a config only, or `meta`.
-    SOURCE may be a checkpoint file as well, whose tensors keep their types; one with no config.json beside it is
-    described by the names of its tensors.
+    Values are included if SOURCE holds weights, or if the options make weights up. They are left out if SOURCE is only
+    a config, or with `meta`. SOURCE may also be a checkpoint file, whose tensors keep their types. A file without a
+    config.json beside it is described by the names of its tensors.
 
     Raises:
         SourceError: SOURCE names nothing that can be built or read.
-        ManifestError: SOURCE is a safetensors file or an index, and broken.
+        ManifestError: SOURCE is a broken safetensors file or index.
         UsageError: the options contradict each other.
         MissingExtraError: transformers is needed and not installed.
     """
@@ -62,7 +62,7 @@ def census_source(
 def census_config(
     config: Mapping[str, Any], *, model_class: str | None = None, trust_remote_code: bool = False
 ) -> Manifest:
-    """Describe the model that a config stands for: names, shapes and ties on the meta device, without weights.
+    """Describe the model of a config: names, shapes and ties on the meta device, without weights.
 
     Args:
         config: the content of a `config.json`.
@@ -79,7 +79,7 @@ def census_config(
 
 
 def provenance(resolved: ResolvedModel) -> dict[str, str]:
-    """Where a model came from, for its manifest."""
+    """Describe a model's origin for its manifest."""
     source = {
         "source": resolved.name,
         "kind": resolved.kind,
@@ -96,7 +96,7 @@ def provenance(resolved: ResolvedModel) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """The packages that take part, as far as they are installed."""
+    """Return the versions of the packages that take part, as far as they are installed."""
     found = {}
     for package in ("torch", "transformers", "onnx", "onnxscript"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,8 +1,8 @@
-"""A traced program -> its values that depend on no input: what each is, of which parameters, and what reads it.
+"""A traced program -> its values that depend on no input: each with its expression, parameters and readers.
 
-Parameters, buffers and lifted constants are known; a call whose inputs are all known is evaluated and known too. An
-exporter may compute such a value in advance and store it (docs/reference/bridge.md, `evaluated`). Its expression is as
-one would write it: `1 - time_mix`, `exp(logit_scale)`.
+Parameters, buffers and lifted constants are known. A call whose inputs are all known is evaluated, and is then known
+too. An exporter may compute such a value in advance and store it (docs/reference/bridge.md, `evaluated`). Expressions
+are written as in code: `1 - time_mix`, `exp(logit_scale)`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from torch.export import default_decompositions
 # expressions
 
 _LONGEST = 120
-"""Characters of an expression whose parts are written out."""
+"""Most characters of an expression with all its parts."""
 
 _DIGITS = 15
-"""Of a place in a tensor, at most."""
+"""Most digits of an index in a slice; a longer one means the end."""
 
 _SIGNS = {
     "add": "+",
@@ -61,26 +61,26 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An expression, and what stands for it in a longer one."""
+    """An expression, and its short form inside a longer one."""
 
     whole: str
     brief: str = ""
     is_open: bool = False
-    """Whether it takes parentheses beside an operator."""
+    """Whether it needs parentheses beside an operator."""
 
     def __str__(self) -> str:
         return self.whole if len(self.whole) <= 2 * _LONGEST else f"{self.whole[: 2 * _LONGEST - 3]}..."
 
 
 def write_tensor(tensor: torch.Tensor) -> Text:
-    """A constant of the program: its number, where it is one."""
+    """Write a constant of the program: its number, if it has one element."""
     if tensor.numel() == 1 and not tensor.is_complex():
         return Text(_digits(tensor.reshape(-1)[0].item()))
     return Text("constant")
 
 
 def write_call(node: fx.Node, name: str, text: Callable[[fx.Node], Text]) -> Text:
-    """The expression of a call whose inputs have theirs; of a long one only what it calls."""
+    """Write the expression of a call from those of its inputs; if it is too long, from their short forms."""
     found = _write(node, name, lambda each: _part_of(text(each), is_brief=False))
     if len(found) > _LONGEST:
         found = _write(node, name, lambda each: _part_of(text(each), is_brief=True))
@@ -117,7 +117,7 @@ def _write(node: fx.Node, name: str, part: Callable[[fx.Node], str]) -> str:
 
 
 def _bare(text: str) -> str:
-    """Without the parentheses around all of it, which only an operator beside it would need."""
+    """Remove the outer parentheses of an expression, which are needed only beside an operator."""
     depth = 0
     for place, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
@@ -147,13 +147,13 @@ def _digits(value: Any) -> str:
 # values
 
 _MOST_ELEMENTS = 1 << 26
-"""Elements of a value that is evaluated, and of all that are kept together."""
+"""Most elements of an evaluated value, and of all kept values together."""
 
 _MOST_SECONDS = 60.0
-"""Time after which nothing more is evaluated."""
+"""Seconds after which no further value is evaluated."""
 
 _AGAIN = re.compile(r"@\d+")
-"""What torch puts after the path of a module that is called once more."""
+"""Suffix that torch adds to the path of a module that is called again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,37 +164,37 @@ class ProgramValue:
     """Unique in its program."""
     expression: str
     tensor: torch.Tensor | None
-    """None of what is too large to keep, or was written over: it says only what is computed from what."""
+    """None for a value that is too large to keep or was overwritten; only its origins are known."""
     parameters: tuple[str, ...]
-    """Those that it depends on."""
+    """Parameters that it depends on."""
     origins: tuple[str, ...]
     """Parameters and values that it is computed from, and that depend on parameters."""
     is_read: bool
-    """Whether what depends on an input reads it, or it is an output."""
+    """Whether a node that depends on an input reads it, or it is an output."""
     uses: tuple[tuple[str, str], ...]
-    """What reads it: module and operator."""
+    """Readers of the value: module and operator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Values of one program, or of several of one model."""
+    """Values of one program, or of several programs of one model."""
 
     values: tuple[ProgramValue, ...] = ()
     direct: frozenset[str] = frozenset()
-    """Parameters that something reads that depends on an input."""
+    """Parameters that are read by a node that depends on an input."""
     computed: frozenset[str] = frozenset()
     """Parameters that values are computed from."""
     notes: tuple[str, ...] = ()
-    """What was left out, and why: a sentence each."""
+    """Values that were left out, and the reason: one sentence each."""
 
     def reads_through(self, names: Iterable[str]) -> bool:
-        """Whether the program reads a parameter of these names, and through these values only."""
+        """Whether the program reads a parameter of these names, and only through these values."""
         known = frozenset(names)
         return bool(known & self.computed) and not known & self.direct
 
 
 def merge_programs(programs: Sequence[Program]) -> Program:
-    """The values of several programs of one model, under names that differ."""
+    """Merge the values of several programs of one model, under distinct names."""
 
     def rename(program: Program, number: int) -> Iterator[ProgramValue]:
         own = {value.name for value in program.values}
@@ -211,10 +211,10 @@ def merge_programs(programs: Sequence[Program]) -> Program:
 
 
 def evaluate_program(program: torch.export.ExportedProgram) -> Program:
-    """Walk a program once and evaluate what no input has a part in, within bounds of size and time.
+    """Walk a program once and evaluate all values that depend on no input, within bounds of size and time.
 
-    Where forward writes into what it has computed of parameters (`bias[n:].zero_()`), the program is taken in which
-    nothing is written into: there each state is a value of its own.
+    If forward mutates values that it computed from parameters (`bias[n:].zero_()`), the functional form of the program
+    is used instead: each state is a separate value there.
     """
     walk = _Walk(program)
     with torch.no_grad():
@@ -228,10 +228,10 @@ def evaluate_program(program: torch.export.ExportedProgram) -> Program:
 
 
 def _with_opened(found: Program, program: torch.export.ExportedProgram) -> Program:
-    """The values, with those inside operators that an exporter has to take apart into others.
+    """Add the values inside operators that an exporter has to decompose.
 
-    Adaptive pools divide by the sizes of their windows, `affine_grid` multiplies by a grid. The distance of each row to
-    those of a codebook is a product with them, beside ones and their squares.
+    Adaptive pools divide by the sizes of their windows. `affine_grid` multiplies by a grid. `cdist` with a codebook is
+    a product with the codebook, extended by ones and by its squared norms.
     """
     if not any(node.op == "call_function" and _is_opened(node.target) for node in program.graph.nodes):
         return found
@@ -269,25 +269,25 @@ def _is_opened(target: Any) -> bool:
 
 @dataclass(slots=True)
 class _Known:
-    """What a node is that depends on no input."""
+    """Result of a node that depends on no input."""
 
     value: Any
     text: Text
     identity: str | None
-    """The parameter or value that it is, up to layout and type; None of what depends on no parameter and is small."""
+    """Parameter or value that it equals, up to layout and type; None for a small one that depends on no parameter."""
     parameters: frozenset[str] = frozenset()
     origins: tuple[str, ...] = ()
-    """What several results together were computed from, as `_Kept` has it for one."""
+    """Origins of a call's several results together, as `_Kept` has them for one."""
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A value as it is found; its readers come later."""
+    """A value when it is found; its readers are added later."""
 
     name: str
     text: Text
     tensor: torch.Tensor | None
-    """None of what is too large to keep, or was written over."""
+    """None for a value that is too large to keep, or was overwritten."""
     parameters: frozenset[str]
     origins: tuple[str, ...]
     is_read: bool = False
@@ -303,22 +303,22 @@ _LAYOUT = frozenset(
         *("split", "split_with_sizes", "chunk", "unbind", "dropout", "dropout_", "feature_dropout"),
     }
 )
-"""Operators whose result, of as many elements, is what they are given."""
+"""Operators that return their input, if the number of elements stays."""
 
 _TURNS = frozenset(
     {"transpose", "permute", "t", "numpy_T", "mT", "movedim", "moveaxis", "swapaxes", "swapdims"}
 )
-"""Those of them that may put elements in another order."""
+"""Operators of `_LAYOUT` that may reorder elements."""
 
 _WITH_TABLES = (
     *("adaptive_", "_adaptive_", "affine_grid_generator", "grid_sampler", "upsample_", "_upsample_"),
     *("im2col", "col2im", "unfold", "fft_", "_fft_", "stft", "istft", "quantile", "nanquantile", "bilinear"),
     *("reflection_pad", "replication_pad", "_pad_circular", "pad", "linalg_vander", "vander", "max_unpool"),
 )
-"""What the names of operators begin with whose decompositions (torch/_decomp) make numbers of their own."""
+"""Prefixes of the operators whose decompositions (torch/_decomp) create constants."""
 
 _DISTANCES = frozenset({"cdist", "_cdist_forward", "_euclidean_dist"})
-"""Operators that an exporter writes as a product with what it computes of one operand."""
+"""Operators that an exporter writes as a product with a value computed from one operand."""
 
 CHECKS = frozenset(
     {
@@ -329,10 +329,10 @@ CHECKS = frozenset(
 """Operators that compute nothing."""
 
 _UNSETTLED = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "empty_permuted", "resize_"})
-"""Operators whose result is whatever memory holds."""
+"""Operators that return uninitialized memory."""
 
 _SETTLED = frozenset({"scaled_dot_product_attention", "dropout", "dropout_", "feature_dropout"})
-"""Operators that are marked as random, and are not when nothing is dropped."""
+"""Operators that are tagged as random, but are deterministic without dropout."""
 
 
 _FILLED: Mapping[str, Any] = {
@@ -341,12 +341,12 @@ _FILLED: Mapping[str, Any] = {
     "full_like": lambda args: args[1] if len(args) > 1 else None,
     "new_full": lambda args: args[2] if len(args) > 2 else None,
 }
-"""Operators that take of their first input its shape and type alone, and what they fill it with."""
+"""Operators that use only the shape and type of their first input -> their fill value."""
 
 SHAPED = frozenset(
     {*_FILLED, "empty_like", "new_empty", "rand_like", "randn_like", "sym_numel", "sym_size", "sym_stride"}
 )
-"""Operators that take of their first input its shape and type alone."""
+"""Operators that use only the shape and type of their first input."""
 
 
 class _Walk:
@@ -357,10 +357,11 @@ class _Walk:
         self.direct: set[str] = set()
         self.computed: set[str] = set()
         self.spoiled: dict[int, torch.Tensor] = {}
-        """Storages into which something has written that depends on an input; held, so that none takes their place."""
+        """Storages written by a node that depends on an input; kept alive, so that no other storage gets the same
+        identity."""
         self.protected: set[int] = set()
         self.writes = False
-        """Whether something was written into a value that no input has a part in."""
+        """Whether a node has written into a value that depends on no input."""
         self.elements = 0
         self.skipped: dict[str, int] = {}
 
@@ -381,7 +382,7 @@ class _Walk:
                 else:
                     self.known[node] = known
             self._read(node)
-            for source in node.all_input_nodes:  # what nobody reads any more needs no memory
+            for source in node.all_input_nodes:  # a value without further readers needs no memory
                 left[source] -= 1
                 if not left[source]:
                     self.known.pop(source, None)
@@ -424,7 +425,7 @@ class _Walk:
         text = Text(own) if is_named else write_tensor(tensor)
         identity = own if is_named else None
         if not is_named and 1 < tensor.numel() <= _MOST_ELEMENTS and not _is_one_value(tensor):
-            identity = node.name  # no state dict has it, so that it is a value of its own
+            identity = node.name  # no state dict has it, so it is a separate value
             self.kept[identity] = _Kept(identity, text, tensor.detach(), parameters, ())
         self.known[node] = _Known(tensor.detach(), text, identity, parameters)
         self.protected.add(_storage(tensor))
@@ -442,7 +443,7 @@ class _Walk:
         if any(self._is_spoiled(source.value) for source in sources):
             return None
         if schema is None and not is_item:
-            return None  # bodies of loops and conditions: nothing is known of them
+            return None  # bodies of loops and conditions: unknown
         name = operator_name(target)
         if name in CHECKS or name in _UNSETTLED or not self._is_settled(node, name):
             return None
@@ -468,7 +469,7 @@ class _Walk:
         return self._name(node, name, value, sources)
 
     def _fill(self, node: fx.Node) -> _Known | None:
-        """What has an input's shape and nothing else of it: zeros, ones or one number, where the shape is fixed."""
+        """Return zeros, ones or a constant with the shape of an input, if that shape is fixed."""
         name, shaped = operator_name(node.target), node.meta.get("val")
         filled = _FILLED.get(name)
         if filled is None or not isinstance(shaped, torch.Tensor):
@@ -499,7 +500,7 @@ class _Walk:
         if first is not None and is_same and not self._is_turned(name, first, value):
             return _Known(value, first.text, first.identity, parameters)
         if not isinstance(value, torch.Tensor):
-            # of several results each is a value of its own
+            # each of several results is a separate value
             identity = first.identity if first is not None and name in _LAYOUT else None
             origins = tuple(dict.fromkeys(self._origins(node)))
             return _Known(value, write_call(node, name, self._text), identity, parameters, origins)
@@ -520,7 +521,7 @@ class _Walk:
         return _Known(value, text, node.name, parameters)
 
     def _is_turned(self, name: str, first: _Known, value: torch.Tensor) -> bool:
-        """Whether a computed value has its elements in another order now, in which it may be reshaped after that."""
+        """Whether an operator reordered the elements of a computed value; a later reshape may build on this order."""
         if name not in _TURNS or first.identity not in self.kept:
             return False
         return not torch.equal(value.reshape(-1), first.value.reshape(-1))
@@ -528,7 +529,7 @@ class _Walk:
     def _multiply(
         self, node: fx.Node, sources: Sequence[_Known], origins: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Keep the product of a linear layer without its bias, which ONNX adds apart; what the sum is computed from."""
+        """Keep a linear layer's product without its bias, which ONNX adds separately; return the sum's origins."""
         given, weight, bias = sources
         product = torch.nn.functional.linear(given.value, weight.value)
         own = tuple(origin for origin in origins if origin != bias.identity)
@@ -546,7 +547,7 @@ class _Walk:
         return self.known[node].text
 
     def _origins(self, node: fx.Node) -> Iterator[str]:
-        """What a node's learned inputs are, past those that are several tensors."""
+        """Yield the identities of a node's learned inputs; for results of several tensors, their origins."""
         for source in node.all_input_nodes:
             known = self.known[source]
             if known.parameters and known.identity is not None:
@@ -555,7 +556,7 @@ class _Walk:
                 yield from known.origins or sorted(known.parameters)
 
     def _read(self, node: fx.Node) -> None:
-        """Note for what a node reads that it does."""
+        """Add a node to the readers of its known inputs."""
         if node.op not in ("call_function", "output"):
             return
         name = "output" if node.op == "output" else operator_name(node.target)
@@ -568,7 +569,7 @@ class _Walk:
             if known is None:
                 continue
             if found is not None and found.identity is not None and found.identity == known.identity:
-                continue  # it is handed on
+                continue  # the node passes it on unchanged
             names = [known.identity] if known.identity is not None else list(known.parameters)
             for own in names:
                 kept = self.kept.get(own)
@@ -579,7 +580,7 @@ class _Walk:
                     self.direct.add(own)
 
     def _is_settled(self, node: fx.Node, name: str) -> bool:
-        """Whether an operator gives the same every time."""
+        """Whether an operator is deterministic."""
         tags = getattr(node.target, "tags", ())
         if torch.Tag.nondeterministic_seeded not in tags:
             return True
@@ -590,7 +591,7 @@ class _Walk:
         return not given
 
     def _spoil(self, node: fx.Node) -> None:
-        """Forget what a node writes into that is not known itself."""
+        """Forget the values that an unknown node writes into."""
         schema = getattr(node.target, "_schema", None)
         if schema is None or not schema.is_mutable:
             return
@@ -611,13 +612,13 @@ class _Walk:
 
 
 def module_of(node: fx.Node) -> str:
-    """Path of the module that a node belongs to."""
+    """Return the path of the module that a node belongs to."""
     stack = node.meta.get("nn_module_stack") or {}
     return _AGAIN.sub("", next(reversed(stack.values()))[0]) if stack else ""
 
 
 def operator_name(target: Any) -> str:
-    """What PyTorch calls the operator of a node, without its namespace and overload."""
+    """Return PyTorch's name for the operator of a node, without namespace and overload."""
     schema = getattr(target, "_schema", None)
     name = getattr(target, "__name__", str(target)) if schema is None else schema.name.rpartition("::")[2]
     return str(name)
@@ -630,7 +631,7 @@ def is_writing(node: fx.Node) -> bool:
 
 
 def _written(node: fx.Node, schema: Any) -> list[fx.Node]:
-    """The inputs that an operator writes into."""
+    """Return the inputs that an operator writes into."""
     found: list[Any] = []
     for place, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
@@ -652,16 +653,16 @@ def _storage(tensor: Any) -> int:
 
 
 def _number(node: fx.Node) -> int | None:
-    """The size, or what is computed of sizes, that the trace has fixed for an axis that an input could have varied.
+    """Return a number that the trace has fixed: a size of an axis that could have varied, or one computed from sizes.
 
-    The node still reads the input: what it gives is as well known as if it had been written into the program.
+    The node still reads the input, but its number is as certain as a constant in the program.
     """
     value = node.meta.get("val")
     return _fixed(value) if isinstance(value, torch.SymInt) else None
 
 
 def _fixed(size: Any) -> int | None:
-    """A size as a number, also of an axis whose name the trace has found to stand for one; None of one that varies."""
+    """Return a size as a number, also under a symbol that the trace has fixed; None for a size that varies."""
     if isinstance(size, torch.SymInt):
         fixed = size.node.maybe_as_int()
         return None if fixed is None else int(fixed)
@@ -669,7 +670,7 @@ def _fixed(size: Any) -> int | None:
 
 
 def _size(value: Any) -> int | None:
-    """Elements of a result, as the trace knows it; None where an input decides how many there are."""
+    """Return the number of elements of a result; None if an input decides it."""
     total = 0
     for tensor in _tensors(value):
         sizes = [_fixed(size) for size in tensor.shape]
@@ -680,7 +681,7 @@ def _size(value: Any) -> int | None:
 
 
 def _loses(before: torch.dtype, after: torch.dtype) -> bool:
-    """Whether a cast makes other numbers: from floating-point to whole ones, or to truth values."""
+    """Whether a cast changes numbers: from floating point to integers or booleans."""
     return (before.is_floating_point and not after.is_floating_point) or after is torch.bool
 
 

@@ -1,4 +1,4 @@
-"""What third-party code prints and warns while it runs -> nothing: stdout belongs to the report."""
+"""Output and warnings of third-party code -> nothing: stdout belongs to the report."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import warnings
 from collections.abc import Callable, Iterator
 
 Say = Callable[[str], None]
-"""Takes one line of progress; the CLI prints it to stderr."""
+"""Receiver of one line of progress; the CLI prints it to stderr."""
 
 
 def silent(line: str) -> None:
-    """The `Say` that says nothing."""
+    """Ignore a line of progress: the `Say` that prints nothing."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Swallow prints, progress bars, warnings and log records; all settings are put back on exit."""
+    """Swallow prints, progress bars, warnings and log records; restore all settings on exit."""
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -38,11 +38,11 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet_descriptors() -> Iterator[None]:
-    """`quiet`, for native code too: TorchScript prints whole graphs past `sys.stdout` when it fails."""
+    """Silence native code, too, unlike `quiet`: a failing TorchScript prints whole graphs past `sys.stdout`."""
     _flush()
     try:
         saved = [(descriptor, os.dup(descriptor)) for descriptor in (1, 2)]
-    except OSError:  # a process started without them has nothing to protect
+    except OSError:  # a process started without them needs no protection
         saved = []
     null = os.open(os.devnull, os.O_WRONLY)
     try:
@@ -59,7 +59,7 @@ def quiet_descriptors() -> Iterator[None]:
 
 
 def _flush() -> None:
-    """Empty the buffers of Python and of C, so that nothing is written after the descriptors changed hands."""
+    """Empty the buffers of Python and of C, so that nothing is written after the descriptors change."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
@@ -69,6 +69,6 @@ def _flush() -> None:
 
 @contextlib.contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Keep what a user's own code prints, but off stdout."""
+    """Send the output of a user's own code to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         yield

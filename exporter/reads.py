@@ -1,4 +1,4 @@
-"""A traced program -> the parameters and buffers that it reads, and the modules that example inputs leave unused."""
+"""Traced program -> the parameters and buffers that it reads, and the modules that the example inputs leave unused."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from exporter.inputs import ExampleInputs, forward_names
 from exporter.program import SHAPED, Program, evaluate_program, merge_programs, operator_name
 from exporter.quiet import quiet
 
-# what is read
+# tensors that are read
 
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """What influences the outputs, by any of its PyTorch names."""
+    """Parameters and buffers that influence the outputs, each under at least one of its PyTorch names."""
 
     parameters: frozenset[str]
     buffers: frozenset[str] | None
-    """None where the trace cannot see buffers."""
+    """None if the trace cannot see buffers."""
     trace: str
-    """`exported-program` or `function-calls`; `analyzer.manifest.OF_CLASS` of a class that was not exported."""
+    """`exported-program` or `function-calls`; `analyzer.manifest.OF_CLASS` for a class that was not exported."""
     program: Program | None = None
-    """What of the traced program depends on no input; None where nothing was traced."""
+    """Part of the traced program that depends on no input; None without a trace."""
     calls: tuple[Calls, ...] = ()
-    """What the traced programs compute."""
+    """Calls of the traced programs."""
 
 
 def merge_reads(several: Sequence[Reads]) -> Reads:
-    """What any of several programs of one model reads.
+    """Return the union of the reads of several programs of one model.
 
     Raises:
-        ValueError: there is none, or they were not traced alike.
+        ValueError: there are none, or they were not traced alike.
     """
     (trace,) = {reads.trace for reads in several}
     seen = [reads.buffers for reads in several if reads.buffers is not None]
@@ -70,7 +70,7 @@ def reads_of_program(program: torch.export.ExportedProgram) -> Reads:
 
 
 def _reached_placeholders(graph: fx.Graph) -> set[str]:
-    """What the outputs depend on; a value that is written into, as by `y[:, 0] = x`, on what is written as well."""
+    """Return the placeholders behind the outputs, and behind values written into others, as by `y[:, 0] = x`."""
     pending = [node for node in graph.nodes if node.op == "output"]
     seen: set[fx.Node] = set(pending)
     written = _writers(graph)
@@ -84,7 +84,7 @@ def _reached_placeholders(graph: fx.Graph) -> set[str]:
 
 
 def _sources(node: fx.Node) -> Sequence[fx.Node]:
-    """What the values of a node depend on: not what it only takes a shape and a type of, as `zeros_like` does."""
+    """Return the nodes that a node's values depend on, without mere templates of shape and type (`zeros_like`)."""
     sources = node.all_input_nodes
     if operator_name(node.target) not in SHAPED or not node.args:
         return sources
@@ -93,7 +93,7 @@ def _sources(node: fx.Node) -> Sequence[fx.Node]:
 
 
 def _writers(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
-    """The nodes that write into each value: into itself, or into what is a view of it."""
+    """Return the nodes that write into each value: directly, or into a view of it."""
     found: dict[fx.Node, list[fx.Node]] = {}
     for node in graph.nodes:
         pending = list(_aliased(node, is_write=True))
@@ -106,7 +106,7 @@ def _writers(graph: fx.Graph) -> dict[fx.Node, list[fx.Node]]:
 
 
 def _aliased(node: fx.Node, *, is_write: bool) -> Iterator[fx.Node]:
-    """The operands of an operator that it writes into, or that its result is a view of, as its schema says."""
+    """Yield the operands that an operator writes into, or whose view it returns, according to its schema."""
     schema = getattr(node.target, "_schema", None)
     for index, argument in enumerate(schema.arguments if schema is not None else ()):
         alias = argument.alias_info
@@ -119,10 +119,10 @@ def _aliased(node: fx.Node, *, is_write: bool) -> Iterator[fx.Node]:
 
 
 def reads_of_calls(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Reads:
-    """Run forward and note every parameter and buffer that enters a torch function; for what cannot be traced.
+    """Run forward and note every parameter and buffer that enters a torch function; for models that cannot be traced.
 
-    What enters a function may still not reach an output, so this never calls unread what is read. Gradients would:
-    they end at an argmax and inside `no_grad`.
+    A noted tensor may still not reach an output, so this never reports a read tensor as unread. Gradients could: they
+    end at an argmax and inside `no_grad`.
     """
     entered: set[int] = set()
     with torch.no_grad(), quiet(), _Noting(entered):
@@ -153,32 +153,32 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
     return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
-# what is not
+# tensors that are not read
 
 _LEAST = 0.05
-"""Share of the parameters that a module has to be told of though no input is known that would reach it."""
+"""Share of the parameters from which an idle module is reported even if no known input would reach it."""
 
 _NO_DATA = frozenset(
     {"inputs_embeds", "position_ids", "past_key_values", "cache_position", "encoder_outputs"}
 )
-"""Arguments of forward that stand in for others, or say where in a text they are."""
+"""Arguments of forward that replace others, or give positions in a text."""
 
 _MODALITIES: Mapping[str, tuple[str, ...]] = {
     "image": ("pixel_values", "flattened_patches"),
     "video": ("pixel_values_videos", "pixel_values"),
     "audio": ("input_features", "input_values", "audio_values"),
 }
-"""What transformers calls the data that a model takes, and the arguments that hold it."""
+"""Modality of data, as transformers calls it -> arguments that hold it."""
 
 _BRIDGE = re.compile(r"modal|visi?on|visual|image|video|audio|speech|project|connect|align|resampl|former")
-"""Names of what stands between a tower and the rest: the same input leads there."""
+"""Names of modules between a tower and the rest of the model: the tower's input reaches them."""
 
 
 def find_unreached(model: nn.Module, manifest: Manifest, inputs: ExampleInputs) -> tuple[Unreached, ...]:
-    """The outermost modules none of whose parameters the traced program reads, in PyTorch's order.
+    """Return the outermost modules whose parameters the traced program does not read, in PyTorch's order.
 
-    Those that an input which was not given would reach, and large ones of which no such input is known. Heads that only
-    training uses, and poolers, are neither.
+    These are modules that a missing input would reach, and large modules for which no such input is known. Heads for
+    training only, and poolers, are neither.
     """
     if manifest.trace is None:
         return ()
@@ -205,7 +205,7 @@ def find_unreached(model: nn.Module, manifest: Manifest, inputs: ExampleInputs) 
 
 
 def _idle(model: nn.Module, unread: Collection[str]) -> Iterator[tuple[str, nn.Module]]:
-    """The outermost modules with parameters of which all are unread."""
+    """Yield the outermost modules that have parameters, all of them unread."""
     waiting = deque(model.named_children())
     while waiting:
         path, module = waiting.popleft()
@@ -219,7 +219,7 @@ def _idle(model: nn.Module, unread: Collection[str]) -> Iterator[tuple[str, nn.M
 
 
 def _lead_to(module: nn.Module, lacking: Collection[str]) -> tuple[str, ...]:
-    """The arguments of forward, of those that were not given, that a module says it takes; the first part that says."""
+    """Return the missing arguments of forward that a module needs, as its first informative part declares them."""
     for part in module.modules():
         named = getattr(part, "main_input_name", None)
         if named in lacking:

@@ -1,8 +1,8 @@
-"""A forward pass -> every call of a function of PyTorch in it: what it is, in which module, and of which values.
+"""A forward pass -> every call of a PyTorch function in it: its operator, its module and its inputs.
 
-Calls are seen as they are written (`layer_norm`, `matmul`, `+`), without a trace: a model that runs can be recorded. A
-value is known by the call that made it, past all views. One call of a pass may be exchanged for another, so that one
-sees what the pass would give then.
+Calls are seen as they are written (`layer_norm`, `matmul`, `+`), without a trace: any model that runs can be recorded.
+The call that made a value identifies it, past all views. One call of a pass may be replaced by another, to see the
+result of the pass with that change.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ _QUIET = frozenset(
     }
 )
 _SHORT = 64
-"""Characters of a word among a call's arguments that are kept."""
+"""Most characters of a string setting that is kept."""
 _MOST = 1e30
-"""What is beyond is a mask, and no number to be rounded."""
+"""Magnitude from which a number is a mask, and is not rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a function of PyTorch."""
+    """One call of a PyTorch function."""
 
     number: int
     module: str
-    """The path of the module that makes it; with `#2` behind it in the module's second call."""
+    """Path of the calling module; with `#2` appended in the module's second call."""
     class_name: str
     operator: str
-    """`layer_norm`, `matmul`, `add`, ..."""
+    """Name such as `layer_norm`, `matmul`, `add`."""
     ordinal: int
-    """Its place among the calls of that call of the module."""
+    """Position among the calls in this call of the module."""
     parents: tuple[int, ...]
-    """The calls that made what it is given."""
+    """Calls that made the inputs."""
     parameters: tuple[str, ...]
-    """The parameters and buffers that it is given."""
+    """Parameters and buffers among the inputs."""
     numbers: tuple[float, ...]
-    """Among its arguments."""
+    """Numbers among the arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a call is given, for those who want to compute something else."""
+    """Function and arguments of a call, to compute another value from."""
 
     call: Call
     function: Callable[..., Any]
@@ -66,25 +66,25 @@ class Given:
     kwargs: Mapping[str, Any]
     result: Any
     settings: Mapping[str, object]
-    """Of the module."""
+    """Settings of the module."""
     names: Mapping[int, str]
-    """Of parameters and buffers, by their identity."""
+    """Names of parameters and buffers, by the identity of the tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Another value in the place of one call's."""
+    """Another value in the place of one call's result."""
 
     number: int
     make: Callable[[Given], Any]
 
 
 class StoppedError(Exception):
-    """Enough was seen."""
+    """End of a pass of which enough was seen."""
 
 
 def tensors_in(given: Any) -> Iterator[torch.Tensor]:
-    """The tensors of a nest of lists, tuples and mappings."""
+    """Yield the tensors in nested lists, tuples and mappings."""
     if isinstance(given, torch.Tensor):
         yield given
     elif isinstance(given, (list, tuple)):
@@ -97,7 +97,7 @@ def tensors_in(given: Any) -> Iterator[torch.Tensor]:
 
 @dataclass(slots=True)
 class _Frame:
-    """A call of a module that has not ended."""
+    """Call of a module that has not ended."""
 
     label: str
     module: nn.Module
@@ -105,7 +105,7 @@ class _Frame:
 
 
 class Recorder(TorchFunctionMode):
-    """Tells of each call, as long as it is entered and the module's hooks are there."""
+    """Reports each call, while it is entered and the module's hooks are registered."""
 
     def __init__(
         self,
@@ -126,35 +126,35 @@ class Recorder(TorchFunctionMode):
         self._silent = 0
 
     def enter(self, label: str, module: nn.Module) -> None:
-        """A module is called."""
+        """Note that a module is called."""
         self._stack.append(_Frame(label, module))
 
     def leave(self) -> None:
-        """The module that was called last has ended."""
+        """Note that the most recent call of a module has ended."""
         self._stack.pop()
 
     @property
     def is_silent(self) -> bool:
-        """Whether something is done that is not recorded."""
+        """Whether the current calls are not recorded."""
         return bool(self._silent)
 
     @property
     def count(self) -> int:
-        """Calls so far."""
+        """Number of calls so far."""
         return self._count
 
     def tag(self, value: torch.Tensor, number: int | None) -> None:
-        """Say which call made a tensor."""
+        """Note which call made a tensor."""
         if number is not None and id(value) not in self._names:
             setattr(value, _TAG, number)
 
     def made_by(self, value: torch.Tensor) -> int | None:
-        """The call that made a tensor."""
+        """Return the call that made a tensor."""
         found: int | None = getattr(value, _TAG, None)
         return found
 
     def untold(self, function: Callable[[], Any]) -> Any:
-        """Do something that is not recorded."""
+        """Run a function without recording its calls."""
         self._silent += 1
         try:
             return function()
@@ -164,7 +164,7 @@ class Recorder(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call a function of PyTorch, and tell."""
+        """Call a PyTorch function, and report the call."""
         kwargs = kwargs or {}
         name = _name(func)
         if self._silent or name in _QUIET:
@@ -210,9 +210,9 @@ class Recorder(TorchFunctionMode):
 
 
 class RoundedNumbers(TorchFunctionMode):
-    """Rounds the numbers among arguments as a file of half precision stores them, but for those that it has exactly.
+    """Rounds numbers among arguments to half precision, as a file stores them; numbers that the file has exactly stay.
 
-    The scale of an attention is in no argument, and exporters store its root, which queries and keys are multiplied by.
+    The scale of an attention is no argument. Exporters store its square root, which multiplies queries and keys.
     """
 
     def __init__(self, half: str, exact: Collection[float], stored: Collection[float]) -> None:
@@ -222,7 +222,7 @@ class RoundedNumbers(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call a function of PyTorch with rounded numbers."""
+        """Call a PyTorch function with rounded numbers."""
         given = {} if kwargs is None else kwargs
         if _name(func) in _INSIDE:
             with self, _opened():
@@ -235,7 +235,7 @@ class RoundedNumbers(TorchFunctionMode):
         return func(*args, **given)
 
     def _scale(self, query: torch.Tensor, said: float | None) -> float:
-        """Of an attention, as the file has it: rounded, or the square of its rounded root, whichever it stores."""
+        """Return an attention's scale as the file stores it: rounded, or the square of its rounded root."""
         scale = query.shape[-1] ** -0.5 if said is None else said
         if scale > 0:
             root = round_to_half(math.sqrt(scale), self._half)
@@ -252,7 +252,7 @@ class RoundedNumbers(TorchFunctionMode):
 
 @contextlib.contextmanager
 def _opened() -> Iterator[None]:
-    """While it runs: a function of `_INSIDE` does not hand itself to the mode that calls it, again and again."""
+    """Keep a function of `_INSIDE` from passing itself to the calling mode again and again, while the block runs."""
     names = vars(F)
     asked = names["has_torch_function"]
     names["has_torch_function"] = lambda _: False
@@ -263,7 +263,7 @@ def _opened() -> Iterator[None]:
 
 
 _INSIDE = frozenset({"multi_head_attention_forward"})
-"""Functions whose own calls are told, for they are written in Python and long."""
+"""Functions whose inner calls are reported, because they are long Python functions."""
 _SAME = {"iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div", "truediv": "div", "radd": "add"}
 _SAME |= {"rmul": "mul", "rsub": "rsub", "rtruediv": "reciprocal_mul", "true_divide": "div", "pow_": "pow"}
 _SAME |= {"rpow": "rpow", "rmatmul": "matmul", "imatmul": "matmul", "multiply": "mul", "divide": "div"}
@@ -287,7 +287,7 @@ def _numbers(args: Any, kwargs: Any) -> Iterator[float]:
 
 
 def settings_of(module: nn.Module) -> dict[str, object]:
-    """What a module was told, as far as it is numbers and words."""
+    """Return a module's settings that are numbers or short strings."""
     return {
         name: value
         for name, value in vars(module).items()
@@ -299,11 +299,11 @@ def settings_of(module: nn.Module) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Labels:
-    """How often each module was called."""
+    """Number of calls of each module."""
 
     counts: dict[str, int] = field(default_factory=dict)
 
     def of(self, name: str) -> str:
-        """The label of its next call."""
+        """Return the label of a module's next call."""
         self.counts[name] = count = self.counts.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"

@@ -1,4 +1,4 @@
-"""A module and the inputs that a file takes -> what PyTorch computes of them: outputs, and values of its modules."""
+"""A module and a file's inputs -> the results of PyTorch on them: outputs, and values of its modules."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ _T = TypeVar("_T")
 
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
 LARGE = 64 << 20
-"""Bytes of parameters from which a module computes in double precision piece by piece, without a copy of it all."""
+"""Bytes of parameters from which a module computes in double precision piece by piece, without a full copy."""
 _OFFSET = frozenset(
     {"roberta", "xlm-roberta", "camembert", "mpnet", "longformer", "esm", "ibert", "data2vec-text"}
 )
 _MOST_LONG = 512
-"""Positions of the longest run."""
+"""Most positions of the longest run."""
 _MOST_COVERING = 4
-"""Runs that reach rows of tables which no other has."""
+"""Most runs that look up rows of tables that no other run has reached."""
 
 
 class Attempt(Protocol):
-    """Something else in the place of one call or module."""
+    """Another computation in the place of one call or module."""
 
     @property
     def place(self) -> int | str:
-        """The number of a call, or the label of a module."""
+        """Number of a call, or label of a module."""
         ...
 
     @property
     def index(self) -> int:
-        """Of its alternatives."""
+        """Index of the alternative."""
         ...
 
     @property
     def numbers(self) -> Sequence[float]:
-        """That the file has."""
+        """Numbers in the file."""
         ...
 
 
@@ -76,37 +76,37 @@ class ModuleCall:
     """One call of a submodule."""
 
     module: str
-    """Its path, as in `named_modules()`; with `#2` behind it at a second call."""
+    """Path, as in `named_modules()`; with `#2` appended at a second call."""
     class_name: str
     first: int
-    """The first call of a function in it."""
+    """Number of the first function call in it."""
     last: int
     made: int | None
-    """The call that made its first tensor; None where nothing tells."""
+    """Call that made its first tensor; None if unknown."""
     given: tuple[int, ...]
-    """The calls that made its arguments."""
+    """Calls that made its arguments."""
     numel: int
     settings: Mapping[str, object]
-    """The module's own numbers and words: `eps`, `dim`, `negative_slope`, ..."""
+    """The module's numbers and strings: `eps`, `dim`, `negative_slope`, ..."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A forward pass."""
+    """One recorded forward pass."""
 
     modules: tuple[ModuleCall, ...]
-    """In the order in which they end."""
+    """Calls of submodules, in the order in which they end."""
     outputs: tuple[tuple[str, Array], ...]
     made: tuple[int, ...]
-    """The calls that made them; none where that is not known of one."""
+    """Calls that made the outputs; empty if one of them is unknown."""
 
 
 def run_beside(resolved: ResolvedModel, inputs: Sequence[tuple[str, Dims]]) -> RunningModule:
-    """The module, ready to be fed what a file's inputs are fed.
+    """Prepare a module to run on the inputs of a file.
 
     Args:
         resolved: a model with weights.
-        inputs: of the graph, name and dimensions each; a text is an axis that may vary.
+        inputs: name and dimensions of each graph input; a string is an axis that may vary.
 
     Raises:
         ExportError: there are no example inputs, or forward fails on them.
@@ -117,7 +117,7 @@ def run_beside(resolved: ResolvedModel, inputs: Sequence[tuple[str, Dims]]) -> R
 
 
 class RunningModule:
-    """PyTorch's side of a run.
+    """PyTorch's side of a comparison: a module that runs on a file's inputs.
 
     Raises:
         UsageError: the graph's inputs are not those of forward.
@@ -138,18 +138,18 @@ class RunningModule:
         self._names = {place: name for name, place in self._places.items()}
         self._names_of = {self._leaves[place].name: name for name, place in self._places.items()}
         self.carrier = ""
-        """The half-precision type of the file: two numbers that it cannot tell apart are one."""
+        """Half-precision type of the file: numbers that it rounds to one are the same."""
         self._rounded: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._varying: dict[str, list[torch.Tensor]] = {}
-        """Values of parameters that are others at each call of their module."""
+        """Values of parameters that change with each call of their module."""
         self._rounded_values: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         self._looked: dict[str, str] = {}
-        """By the name of a leaf: the table whose rows it names."""
+        """Name of an argument -> table whose rows it looks up."""
         self._reached: dict[str, npt.NDArray[np.bool_]] = {}
-        """By the path of a table: its rows, and whether a run has looked them up."""
+        """Path of a table -> whether a run has looked up each row."""
 
     def _match(self) -> dict[str, int]:
-        """Which leaf of the arguments each input of the graph is: by name, else in their order."""
+        """Return the index of forward's argument for each graph input: by name, else in order."""
         by_name = {leaf.name: at for at, leaf in enumerate(self._leaves)}
         if all(name in by_name for name, _ in self._inputs):
             return {name: by_name[name] for name, _ in self._inputs}
@@ -165,22 +165,22 @@ class RunningModule:
         )
 
     def apart(self) -> RunningModule:
-        """Another with a module of its own, which holds what this one's holds now."""
+        """Return a copy with an independent module, which keeps the current values."""
         other = copy.copy(self)
         other._model, other._double, other._half = copy.deepcopy(self._model), None, None
         other._looked, other._reached, other._rounded_values = {}, {}, contextlib.nullcontext()
         return other
 
     def compute_with(self, values: Sequence[tuple[Array, Array]]) -> None:
-        """Have what the module computes of its weights be what a file holds of it, rounded.
+        """Replace values that the module computes from its weights by the file's rounded ones.
 
         Args:
-            values: numbers, and how far each may be off; a tensor is one of these where all its elements are that near.
+            values: numbers, and the largest error of each; a tensor is replaced if all its elements are that near.
         """
         self._rounded_values = _RoundedValues(values) if values else contextlib.nullcontext()
 
     def vary(self, values: Mapping[str, Sequence[Array]]) -> None:
-        """Have parameters hold another of these at each call of their module, in their order.
+        """Give parameters the next of these values at each call of their module.
 
         A module that is called more often than there are values keeps the last.
         """
@@ -190,7 +190,7 @@ class RunningModule:
 
     @contextlib.contextmanager
     def _varied(self, model: nn.Module) -> Iterator[None]:
-        """While a forward pass runs: each call of a module finds its own values."""
+        """Give each call of a module its own parameter values while a forward pass runs."""
         modules, handles = dict(model.named_modules()), []
         kept = {}
 
@@ -225,10 +225,10 @@ class RunningModule:
                 getattr(modules[path], leaf).data.copy_(value)
 
     def load(self, path: Path) -> None:
-        """Give the module the tensors of a safetensors file; what that lacks stays as it is.
+        """Load the tensors of a safetensors file into the module; other tensors of the module stay.
 
-        A name that is tied to another and has a tensor of its own there is tied no longer. Of a batch normalization
-        whose variance is 1 there, `eps` is taken off it, so that it divides by 1.
+        A name that was tied to another, and has a separate tensor in the file, is no longer tied. If the file's
+        variance of a batch normalization is 1, `eps` is subtracted from it, so that the module divides by 1.
         """
         from safetensors.torch import load_file
 
@@ -255,13 +255,13 @@ class RunningModule:
         self._double = self._half = None
 
     def feeds(self, seed: int, kind: str = "example") -> dict[str, Array]:
-        """Values for the graph's inputs, by name: the example's own for seed 0, drawn anew for others.
+        """Return values for the graph's inputs, by name: the example's for seed 0, random ones for other seeds.
 
         Args:
-            seed: of what is drawn; whole numbers stay within those of the example, masks stay as they are.
+            seed: of the random values; integers stay in the range of the example, masks stay unchanged.
             kind: `example`; `small`, a batch of one and shorter lengths; `single`, a batch and lengths of one; `long`,
                 a batch of one and the greatest lengths: as far as the file's axes may vary; `whole`, the example with
-                its whole numbers, some of which may be marks that a module counts.
+                its integers unchanged, because some may be marks that a module counts.
         """
         generator = torch.Generator().manual_seed(seed)
         found = {}
@@ -276,7 +276,7 @@ class RunningModule:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of `feeds` that differ from the example's."""
+        """Kinds of `feeds` that differ from the example."""
         sizes = {kind: self._lengths(kind) for kind in ("small", "single", "long")}
         varies = any(
             not isinstance(dim, int) and axis in self._leaves[self._places[name]].axes
@@ -286,7 +286,7 @@ class RunningModule:
         return tuple(kind for kind, lengths in sizes.items() if lengths) if varies else ()
 
     def _lengths(self, kind: str) -> dict[str, int]:
-        """How long each axis that may vary is."""
+        """Return the length of each axis that may vary."""
         if kind in ("example", "whole"):
             return {}
         axes: dict[str, list[tuple[int, _Leaf]]] = {}
@@ -305,7 +305,7 @@ class RunningModule:
         return found
 
     def _named(self, lengths: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        """How long other axes are to which the file gives the name of one that varies, by name and example's length."""
+        """Return the lengths of axes that share a varying axis's name in the file, by name and example's length."""
         found: dict[tuple[str, int], int] = {}
         for name, dims in self._inputs:
             leaf = self._leaves[self._places[name]]
@@ -315,30 +315,30 @@ class RunningModule:
         return found
 
     def _longest(self, have: int) -> int:
-        """As many positions as the config has, or four times those of the example; no more than are run in seconds."""
+        """Return the config's number of positions, or else four times the example's length, up to `_MOST_LONG`."""
         config = getattr(self._model, "config", None)
         told = [getattr(config, key, None) for key in _POSITIONS]
         known = [each for each in told if isinstance(each, int) and each > 0]
         most = min(known) if known else 4 * have
         if getattr(config, "model_type", "") in _OFFSET:
-            most -= 2  # positions count from behind the padding's
+            most -= 2  # positions start behind the padding index
         return max(have, min(most, _MOST_LONG))
 
     def round_numbers(self, half: str, exact: Collection[float] = (), stored: Collection[float] = ()) -> None:
-        """Have numbers in the module's code (an epsilon, a scale) be what a file of half precision stores of them.
+        """Round numbers in the module's code (an epsilon, a scale) as a file of half precision stores them.
 
         Args:
             half: `FLOAT16`, `BFLOAT16`; empty for the numbers as they are.
             exact: numbers in single precision that stay as they are.
-            stored: those that the file has in half precision.
+            stored: numbers that the file has in half precision.
         """
         self._rounded = RoundedNumbers(half, exact, stored) if half else contextlib.nullcontext()
 
     def covering(self, at: int) -> dict[str, Array] | None:
-        """Inputs whose whole numbers look up rows that no run has reached; None where all are, or none are looked up.
+        """Return inputs whose integers look up rows that no run has reached; None if there are none.
 
         Args:
-            at: how many such inputs there were before.
+            at: number of such inputs before this one.
         """
         found, is_new = self.feeds(0, "long" if "long" in self.kinds else "example"), False
         for name, path in self._looked.items():
@@ -354,11 +354,11 @@ class RunningModule:
         return found if is_new and at < _MOST_COVERING else None
 
     def rows(self) -> list[tuple[str, int, int]]:
-        """Tables that were looked up: the module, its rows, and how many of them a run has reached."""
+        """Return the tables that were looked up: module, number of rows, and number of rows that a run has reached."""
         return [(path, each.size, int(each.sum())) for path, each in self._reached.items()]
 
     def run(self, feeds: Mapping[str, Array], precision: str = "single") -> list[tuple[str, Array]]:
-        """The tensors of the outputs in their order, by the names that forward gives them, or "".
+        """Return the output tensors in order, each with the name that forward gives it, or "".
 
         Args:
             feeds: by the graph's names.
@@ -380,7 +380,7 @@ class RunningModule:
         ]
 
     def note_lookup(self, ids: torch.Tensor, table: torch.Tensor, feeds: Mapping[str, Array]) -> None:
-        """Keep which rows of a table were looked up, and of which input."""
+        """Note which rows of a table were looked up, and by which input."""
         path = next(
             (
                 path
@@ -406,20 +406,21 @@ class RunningModule:
         attempt: Attempt | None = None,
         until: int | None = None,
     ) -> Recording:
-        """Run forward, and tell of every call of a function of PyTorch with what it gives.
+        """Run forward, and report every call of a PyTorch function with its result.
 
         Args:
             feeds: by the graph's names.
-            told: of each call, and its floats and numbers in the precision of a file; they may be overwritten later.
+            told: receives each call, and its floats and numbers in the precision of a file; they may be overwritten
+                later.
             precision: `single`, `double` or `half`.
-            attempt: something else in the place of one call or module.
-            until: the call after which nothing more is of interest.
+            attempt: another computation in the place of one call or module.
+            until: the last call of interest.
 
         Raises:
             ExportError: forward fails, or the attempt cannot be made.
         """
         if precision == "double" and self._is_large and not self._is_proven:
-            self.run(feeds, precision)  # which is refused before anything is told
+            self.run(feeds, precision)  # a refusal must come before any report
         model = self._at(precision)
         modules: list[ModuleCall] = []
         place = None if attempt is None else attempt.place
@@ -450,7 +451,7 @@ class RunningModule:
     def _hook(
         self, model: nn.Module, recorder: Recorder, modules: list[ModuleCall], attempt: Attempt | None
     ) -> list[Any]:
-        """Have the recorder know in which module a call is; and give something else than one module does."""
+        """Tell the recorder which module a call is in; and replace the result of one module."""
         labels, opened = Labels(), list[tuple[str, int, tuple[int, ...]]]()
 
         def begin(name: str) -> Callable[..., None]:
@@ -503,7 +504,7 @@ class RunningModule:
         return handles
 
     def value(self, feeds: Mapping[str, Array], number: int) -> Array | None:
-        """The first floats that a call gives, whole; None where it gives none.
+        """Return the first floating-point tensor that a call returns, complete; None if it returns none.
 
         Raises:
             ExportError: forward fails.
@@ -524,13 +525,13 @@ class RunningModule:
         numbers: Sequence[float],
         told: Callable[[int, tuple[str, str, str], Array | None], None],
     ) -> None:
-        """Tell what a call or a module may be exchanged for, and what it would give.
+        """Report the alternatives of a call or a module, with their values.
 
         Args:
             feeds: by the graph's names.
             place: the number of a call, or the label of a module's call.
-            numbers: that the file has.
-            told: of each by its index: kind, what PyTorch has, what it would be; its value, None where it has none.
+            numbers: numbers in the file.
+            told: receives each alternative's index; kind, PyTorch's side and alternative in words; its value, or None.
 
         Raises:
             ExportError: forward fails.
@@ -591,7 +592,7 @@ class RunningModule:
         return self._model
 
     def _whole_if_refused(self, precision: str, run: Callable[[], _T]) -> _T:
-        """Run; a large module that cannot compute in double precision piece by piece is copied whole."""
+        """Run; if a large module cannot compute in double precision piece by piece, copy it and run again."""
         try:
             made = run()
             self._is_proven |= precision == "double"
@@ -619,7 +620,7 @@ class RunningModule:
                 else:
                     args[leaf.position] = value
             elif leaf.position is None:
-                del kwargs[leaf.name]  # the file does without it, so it is left to forward
+                del kwargs[leaf.name]  # the file has no such input, so forward's default applies
         try:
             with torch.no_grad(), quiet(), _seeded(), self._rounded, self._varied(model), widened, shaken:
                 return model(*args, **kwargs)
@@ -630,11 +631,11 @@ class RunningModule:
 
 
 class _ShakenChoices(TorchFunctionMode):
-    """Moves what is chosen by, such as scores, by what rounding in single precision may move it by.
+    """Moves values that a function chooses by, such as scores, by as much as rounding in single precision may.
 
-    Which of several values is the largest is rounding where they are as good as equal, and which of equal ones is taken
-    is left to each library: PyTorch says nothing of it, ONNX takes the first. So what depends on such a choice differs
-    between single and double precision, which tells what rounding leaves.
+    Rounding decides which of nearly equal values is the largest. Among equal values each library decides: PyTorch
+    specifies nothing, ONNX takes the first. With the move, results that depend on such a choice differ between single
+    and double precision, and this difference measures what rounding may cause.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -650,17 +651,17 @@ class _ShakenChoices(TorchFunctionMode):
 
 
 def _chooses(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a function tells places; `max` and `min` do along an axis, and give values alone without one."""
+    """Whether a function returns positions of values; `max` and `min` do so only with an axis."""
     if name in ("max", "min"):
         return "dim" in kwargs or (len(args) > 1 and isinstance(args[1], int))
     return name in _CHOOSING
 
 
 _CHOOSING = frozenset({"argmax", "argmin", "argsort", "kthvalue", "mode", "sort", "topk"})
-"""Functions that tell places of values, by their order."""
+"""Functions that return positions of values, by their order."""
 
 _SHAKEN = 4 * torch.finfo(torch.float32).eps
-"""By how much scores are moved, beside their root mean square."""
+"""Largest move of scores, relative to their root mean square."""
 
 
 def _shake(scores: torch.Tensor) -> torch.Tensor:
@@ -672,9 +673,9 @@ def _shake(scores: torch.Tensor) -> torch.Tensor:
 
 
 class _RoundedValues(TorchFunctionMode):
-    """Gives what a file holds rounded in the place of what is computed and differs by no more than rounding.
+    """Replaces computed values by a file's rounded ones if they differ by no more than rounding.
 
-    It stands around what records, which sees what it gives.
+    It is entered before the recorder, so the recorder sees the replacements.
     """
 
     def __init__(self, values: Sequence[tuple[Array, Array]]) -> None:
@@ -693,11 +694,11 @@ class _RoundedValues(TorchFunctionMode):
 
 
 _LEAST_COMPUTED = 16
-"""Elements of a value that is known by its numbers, at least."""
+"""Fewest elements of a value that its numbers identify."""
 
 
 def _rounded_as(made: torch.Tensor, numbers: Array, room: Array) -> torch.Tensor | None:
-    """The numbers as a tensor like the one that was made; None where one is further off than it may be."""
+    """Return the numbers as a tensor like the computed one; None if an element is off by more than its limit."""
     plain = made.detach().double().numpy()
     for one, other in ((numbers, room), (numbers.T, room.T)):
         if [dim for dim in one.shape if dim != 1] != [dim for dim in plain.shape if dim != 1]:
@@ -710,7 +711,7 @@ def _rounded_as(made: torch.Tensor, numbers: Array, room: Array) -> torch.Tensor
 
 
 class _Lookups(TorchFunctionMode):
-    """Tells what is looked up in tables, whatever a module's own forward is given."""
+    """Reports lookups in embedding tables, whatever the arguments of a module's forward are."""
 
     def __init__(self, side: RunningModule, feeds: Mapping[str, Array]) -> None:
         super().__init__()
@@ -723,16 +724,16 @@ class _Lookups(TorchFunctionMode):
 
 
 class Widened:
-    """While a forward pass runs: each module has its own parameters and buffers in double precision while it is called.
+    """Keeps each module's parameters and buffers in double precision only while the module is called.
 
-    So a large module takes the room of its numbers once, and that of the pieces at work.
+    A large module thus takes the memory of its numbers once, plus that of the modules at work.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._handles: list[Any] = []
         self._held: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """Tensors that are double now, with what they held; by their identity."""
+        """Tensors that are double now, and their previous data; by their identity."""
         self._open: list[list[int]] = []
 
     def __enter__(self) -> None:
@@ -773,12 +774,12 @@ def _seeded() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """One tensor that forward takes."""
+    """One tensor argument of forward."""
 
     name: str
     value: torch.Tensor
     position: int | None
-    """Among the positional arguments; None of a keyword."""
+    """Position among the positional arguments; None for a keyword argument."""
     axes: Mapping[int, str]
 
 
@@ -795,12 +796,12 @@ def _leaves(model: nn.Module, made: ExampleInputs) -> Iterator[_Leaf]:
 
 
 def _own(leaf: _Leaf, lengths: Mapping[str, int]) -> dict[int, int]:
-    """How long the axes of an input are that vary."""
+    """Return the lengths of an input's varying axes."""
     return {axis: lengths[name] for axis, name in leaf.axes.items() if name in lengths}
 
 
 def _shared(leaf: _Leaf, dims: Dims, named: Mapping[tuple[str, int], int]) -> dict[int, int]:
-    """How long those axes are that the file names as others that vary, if they are as long in the example."""
+    """Return the lengths of axes that the file names like a varying one of the same length in the example."""
     have = leaf.value.shape
     return {
         axis: named[dim, have[axis]]
@@ -810,7 +811,7 @@ def _shared(leaf: _Leaf, dims: Dims, named: Mapping[tuple[str, int], int]) -> di
 
 
 def _fit(value: torch.Tensor, dims: Dims, sizes: Mapping[int, int]) -> torch.Tensor:
-    """A tensor as large as the file's fixed sizes, and of these sizes along the axes that may vary."""
+    """Return a tensor with the file's fixed sizes, and with the given sizes along axes that may vary."""
     for axis, dim in enumerate(dims):
         have = value.shape[axis]
         wanted = dim if isinstance(dim, int) else sizes.get(axis, have)
@@ -822,7 +823,7 @@ def _fit(value: torch.Tensor, dims: Dims, sizes: Mapping[int, int]) -> torch.Ten
 
 
 def _draw(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Other values of the same kind: floats of the same spread, whole numbers between the example's; masks stay."""
+    """Return random values of the same kind: floats of the same spread, integers in the example's range; masks stay."""
     if value.is_floating_point():
         spread = float(value.std()) if value.numel() > 1 else 1.0
         drawn = torch.randn(value.shape, generator=generator) * (spread or 1.0) + float(value.mean())
@@ -834,7 +835,7 @@ def _draw(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 
 def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of what a module gives, by the key that an output of several has, in their order."""
+    """Yield the tensors of a module's result in order, each with its key in a mapping, or ""."""
     if isinstance(given, torch.Tensor):
         yield "", given
         return
@@ -856,7 +857,7 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
         return
     try:
         leaves = _pytree.tree_leaves(given)
-    except Exception:  # noqa: BLE001  a class that the library does not know has no tensors to give
+    except Exception:  # noqa: BLE001  a class that pytree does not know has no tensors
         return
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
@@ -864,11 +865,11 @@ def _tensors(given: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 _CACHES = ("self_attention_cache", "cross_attention_cache")
-"""The parts of the cache of an encoder with a decoder."""
+"""Parts of an encoder-decoder's cache."""
 
 
 def _fitting(items: Iterator[_T]) -> Iterator[_T]:
-    """As many as can be made: arguments of a form that nobody expected end the list."""
+    """Yield alternatives until one cannot be made: arguments of an unexpected form end the list."""
     with contextlib.suppress(Exception):
         yield from items
 
@@ -878,7 +879,7 @@ def _nth(items: Iterator[_T], index: int) -> _T:
 
 
 def _as_array(value: torch.Tensor, precision: str) -> Array:
-    """A value as the file's side has it."""
+    """Return a tensor as a numpy array, with half precision widened to single."""
     value = value.detach()
     if value.dtype in (torch.float16, torch.bfloat16):
         value = value.float()

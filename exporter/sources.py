@@ -1,7 +1,7 @@
 """SOURCE (hub id, checkpoint, config, preset or factory) -> nn.Module with real, random, fresh or meta weights.
 
-A factory is `package.module:factory`; it may give the example inputs as well. Random weights are all different, in the
-dtype asked for, so that no exporter merges two of them.
+A factory is `package.module:factory`; it may return the example inputs as well. Random weights are all different in the
+requested dtype, so that no exporter merges two of them.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What a factory returned."""
+    """Return value of a factory."""
 
     model: nn.Module
     example_inputs: tuple[Any, ...] | dict[str, Any] | None
 
 
 def is_factory(source: str) -> bool:
-    """Whether it has the form `package.module:factory`.
+    """Whether a source has the form `package.module:factory`.
 
     >>> is_factory("models.small:build"), is_factory("C:/models/bert")
     (True, False)
@@ -56,11 +56,11 @@ def is_factory(source: str) -> bool:
 def make_from_factory(source: str, *, device: str = "cpu") -> Made:
     """Import the module, from the current directory too, and call the factory without arguments.
 
-    The object may be a callable or an nn.Module. A callable returns the module, or `(module, example_inputs)`;
-    a module may carry its inputs as the attribute `example_inputs`.
+    The object may be a callable or an nn.Module. A callable returns the module, or `(module, example_inputs)`; a module
+    may carry its inputs as the attribute `example_inputs`.
 
     Raises:
-        SourceError: there is no such object, it fails, or what it returns is no nn.Module.
+        SourceError: there is no such object, it fails, or it does not return an nn.Module.
     """
     with _current_directory_importable(), stdout_to_stderr():
         target = _find_factory(source)
@@ -108,10 +108,10 @@ def _find_factory(source: str) -> Any:
 
 
 def _refuse_our_name(source: str, package: str) -> None:
-    """Say so where the user's package cannot be imported because ours has its name.
+    """Report a user's package that cannot be imported because a package of onnxledger has its name.
 
     Raises:
-        SourceError: it cannot.
+        SourceError: that is so.
     """
     here = Path.cwd()
     theirs = next((path for path in (here / package, here / f"{package}.py") if path.exists()), None)
@@ -158,27 +158,27 @@ DTYPES: Mapping[str, torch.dtype] = {
     "fp16": torch.float16,
     "bf16": torch.bfloat16,
 }
-"""The names that `--dtype` takes."""
+"""Names that `--dtype` accepts."""
 
 _NOISE = 0.02
 _FEW_ELEMENTS = 64
 
 _CONSTANT = 1e-5
-"""Spread, beside the largest, of a tensor of one value: the mean of many tenths is not quite a tenth."""
+"""Relative spread below which a tensor counts as constant: the mean of many tenths is not exactly a tenth."""
 
 _VANISHING = 1e-6
-"""Half precision takes smaller numbers for zeros; some configs initialize with a spread of 1e-10 (BLIP, SAM)."""
-# Rotary frequencies lose whole positions in half precision; `from_pretrained` keeps them in float32 as well.
+"""Level below which half precision may round to zero; some configs initialize with a spread of 1e-10 (BLIP, SAM)."""
+# Half-precision rotary frequencies would be off by whole positions; `from_pretrained` keeps them in float32, too.
 _KEPT_IN_FLOAT32 = ("inv_freq", "original_inv_freq")
 
 
 def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
     """Move every parameter and BatchNorm statistic a little, so that no two tensors stay equal by accident.
 
-    An exporter merges equal constants, so a model fresh from its constructor loses its zero biases and unit gains.
-    The noise is small beside each tensor's own scale, which keeps half-precision outputs finite. Ties stay ties.
-    `dtype` is what the model will be cast to: values must still differ then. What a class makes anew whenever it is
-    loaded (sinusoid tables that `save_pretrained` leaves out) stays as it is made: no checkpoint has it otherwise.
+    An exporter merges equal constants, so a model fresh from its constructor loses its zero biases and unit gains. The
+    noise is small beside each tensor's own scale, which keeps half-precision outputs finite. Ties stay ties. `dtype` is
+    the type of the later cast: values must still differ after it. Tensors that a class computes at every load (sinusoid
+    tables that `save_pretrained` leaves out) stay unchanged, because no checkpoint has others.
     """
     generator = torch.Generator().manual_seed(seed)
     seen: set[bytes] = set()
@@ -191,7 +191,7 @@ def randomize(model: nn.Module, seed: int, dtype: torch.dtype) -> None:
 
 
 def _affine_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
-    """All float parameters once, then the weights that frozen BatchNorms hold as buffers."""
+    """Yield all float parameters once, then the weights that frozen BatchNorms hold as buffers."""
     remade = set(getattr(model, "_keys_to_ignore_on_save", None) or ())
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and (parameter.requires_grad or name not in remade):
@@ -223,13 +223,13 @@ def _add_noise(tensor: torch.Tensor, generator: torch.Generator) -> None:
     if spread > _CONSTANT * level and level >= _VANISHING and math.isfinite(spread):
         scale = 0.1 * spread
     else:
-        # Layer scales start at 1e-6, where 2 % would vanish in half precision: hence the floor.
+        # Layer scales start at 1e-6, and 2 % of that would vanish in half precision: hence the floor.
         scale = _NOISE * max(level, 0.05) if level >= _VANISHING else _NOISE
     tensor.add_(torch.randn(tensor.shape, generator=generator).to(tensor.dtype), alpha=scale)
 
 
 def _randomize_statistics(module: nn.Module, generator: torch.Generator) -> None:
-    """Running means off zero, running variances off one and still positive."""
+    """Move running means away from zero, and running variances away from one but still positive."""
     mean, variance = module.running_mean, module.running_var
     if isinstance(mean, torch.Tensor):
         mean.add_(torch.randn(mean.shape, generator=generator).to(mean.dtype), alpha=0.1)
@@ -257,20 +257,20 @@ Weights = Literal["pretrained", "factory", "random", "fresh", "meta"]
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """How SOURCE is to be turned into a model."""
+    """Options that turn SOURCE into a model."""
 
     model_class: str | None = None
     random_weights: bool = False
-    """Every tensor different, from `seed`; a preset name then never contacts the hub."""
+    """Make every tensor different, from `seed`; a preset name then never contacts the hub."""
     fresh_init: bool = False
-    """As the constructor leaves them: equal zero biases and unit gains."""
+    """Keep the constructor's values: equal zero biases and unit gains."""
     seed: int = 0
     dtype: str = "fp32"
     """`fp32`, `fp16` or `bf16`; a factory's own dtype is kept under `fp32`."""
     meta: bool = False
-    """No weights at all: shapes on the meta device, whatever SOURCE holds."""
+    """Load no weights: shapes on the meta device, whatever SOURCE holds."""
     meta_without_weights: bool = False
-    """On the meta device where SOURCE holds only a config, instead of an error."""
+    """Use the meta device if SOURCE is only a config, instead of an error."""
     trust_remote_code: bool = False
 
     @property
@@ -280,7 +280,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """A model in eval mode, and where it came from."""
+    """A model in eval mode, and its origin."""
 
     model: nn.Module
     name: str
@@ -295,13 +295,13 @@ class ResolvedModel:
     dtype: str
     seed: int
     missing: tuple[str, ...] = ()
-    """What its checkpoint lacks, so that it has the class's own initialisation."""
+    """Parameters that the checkpoint lacks; they keep the initial values of the class."""
 
 
 def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> ResolvedModel:
-    """The PyTorch model that SOURCE names.
+    """Build the PyTorch model that SOURCE names.
 
-    A path that exists wins over everything; then comes `package.module:factory`, then presets and hub ids.
+    An existing path takes precedence; then comes `package.module:factory`, then presets and hub ids.
 
     Raises:
         SourceError: SOURCE names nothing, holds no weights, or does not build.
@@ -318,7 +318,7 @@ def resolve_source(source: str, options: SourceOptions, say: Say = silent) -> Re
 
 
 def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> ResolvedModel:
-    """The model that the content of a `config.json` stands for.
+    """Build the model that the content of a `config.json` describes.
 
     Raises:
         SourceError: it does not build.
@@ -330,10 +330,10 @@ def resolve_config(config: Mapping[str, Any], options: SourceOptions) -> Resolve
 
 
 def read_source_config(source: str, say: Say = silent) -> dict[str, Any] | None:
-    """The fields of the config that SOURCE has, without building what it describes; None where it has none.
+    """Return the fields of SOURCE's config without building the model; None if it has no config.
 
-    They are as its `config.json` says them: what that leaves to the config's class is absent. A factory's model is
-    built on the meta device, and its config is whole.
+    The fields are those of its `config.json`; defaults of the config's class are absent. A factory's model is built on
+    the meta device, and its config is complete.
 
     Raises:
         SourceError: SOURCE names nothing, or its config cannot be read.
@@ -436,7 +436,7 @@ def _from_transformers(source: str, location: Location, options: SourceOptions, 
 
 
 def _packed_file(folder: Path, config: Any) -> Path | None:
-    """The checkpoint of a folder whose config says that its weights are packed; None of any other."""
+    """Return the checkpoint of a folder whose config says that its weights are packed; None for any other."""
     if not is_packed(config):
         return None
     names = ("model.safetensors", "model.safetensors.index.json")
@@ -444,7 +444,7 @@ def _packed_file(folder: Path, config: Any) -> Path | None:
 
 
 def _most_elements(where: object) -> int:
-    """Elements that the files of a folder may hold, a byte each; of a hub's any number."""
+    """Return an upper bound on elements in a folder's files, one byte each; no real bound for a hub id."""
     folder = Path(str(where))
     if not folder.is_dir():
         return 1 << 60
@@ -454,7 +454,7 @@ def _most_elements(where: object) -> int:
 def _build(
     found: Any, config: Any, location: Location, weights: Weights, options: SourceOptions
 ) -> tuple[nn.Module, list[str]]:
-    """The model, and the names of parameters that its checkpoint lacks."""
+    """Return the model, and the names of parameters that its checkpoint lacks."""
     dtype = DTYPES[options.dtype]
     trust = {"trust_remote_code": True} if options.trust_remote_code else {}
     if weights == "pretrained" and location.file is not None:
@@ -489,7 +489,7 @@ def _build_from_file(
     if kind is None:
         raise SourceError(f"{path}: is not there any more")
     if not kind.is_pickle:
-        open_checkpoint(path)  # says better than torch what is wrong with it
+        open_checkpoint(path)  # its message is better than torch's
     tensors = load_state_dict(path, kind).tensors
     fit = load_into(found, config, path, tensors, dtype, options.trust_remote_code)
     if fit.misshapen:

@@ -1,4 +1,4 @@
-"""A published model's name -> its published config, kept here so that no network is needed; imports no torch."""
+"""Name of a published model -> its published config, kept here so that no network is needed; imports no torch."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ __all__ = ["PRESETS", "Published", "load_published", "preset_config", "preset_na
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One model, and how many parameters its publication says it has."""
+    """A published model, and the number of parameters that its publication states."""
 
     hub_id: str
     short_name: str | None
-    """The end of its hub id; None where another one ends alike."""
+    """Last part of the hub id; None if another hub id has the same."""
     model_type: str
     architectures: tuple[str, ...]
     fields: Mapping[str, Any]
-    """Of its config.json: what changes the count or the cache, and is not what the config's class takes anyway."""
+    """Fields of config.json that change the count or the cache, and differ from the defaults of the config's class."""
     source: str
-    """Where the count is from, or where it would stand."""
+    """Source of the count, or the document that would state it."""
     published: str | None = None
-    """The count as it is printed there; None where none is."""
+    """Count as printed in the source; None if none is."""
     active: str | None = None
-    """What is printed of one token's share."""
+    """Printed count of the parameters that one token uses."""
     counted_as: str | None = None
-    """The class whose parameters are meant, where that is not the architecture."""
+    """Class whose parameters are counted, if it is not the architecture."""
     note: str | None = None
-    """Why the printed count is not the exact one, as far as that is known."""
+    """Known reason why the printed count is not exact."""
 
     @property
     def counted_class(self) -> str:
-        """The class whose parameters the publication counts."""
+        """Class whose parameters the publication counts."""
         return self.counted_as or self.architectures[0]
 
     @property
     def config(self) -> dict[str, Any]:
-        """What stands for its config.json."""
+        """Content for a config.json."""
         return {"model_type": self.model_type, "architectures": list(self.architectures), **self.fields}
 
 
 @functools.cache
 def load_published() -> Mapping[str, Published]:
-    """All of them by hub id, in the order of the file.
+    """Return all published models by hub id, in the order of the file.
 
     Raises:
-        TypeError: an entry lacks a key, or has one that there is not. None that ships does.
+        TypeError: an entry lacks a key, or has an unknown one. No shipped entry does.
     """
     text = resources.files("exporter.presets").joinpath("published.toml").read_text(encoding="utf-8")
     table = tomllib.loads(text)
@@ -87,18 +87,18 @@ PRESETS: Mapping[str, str] = {
     "roberta-base": "FacebookAI/roberta-base",
     "t5-small": "google-t5/t5-small",
 }
-"""Presets that have their whole `config.json`: short names, and the hub ids they are published under."""
+"""Presets with their complete `config.json`: short names, and the hub ids they are published under."""
 
 
 def preset_names() -> tuple[str, ...]:
-    """Every name of every preset: short names, then hub ids; those with a whole config first."""
+    """Return all names of all presets: short names, then hub ids; those with a complete config first."""
     published = load_published().values()
     short_names = (each.short_name for each in published if each.short_name is not None)
     return tuple(dict.fromkeys((*PRESETS, *short_names, *PRESETS.values(), *load_published())))
 
 
 def preset_name(source: str) -> str | None:
-    """The preset that a short name or hub id means; None if there is none.
+    """Return the preset of a short name or hub id; None if there is none.
 
     >>> preset_name("google-bert/bert-base-uncased"), preset_name("openai-community/gpt2-xl")
     ('bert-base-uncased', 'gpt2-xl')
@@ -111,7 +111,7 @@ def preset_name(source: str) -> str | None:
 
 
 def preset_config(name: str) -> dict[str, Any]:
-    """The published config of a preset: as in its `config.json`, or the fields of it that matter.
+    """Return the published config of a preset: its complete `config.json`, or the fields of it that matter.
 
     Raises:
         KeyError: there is no such preset.
@@ -127,7 +127,7 @@ def preset_config(name: str) -> dict[str, Any]:
 
 
 def _find_published(name: str) -> Published | None:
-    """The published model of a hub id or short name."""
+    """Return the published model of a hub id or short name."""
     models = load_published()
     if name in models:
         return models[name]
