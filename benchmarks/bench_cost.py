@@ -1,11 +1,11 @@
 """CPU and memory of whole processes, side by side: `onnxledger inspect` and `onnxledger cost` of the same file.
 
-Processes alternate, so that a noisy machine disturbs all alike; what counts is the difference and the ratio.
+Processes alternate, so that a noisy machine disturbs all alike; the differences and ratios count.
 
     python benchmarks/bench_cost.py --bert DIR/model.onnx --rounds 3 --markdown docs/cost.md
 
-The other files are made, and take a third of the rounds: a chain of 100,000 nodes, and decoders of the Llama kind with
-as many in repeated layers, whose weights are a sparse file; one of them has keys and values of every layer as inputs
+The other files are generated, and take a third of the rounds: a chain of 100,000 nodes, and Llama-like decoders with as
+many nodes in repeated layers, whose weights are a sparse file. One of them has keys and values of every layer as inputs
 and outputs.
 """
 
@@ -26,12 +26,12 @@ ROOT = Path(__file__).resolve().parent.parent
 MARK, AFTER = "<!-- cost of cost -->", "<!-- end of cost of cost -->"
 BERT = "BERT-base"
 LAYERS = 4_167
-"""With 24 or 25 nodes each."""
+"""Number of layers, with 24 or 25 nodes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that is asked about."""
+    """A file to measure."""
 
     title: str
     path: Path
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def files(folder: Path, bert: Path | None) -> Iterator[File]:
-    """Make the files, by processes of their own: a child's peak memory counts what its parent held."""
+    """Make the files in separate processes, because a child's peak memory includes what its parent held."""
     if bert is not None:
         yield File(BERT, bert.absolute(), "batch=1,sequence=128")
     make = [sys.executable, str(ROOT / "benchmarks" / "large_models.py"), "nodes", str(folder)]
@@ -98,7 +98,7 @@ def table(found: list[File], rounds: int, folder: Path, *, memory: bool) -> Iter
 
 
 def row(title: str, runs: dict[str, list[Used]]) -> str:
-    """One line."""
+    """Return one line of the table."""
 
     def middle(name: str) -> str:
         found = runs.get(name)

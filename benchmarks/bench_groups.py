@@ -1,8 +1,8 @@
-"""CPU of grouping 100,000 nodes and 20,000 initializers, beside that of building the networkx graph of them alone.
+"""CPU of grouping 100,000 nodes and 20,000 initializers, compared with only building their networkx graph.
 
-One model, once with the names that an exporter gives and once with none. All is measured in one process and in turn, so
-that a noisy machine disturbs all alike; what counts is the ratio. A run prints what it measured and which goals that
-meets, and exits with 0 whatever the machine was like.
+One model is measured, once with an exporter's names and once without names. All stages run in one process and in turn,
+so that a noisy machine disturbs all alike; the ratios count. A run prints the measurements and the goals that they
+meet, and always exits with 0, because machines differ.
 
     python benchmarks/bench_groups.py --rounds 5
 """
@@ -43,10 +43,10 @@ from analyzer.model.dataflow import follow_data  # noqa: E402
 from analyzer.process import uncollected  # noqa: E402
 
 LAYERS, WIDTH = 1250, 8
-PADDING = 34  # nodes that only pass on what they read, so that a layer has 80 nodes for its 16 weights
+PADDING = 34  # nodes that only pass on their input, so that a layer has 80 nodes for its 16 weights
 GRAPH = "networkx graph"
 STAGES = (GRAPH, "finding scopes", "grouping by scope", "finding blocks", "grouping by block")
-LIMIT = 1.0  # of the time that the networkx graph takes
+LIMIT = 1.0  # of the time for the networkx graph
 Seconds = dict[str, list[float]]
 
 
@@ -162,11 +162,11 @@ def make_model(layers: int, *, is_named: bool) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="pytorch")
 
 
-# what is measured
+# the measurement
 
 
 def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
-    """Each stage alone, with what those before it in `analyzer.account.audit` have found."""
+    """Return each stage alone, with the results of the stages before it in `analyzer.account.audit`."""
     model, wiring = ledger.model, ledger.wiring
     companions = find_companions(model, wiring)
     entered = classify(model, wiring, companions, wiring.computing(list(model.tensors())))
@@ -188,7 +188,7 @@ def stages(ledger: Ledger) -> dict[str, Callable[[], object]]:
 
 
 def measure(ledger: Ledger, rounds: int) -> Seconds:
-    """Each stage `rounds` times, in turn, after a first time that does not count."""
+    """Run each stage `rounds` times, in turn, after a first run that does not count."""
     seconds: Seconds = {stage: [] for stage in STAGES}
     for number in range(rounds + 1):
         for stage, work in stages(ledger).items():
@@ -210,7 +210,7 @@ def said_of(ledger: Ledger) -> str:
 
 
 def rows(seconds: Seconds) -> Iterator[tuple[str, float, float]]:
-    """Medians, and medians of the ratios to the networkx graph of the same round."""
+    """Yield medians, and medians of the ratios to the networkx graph of the same round."""
     by_name = {stage: seconds[stage] for stage in STAGES}
     by_name["scopes, and grouping by them"] = list(
         map(sum, zip(*(seconds[s] for s in STAGES[1:3]), strict=True))

@@ -1,10 +1,10 @@
-"""What onnxledger says of each hostile file, and what it takes; beside it what `onnx.load` and `onnx.checker` do.
+"""Answers of onnxledger to each hostile file, with CPU and memory, beside those of `onnx.load` and `onnx.checker`.
 
     python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md
 
-The files are made afresh by the generator of the external cases (`../shared/hostile/make.py`, or below
-`$ONNXLEDGER_CASES`). Every run is a process of its own, with limits. The last lines say which of our promises was
-broken, and the exit code is 1 if one was.
+The generator of the external cases (`../shared/hostile/make.py`, or below `$ONNXLEDGER_CASES`) makes the files anew.
+Every run is a separate process with limits. The last lines list the promises that were broken, and the exit code is 1
+if there are any.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 from hostile import CANARY, Case, make_corpus, state, unsafe_characters  # noqa: E402 - a module of the tests
 
 SECONDS, MIB = 5, 300
-"""What one answer may take: CPU time, and memory beyond that of the imports."""
+"""Limits of one answer: CPU time, and memory beyond that of the imports."""
 
 OUR_TIMEOUT, PEER_TIMEOUT = 20, 10
 DATA_LIMIT = 8 << 30
-"""Bytes that a process may allocate: others work on this machine too."""
+"""Bytes that a process may allocate, because other processes use the machine, too."""
 
 SENTENCE = 150
-"""Characters of an answer that the table shows."""
+"""Most characters of an answer in the table."""
 
 OTHERS = {
     "inspect -o page.html": ["inspect", "{case}", "-o", "{out}/page.html"],
@@ -61,7 +61,7 @@ OTHERS = {
     "survey": ["survey", "{case}", "-o", "{out}/lake"],
     "show": ["show", "{case}"],
 }
-"""Commands beside `inspect`, of which one table says what the worst case of each took."""
+"""Commands besides `inspect`; one table has the worst case of each."""
 
 PEERS = {
     "load": "onnx.load(path, load_external_data=False)",
@@ -114,7 +114,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """One command over all cases."""
+    """Results of one command over all cases."""
 
     name: str
     codes: dict[int, int]
@@ -183,7 +183,7 @@ def arguments() -> argparse.Namespace:
 
 
 def run(command: list[str], timeout: float) -> Run:
-    """Run a command with limits; what it prints goes through files, so that no pipe can be full."""
+    """Run a command with limits; its output goes to files, so that no pipe can be full."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         start = time.monotonic()
         process = subprocess.Popen(
@@ -233,12 +233,12 @@ def inspect(path: Path, style: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What inspecting a tiny valid model takes and looks at: the imports, nearly."""
+    """Memory and paths of an inspect of a tiny valid model: nearly those of the imports alone."""
 
     peak: float
     peer_peaks: dict[str, float]
     paths: frozenset[str]
-    """What Python opens and looks at; empty where there is no strace."""
+    """Paths that Python opens or examines; empty without strace."""
 
     @classmethod
     def measure(cls, tiny: Path) -> Baseline:
@@ -267,7 +267,7 @@ def look(case: Case, corpus: Path, baseline: Baseline, peers: bool) -> Row:
 
 
 def over(name: str, command: list[str], cases: list[Case], valid: Path, weights: Path) -> Other:
-    """What one command answers to every case, and the most that an answer takes."""
+    """Return one command's answers to all cases, and the most that an answer takes."""
 
     def ask(path: Path) -> Run:
         with tempfile.TemporaryDirectory(prefix="hostile-out-") as out:
@@ -291,7 +291,7 @@ def over(name: str, command: list[str], cases: list[Case], valid: Path, weights:
 
 
 def commands(others: list[Other]) -> list[str]:
-    """The table of the other commands."""
+    """Return the table of the other commands."""
     if not others:
         return []
     rows = [
@@ -334,8 +334,10 @@ def broken_promises(result: Run) -> list[str]:
 
 
 def touched(path: Path) -> set[str]:
-    """What an inspect opens or looks at outside the model's own folder: "open /path", "look at /path", or a network
-    address; nothing where strace is missing."""
+    """Return the paths outside the model's folder that an inspect opens or examines.
+
+    They are "open /path", "look at /path", or "connect" for any network address; empty if strace is missing.
+    """
     if not shutil.which("strace"):
         return set()
     with tempfile.NamedTemporaryFile(prefix="strace-", suffix=".log") as log:
@@ -354,15 +356,18 @@ CALL = re.compile(r'(\w+)\((?:AT_FDCWD, )?"(/(?:[^"\\]|\\.)*)"')
 
 
 def _is_own(found: str, path: Path) -> bool:
-    """What is Python's, or in the model's folder, or on the way to it: resolving the path looks at each folder."""
+    """Whether a path is Python's, in the model's folder, or above it: resolving the path examines each folder."""
     place = os.path.normpath(found)
     is_python = Path(place).is_relative_to(sys.prefix) or Path(place).is_relative_to(sys.base_prefix)
     return is_python or Path(place).is_relative_to(path.parent) or path.is_relative_to(place)
 
 
 def is_allowed(what: str, case: Case) -> bool:
-    """What a case may do beyond its folder: a hub cache's links lead to its blobs, a model may be a link itself, and
-    links are looked at to the end before it is known that they lead outside."""
+    """Whether a case may access a path beyond its folder.
+
+    A hub cache's links lead to its blobs, a model may be a link itself, and links are followed to the end before it is
+    known that they lead outside.
+    """
     place = what.rpartition(" ")[2]
     if case.id == "ext_hf_cache":
         return "/hf_cache/blobs" in place or place.endswith("/hf_cache")
@@ -372,7 +377,7 @@ def is_allowed(what: str, case: Case) -> bool:
 
 
 def answer(result: Run, case: Case, corpus: Path) -> str:
-    """The sentence of a refusal, or what was counted and found."""
+    """Return the sentence of a refusal, or the count and the findings."""
     if result.is_hung:
         return f"hung for {OUR_TIMEOUT} s"
     if result.code < 0:
@@ -460,7 +465,7 @@ def table(rows: list[Row]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Somebody else's words in a table cell: short, printable, and no markup."""
+    """Make third-party text short, printable and free of markup, for a table cell."""
     text = "".join(
         c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
     )

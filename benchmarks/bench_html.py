@@ -1,9 +1,9 @@
-"""How long Chromium takes to open the HTML report of a model with 20,000 tensors, beside a plain page of its table.
+"""Time that Chromium takes to open the HTML report of a model with 20,000 tensors, and a plain page of its table.
 
-Both pages are opened in turn, in one browser, from a fresh profile each time, so that a noisy machine disturbs both
-alike. A page counts as usable when it is loaded, has run its scripts and has been painted twice: what is typed or
-clicked then is answered at once. A run prints what it measured and which goals that meets, and exits with 0 whatever
-the machine was like.
+One browser opens both pages in turn, from a fresh profile each time, so that a noisy machine disturbs both alike. A
+page counts as usable when it is loaded, has run its scripts and has been painted twice: it then responds to keys and
+clicks at once. A run prints the measurements and the goals that they meet, and always exits with 0, because machines
+differ.
 
     python benchmarks/bench_html.py --rounds 5
 """
@@ -39,7 +39,7 @@ PAINTED = (
 
 @dataclass
 class Opened:
-    """What opening one page took, each time."""
+    """Measurements of opening one page."""
 
     path: Path
     seconds: list[float] = field(default_factory=list)
@@ -84,7 +84,7 @@ def arguments() -> argparse.Namespace:
 
 
 def plain(folder: Path, report: Inspection) -> Path:
-    """The same tensors as a table in a page that has nothing else: no style, no script."""
+    """Write the same tensors as a table in a page without style and script."""
     rows = [
         "".join(f"<td>{html.escape(str(tensor[column]))}</td>" for column in COLUMNS)
         for tensor in to_document(report)["tensors"]
@@ -111,7 +111,7 @@ def measure(visit: chromium.Visitor, opened: Opened, *, counts: bool) -> None:
 
 
 def said(options: argparse.Namespace, opened: list[Opened], made: float) -> str:
-    """The measurements as Markdown."""
+    """Return the measurements as Markdown."""
     report, reference = opened
     verdict = "meets" if report.median < LIMIT else "misses"
     return "\n".join(

@@ -1,7 +1,7 @@
 """CPU and memory of whole processes, side by side: `onnxledger inspect`, its imports alone, onnx.load, other tools.
 
-Processes alternate, so that a noisy machine disturbs all alike; what counts is the ratio. A run prints what it
-measured and which goals that meets, and exits with 0 whatever the machine was like.
+Processes alternate, so that a noisy machine disturbs all alike; the ratios count. A run prints the measurements and the
+goals that they meet, and always exits with 0, because machines differ.
 
     make bench ARGS="--rounds 3 --only bert,2gb"
 """
@@ -34,8 +34,8 @@ from contenders import (
     measure,
 )
 
-# Nothing heavy is imported here: a child's peak memory counts what its parent held when it forked. For the same
-# reason models are made in processes of their own.
+# Nothing heavy is imported here, because a child's peak memory includes what its parent held at the fork. For the same
+# reason, separate processes make the models.
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("bert", "2gb", "6gb", "nodes", "tensors", "constants", "3gb")
@@ -57,7 +57,7 @@ Results = dict[str, Result | Failed]
 def main() -> None:
     options = arguments()
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(ROOT))))
-    build = ROOT / "build"  # on the checkout's disk: where /tmp is memory, 6 GB there would be memory too
+    build = ROOT / "build"  # on the checkout's disk: if /tmp is in memory, 6 GB there would take memory, too
     build.mkdir(exist_ok=True)
     results: dict[str, Results] = {}
     sections: list[str] = []
@@ -107,7 +107,7 @@ def arguments() -> argparse.Namespace:
 
 
 def make(name: str, folder: Path) -> str:
-    """Make a model file unless it is there; why that failed, or nothing."""
+    """Make a model file unless it exists; return the error, or ""."""
     if (folder / f"{name}.txt").exists():
         return ""
     print(f"making {name}", file=sys.stderr)
@@ -118,7 +118,7 @@ def make(name: str, folder: Path) -> str:
 
 
 def measure_all(found: list[Contender], rounds: int, output: Path) -> Results:
-    """Each contender `rounds` times, in turn; one that fails is not tried again."""
+    """Run each contender `rounds` times, in turn; a contender that fails is not tried again."""
     runs: dict[str, list[Used]] = {contender.name: [] for contender in found}
     counts: dict[str, int | None] = {}
     failed: dict[str, Failed] = {}
@@ -154,7 +154,7 @@ def introduction(imports: Imports, rounds: int) -> str:
 
 
 def measured(results: Results, models: Path) -> str:
-    """The table of one file, and below it why contenders failed."""
+    """Return the table of one file, and below it the reasons of contenders that failed."""
     imports, load = results[IMPORTS], results[LOAD]
     rows, notes = [], []
     for name, result in results.items():
@@ -178,7 +178,7 @@ def measured(results: Results, models: Path) -> str:
 
 
 def verdicts(results: dict[str, Results]) -> Iterator[tuple[str, str, str, str]]:
-    """Each goal beside what was measured."""
+    """Yield each goal with its measurement."""
 
     def used(file: str, contender: str) -> Used:
         result = results.get(file, {}).get(contender)
@@ -203,7 +203,7 @@ def verdicts(results: dict[str, Results]) -> Iterator[tuple[str, str, str, str]]
 
 
 def table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table whose columns line up, the first to the left and the others to the right."""
+    """Return a Markdown table with aligned columns, the first to the left and the others to the right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
 
     def line(cells: tuple[str, ...]) -> str:

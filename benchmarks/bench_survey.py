@@ -1,7 +1,7 @@
-"""`survey` of thousands of models: CPU a model beside `inspect DIR`, memory, size of the lake, kills, a server.
+"""`survey` of thousands of models: CPU per model compared with `inspect DIR`, memory, lake size, kills, a server.
 
-All is measured in one run, on the files that `python -m tools.fleet` makes, and that are the same each time. A run
-prints what it measured and which goals that meets, and exits with 0 whatever the machine was like.
+One run measures everything, on the files of `python -m tools.fleet`, which are always the same. It prints the
+measurements and the goals that they meet, and always exits with 0, because machines differ.
 
     python benchmarks/bench_survey.py --count 10000
     python benchmarks/bench_survey.py --count 1000 --engines ray,dask
@@ -39,7 +39,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a process and those that it started took: seconds of CPU and of time, MiB at their peaks."""
+    """Cost of a process and its children: seconds of CPU and of time, and peak memory in MiB."""
 
     cpu: float
     wall: float
@@ -68,7 +68,8 @@ def _cpu() -> float:
 
 
 def _watch(process: subprocess.Popen[bytes], peaks: dict[int, float]) -> None:
-    """The peaks of a process and of those below it; a child's CPU counts once its parent has waited for it."""
+    """Record the memory peaks of a process and its descendants; a child's CPU counts once its parent has waited for
+    it."""
     while process.poll() is None:
         for pid in [process.pid, *_below(process.pid)]:
             peaks[pid] = max(peaks.get(pid, 0.0), _peak(pid))
@@ -104,7 +105,7 @@ def size(lake: Path) -> float:
 
 
 def measure_cost(build: Path, fleet: Path, count: int) -> None:
-    """CPU and memory of a lake of a tenth of the models, of all, of all again, and of `inspect DIR`."""
+    """Measure CPU and memory of a lake of a tenth of the models, of all, of all again, and of `inspect DIR`."""
     print("| models | | CPU, s | ms a model | time, s | this process, MiB | a worker, MiB | lake, MiB |")
     print("|---:|---|---:|---:|---:|---:|---:|---:|")
     lake = build / "lake"
@@ -138,7 +139,7 @@ def say(what: str, measured: float, limit: float, unit: str) -> None:
 
 
 def measure_kills(build: Path, fleet: Path) -> None:
-    """A survey that is killed at random moments, and finished, beside one in one go."""
+    """Kill a survey at random moments, finish it, and compare it with an uninterrupted one."""
     lake, anew = build / "killed", build / "anew"
     for each in (lake, anew):
         shutil.rmtree(each, ignore_errors=True)
@@ -160,7 +161,7 @@ def measure_kills(build: Path, fleet: Path) -> None:
 
 
 def measure_server(build: Path, fleet: Path) -> None:
-    """Bytes and requests a model over a local server with ranges, and in a second run."""
+    """Count bytes and requests per model over a local server with ranges, and in a second run."""
     from servers import serving
 
     folder = sorted(fleet.iterdir())[0]
@@ -182,7 +183,7 @@ def measure_server(build: Path, fleet: Path) -> None:
 
 
 def measure_engines(build: Path, fleet: Path, engines: Sequence[str]) -> None:
-    """The lake of a cluster on this machine beside the local one."""
+    """Compare the lake of a cluster on this machine with the local one."""
     folder = str(sorted(fleet.iterdir())[0])
     shutil.rmtree(build / "local", ignore_errors=True)
     local = run("survey", folder, "-o", str(build / "local"))

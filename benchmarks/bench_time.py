@@ -1,7 +1,7 @@
-"""The plain latency that `onnxledger time` measures, beside a bare onnxruntime loop on the same inputs.
+"""Plain latency from `onnxledger time`, compared with a bare onnxruntime loop on the same inputs.
 
-They alternate, so that a noisy machine disturbs both alike; what counts is the ratio. The loop is what anyone would
-write: a session with default options, inputs bound to the device where there is one, a clock around each run.
+The two alternate, so that a noisy machine disturbs both alike; the ratio counts. The loop is the usual one: a session
+with default options, inputs bound to the device if there is one, a clock around each run.
 
     python benchmarks/bench_time.py model.onnx --shape batch=1,sequence=128 --rounds 5
     python benchmarks/bench_time.py model.onnx --provider cuda
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 GOAL = 0.10
-"""How far the median of the ratios may be from 1."""
+"""Largest distance of the median ratio from 1."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
 
 
 def compare(model: Path, options: argparse.Namespace) -> None:
-    """Print a line for each round, and what they come to."""
+    """Print a line for each round, and the median ratio."""
     from analyzer.account.audit import audit_model
     from analyzer.account.group import group_by
     from analyzer.timing.inputs.sizes import parse_shapes
@@ -89,7 +89,7 @@ def compare(model: Path, options: argparse.Namespace) -> None:
 
 
 def loop_apart(model: Path, provider: str, settings: Any, feeds: Any) -> list[float]:
-    """The bare loop's times in milliseconds, in a process of its own, as the other side's are."""
+    """Return the bare loop's times in milliseconds, measured in a separate process, as on the other side."""
     from analyzer.timing.inputs.arrays import make_array
 
     with tempfile.TemporaryDirectory() as folder:
@@ -127,7 +127,7 @@ def loop(
     warmup: int,
     runs: int,
 ) -> list[float]:
-    """What anyone would write. It knows nothing of onnxledger."""
+    """Run the usual loop, without onnxledger."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -154,7 +154,7 @@ def loop(
 
 
 def bound(session: Any, arrays: dict[str, Any], provider_options: dict[str, str]) -> Callable[[], object]:
-    """A run whose inputs and outputs stay on the GPU; it returns when the GPU is done."""
+    """Return a run whose inputs and outputs stay on the GPU; it returns when the GPU is done."""
     import onnxruntime
 
     device = int(provider_options.get("device_id", "0"))

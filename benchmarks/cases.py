@@ -1,9 +1,8 @@
-"""What onnxledger answers to the external cases, a row each.
+"""Answers of onnxledger to the external cases, one row each.
 
-Run it by `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
+Run it with `python benchmarks/cases.py --markdown docs/evidence/cases.md`.
 
-The cases are files of others; they are read from `../shared/models`, or below `$ONNXLEDGER_CASES`, and are not in this
-repository.
+The cases are third-party files in `../shared/models`, or below `$ONNXLEDGER_CASES`, and not in this repository.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def table(cases: list[dict[str, Any]], folder: Path) -> Iterator[str]:
 
 
 def answered(path: Path) -> tuple[str, str, str]:
-    """Parameters, stored elements by role, and findings."""
+    """Return the parameters, the stored elements by role, and the findings."""
     try:
         ledger = audit_model(path)
     except OnnxLedgerError as error:
@@ -90,7 +89,7 @@ def stored(ledger: Ledger) -> str:
 
 
 def escaped(text: str) -> str:
-    """Somebody else's words in a table cell."""
+    """Escape third-party text for a table cell."""
     return (
         re.sub(r"([\\`*_\[\]|~])", r"\\\1", text)
         .replace("&", "&amp;")

@@ -1,4 +1,4 @@
-"""What is measured on a file, as commands, and what one run of a command took."""
+"""Commands to measure on a file, and the CPU and memory of one run of a command."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CPU_LIMIT = 60
-"""Seconds after which a run is stopped."""
+"""CPU seconds after which a run is stopped."""
 
 MEMORY_LIMIT = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-"""Bytes of memory that a run may allocate: others work on this machine too."""
+"""Bytes of memory that a run may allocate, because other processes use the machine, too."""
 
 INSPECT = ["inspect", "--format", "json"]
 
-# Prints the modules that `python -m analyzer` with these arguments has loaded when it ends, a module after those that
-# it imports. A hard exit becomes a soft one, or nothing would be printed.
+# Prints the modules that `python -m analyzer` with these arguments has loaded at its end, each after the modules that
+# it imports. A hard exit becomes a soft one, because otherwise nothing would be printed.
 LOADED = """
 import os, runpy, sys
 os._exit = sys.exit
@@ -30,7 +30,7 @@ finally:
     print(*sys.modules, file=sys.stderr)
 """
 
-# Imports the modules it is given, and prints those that no earlier one had brought along, then what only one of the
+# Imports the given modules, and prints those that no earlier one has imported, then the modules that only one of the
 # two processes has loaded.
 IMPORTED = """
 import sys
@@ -46,7 +46,7 @@ print(*needed)
 print(*set(sys.modules) ^ {*sys.argv[1:], "__main__"})
 """
 
-# The parameter count in what a contender printed; read in a process of its own, as it may be many megabytes.
+# Finds the parameter count in the output of a contender, in a separate process, because that may be many megabytes.
 COUNTED = """
 import re, sys
 found = re.search(sys.argv[1], sys.stdin.read(), re.DOTALL)
@@ -58,12 +58,12 @@ print(int(float(found[1].replace(",", ""))) if found else "")
 class Contender:
     name: str
     command: tuple[str, ...]
-    count: str = ""  # the expression that finds the parameter count in what it prints, if it prints one
+    count: str = ""  # the pattern that finds the parameter count in the output, if there is one
 
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What one process used, from its start to its end."""
+    """Resources that one process used, from its start to its end."""
 
     cpu: float  # seconds, user and system
     peak: float  # MiB resident
@@ -76,15 +76,15 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Imports:
-    """What an inspect imports, as the shortest list of modules that brings all of them."""
+    """Imports of an inspect, as the shortest list of modules that brings all of them."""
 
     modules: list[str]
     loaded: int
-    differing: list[str]  # loaded by one of the two only; empty if the list is right
+    differing: list[str]  # loaded by only one of the two; empty if the list is right
 
 
 def imports_of_inspect(tiny: Path) -> Imports:
-    """Find what an inspect of `tiny` imports, so that the baseline stays right when imports change."""
+    """Find the imports of an inspect of `tiny`, so that the baseline stays right when imports change."""
     command = [sys.executable, "-c", LOADED, *INSPECT, str(tiny)]
     run = subprocess.run(command, cwd=tiny.parent, capture_output=True, text=True, check=False)
     if run.returncode:
@@ -98,9 +98,9 @@ def imports_of_inspect(tiny: Path) -> Imports:
 
 
 def contenders(path: Path, imports: Imports, peers: Path) -> list[Contender]:
-    """All of them, on one file. `peers` is the folder of the programs of the other tools."""
+    """Return all contenders for one file. `peers` is the folder with the programs of the other tools."""
     python, model, load = sys.executable, str(path), f"import onnx; onnx.load({str(path)!r})"
-    # onnx-tool asks for the shapes of inputs that have none.
+    # onnx-tool needs the shapes of inputs that have none.
     names = ("input_ids", "attention_mask", "token_type_ids") if path.stem == "bert" else ()
     shapes = ["-d", *(f"{name}:int32:1x8" for name in names)] if names else []
     listed = {
@@ -123,7 +123,7 @@ def contenders(path: Path, imports: Imports, peers: Path) -> list[Contender]:
 
 
 def measure(command: tuple[str, ...], output: Path) -> Used | Failed:
-    """Run a command, with what it prints in `output`."""
+    """Run a command, with its output in the file `output`."""
     if not Path(command[0]).exists():
         return Failed("not installed: see benchmarks/requirements.txt")
     errors = output.with_suffix(".stderr")

@@ -1,8 +1,8 @@
-"""Makes the files that are measured: `python benchmarks/large_models.py NAME FOLDER` writes NAME.onnx, then NAME.txt.
+"""Make the files to measure: `python benchmarks/large_models.py NAME FOLDER` writes NAME.onnx, then NAME.txt.
 
-NAME.txt is one line that says what the file is and how many parameters it has in PyTorch. Large files are written as
-protobuf by hand, a field at a time, so that making 6 GB takes no more memory than making 6 MB. Weights are cut from
-one block of random values, each tensor from another place, so that no two are equal.
+NAME.txt is one line with a description of the file and its number of parameters in PyTorch. Large files are written as
+protobuf by hand, a field at a time, so that making 6 GB takes no more memory than making 6 MB. Weights are cut from one
+block of random values, each tensor from another place, so that no two are equal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BLOCK = memoryview(np.random.default_rng(0).standard_normal(2**22, dtype=np.floa
 
 @dataclass(frozen=True)
 class Transformer:
-    """A decoder with GPT-2's tensors and nodes, a tied head included, and where its weights are stored."""
+    """A decoder with GPT-2's tensors and nodes, a tied head included, and the way its weights are stored."""
 
     layers: int
     width: int
@@ -75,7 +75,7 @@ class Graph:
 
 
 def transformer_graph(shape: Transformer) -> tuple[Graph, str]:
-    """The graph and the name of its output."""
+    """Return the graph and the name of its output."""
     graph, width = Graph(), shape.width
     split = graph.constant("split_heads", 1, LENGTH, width // 64, 64)
     join = graph.constant("join_heads", 1, LENGTH, width)
@@ -159,7 +159,7 @@ def write_transformer(shape: Transformer, path: Path) -> str:
         with Path(f"{path}.data").open("wb") as file:
             file.writelines(data)
     with path.open("wb") as file:
-        # The fields of a message may come in any order and in parts: what is stored, then the rest of the graph.
+        # The fields of a message may come in any order and in parts: stored tensors, then the rest of the graph.
         file.write(head.SerializeToString())
         file.writelines(enclose(ModelProto.GRAPH_FIELD_NUMBER, [*stored, rest.SerializeToString()]))
     where = {"embedded": "in one piece", "external": "external data", "constant": "all in Constant nodes"}
@@ -179,7 +179,7 @@ def constant_node(name: str, tensor: Pieces) -> Pieces:
 
 
 def payload(index: int, nbytes: int) -> Pieces:
-    """Slices of the block, from a place of its own for each tensor, which together have `nbytes` bytes."""
+    """Return slices of the block with `nbytes` bytes together, from another place for each tensor."""
     start = index * 4_000_012 % len(BLOCK)
     pieces: Pieces = []
     while nbytes:
@@ -190,7 +190,7 @@ def payload(index: int, nbytes: int) -> Pieces:
 
 
 def enclose(number: int, pieces: Pieces) -> Pieces:
-    """The pieces as one length-delimited field of a protobuf message."""
+    """Return the pieces as one length-delimited field of a protobuf message."""
     return [varint(number << 3 | 2) + varint(sum(map(len, pieces))), *pieces]
 
 
@@ -203,7 +203,7 @@ def varint(value: int) -> bytes:
 
 
 def write_chain(path: Path, every: int, in_scope: int) -> str:
-    """A chain in which one node of `every` multiplies by a 4 x 4 weight of its own; `in_scope` nodes share a scope."""
+    """Write a chain in which one node of `every` multiplies by its own 4 x 4 weight; `in_scope` nodes share a scope."""
     random, nodes, weights, value = np.random.default_rng(0), [], [], "x"
     for index in range(CHAIN_NODES):
         scope = f"layer.{index // in_scope}" + (f".block.{index % in_scope}" if in_scope > 1 else "")
@@ -221,7 +221,7 @@ def write_chain(path: Path, every: int, in_scope: int) -> str:
 
 
 def write_bert(path: Path) -> str:
-    """BERT-base as `onnxledger export` writes it, in one piece; without torch, a transformer of its size."""
+    """Write BERT-base as `onnxledger export` does, in one piece; without torch, a transformer of its size."""
     if not (find_spec("torch") and find_spec("transformers")):
         return f"no torch here, so not BERT but {write_transformer(BERT_SIZED, path)}"
     folder = path.with_suffix(".export")
