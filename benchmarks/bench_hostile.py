@@ -82,15 +82,15 @@ else:
 """
 INTRODUCTION = """# Hostile files
 
-The answers of `onnxledger inspect` to {cases} files that are broken on purpose, and the time and memory of each, by
-`python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`, which fails if an answer takes over
-{seconds} s of CPU or {mib} MiB beyond the imports, has an exit code but 0, 1 or 2, prints a traceback or a character
-that could steer a terminal, opens a file outside the model's folder, or changes anything. `tests/test_hostile.py` holds
-the answers.
+The answers of `onnxledger inspect` to {cases} files that are broken on purpose, and the time and memory of each, from
+`python benchmarks/bench_hostile.py --markdown docs/evidence/hostile.md`. The program fails if an answer takes over
+{seconds} s of CPU or {mib} MiB beyond the imports, has an exit code other than 0, 1 or 2, prints a traceback or a
+character that could control a terminal, opens a file outside the model's folder, or changes anything.
+`tests/test_hostile.py` tests the answers.
 
 `onnx.load`: without external data, then with it. `onnx.checker`: `check_model(path)`. *hang*: stopped after
-{peer_timeout} s. Memory is given where it is over {noted} MiB. onnxledger {ours}, onnx {onnx}, protobuf {protobuf},
-Python {python}. A process may allocate {limit} GiB; `MemoryError` is what asking for more gives.
+{peer_timeout} s. Memory is shown if it is over {noted} MiB. onnxledger {ours}, onnx {onnx}, protobuf {protobuf}, Python
+{python}. A process may allocate {limit} GiB; beyond that it gets a `MemoryError`.
 """
 NOTED = 100
 
@@ -298,7 +298,7 @@ def commands(others: list[Other]) -> list[str]:
         "",
         "## Other commands",
         "",
-        "The same files, by other commands: how many exit with 0, 1 and 2, and the most that one takes.",
+        "The same files with other commands: the number of exits with 0, 1 and 2, and the largest time and memory.",
         "",
     ]
     rows += [

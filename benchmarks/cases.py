@@ -26,12 +26,13 @@ from analyzer.errors import OnnxLedgerError  # noqa: E402
 
 INTRODUCTION = """# Files of others
 
-The answers of `onnxledger inspect` to {cases} public files, each with a trap for whoever counts. The files are not in
-this repository; `expected.json` beside them has the facts that `tests/test_cases.py` compares. Made by
-`python benchmarks/cases.py --markdown docs/evidence/cases.md`.
+The answers of `onnxledger inspect` to {cases} public files, each with a trap for counting. The files are not in this
+repository; `expected.json` beside them has the facts that `tests/test_cases.py` compares. Written by `python
+benchmarks/cases.py --markdown docs/evidence/cases.md`.
 
-*Parameters* are logical learned elements: a packed 4-bit weight counts what it stands for, a copy nothing. *Stored* are
-elements by role: {roles}; roles without any are left out. Findings are those of `inspect` as it runs by default.
+*Parameters* are logical learned elements: a packed 4-bit weight counts its logical elements, a copy counts none.
+*Stored* are elements by role: {roles}; roles without elements are omitted. Findings are those of `inspect` with default
+options.
 """
 COLUMNS = ("case", "trap", "parameters", "stored elements", "findings")
 

@@ -14,14 +14,14 @@ _COUNTED = ("told", "silent", "unknown", "failed")
 _INTRODUCTION = f"""# Faults: what `verify` catches
 
 {{kinds}} of {{all_kinds}} kinds of faults were tried in {{files}} files: small models with random weights, of {{many}}
-architectures ({{architectures}}), each as {{forms}}, as far as there was time and a file could be made.
-Each file has its own draw of kinds. A case counts where onnxruntime computes something else afterwards, by more than
-{CHANGED:g} of the largest output. Activations are not rounded to codes for this, as any noise turns some codes over. A
-case is caught where `verify` beside PyTorch's module does not say `same`; placed where the module that it names has
-the fault, or holds or is held by one that has it (a convolution with a folded normalization is both); explained where
-it names the cause of the fault. Clean files are those without a fault. `unknown` is no answer (exit code 2), and is
-neither placed nor explained. `make faults` makes the cases and writes this document;
-`ARGS="--only gpt2/qdq/*"` tries all kinds in one file.
+architectures ({{architectures}}), each as {{forms}}, as far as time allowed and a file could be made. Each file has a
+separate random selection of kinds. A case counts if the fault changes the outputs in onnxruntime by more than
+{CHANGED:g} of the largest output; for this test activations are not rounded to codes, as any noise changes some codes.
+A case is "caught" if `verify` against PyTorch's module does not answer `same`; "placed" if the named module has the
+fault, or contains or is part of one that has it (a convolution with a folded normalization is both); "explained" if the
+report names the cause of the fault. Clean files are those without a fault. `unknown` is no answer (exit code 2), and is
+neither placed nor explained. `make faults` generates the cases and writes this document; `ARGS="--only gpt2/qdq/*"`
+tries all kinds in one file.
 """
 
 

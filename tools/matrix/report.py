@@ -20,14 +20,14 @@ __all__ = ["escaped", "own_version", "percent", "render_markdown", "several", "s
 _ROOT = Path(__file__).resolve().parents[2]
 _INTRODUCTION = """# The matrix
 
-Small random models of {architectures} architectures, exported in {exports} ways, each file as it stands and after
-{transforms} transforms. `make matrix` makes every cell, reconciles it with whole contents against the manifest of its
-export, and writes this document; `tests/test_matrix.py` holds a sample of cells and every residue.
+Small random models of {architectures} architectures, exported in {exports} ways, each file unchanged and after
+{transforms} transforms. `make matrix` generates every cell, reconciles it with full contents against the manifest of
+its export, and writes this document; `tests/test_matrix.py` runs a sample of cells and every residue.
 
-A mark says that the cell balances: nothing is unexplained, missing, unexpected or differing. A number: so many elements
-are left over. `-`: there is no such file, see the end. `!`: reconciling failed. An asterisk: the file alone,
-without PyTorch's side, shows another number of parameters than PyTorch. A dagger: against the checkpoint, a
-`.safetensors` file with its `config.json`, it does not balance alike.
+A mark means that the cell balances: no tensor is unexplained, missing, unexpected or differing. A number is the count
+of unexplained elements. `-` means that there is no such file, with the reason at the end; `!` means that reconciling
+failed. An asterisk means that the file alone, without PyTorch's side, shows another number of parameters than PyTorch;
+a dagger, that the result against the checkpoint, a `.safetensors` file with its `config.json`, is different.
 
 onnxledger {ours}, torch {torch}, transformers {transformers}, onnx {onnx}, onnxruntime {onnxruntime},
 onnxslim {onnxslim}, Python {python}.
@@ -96,8 +96,9 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         whole = sum(outcome.recovered == "whole" for outcome in tried)
         part = sum(outcome.recovered == "in part" for outcome in tried)
         lines.append(
-            f"Of {len(tried):,} float32 cells without BatchNorm, {whole:,} give the state dict back bit by bit "
-            f"({percent(whole, len(tried))}), {part:,} all but what they name, {len(tried) - whole - part:,} wrongly."
+            f"Of {len(tried):,} float32 cells without BatchNorm, {whole:,} return the state dict bit by bit "
+            f"({percent(whole, len(tried))}), {part:,} all except the listed tensors, "
+            f"{len(tried) - whole - part:,} wrongly."
         )
     return tuple(lines)
 

@@ -14,12 +14,12 @@ __all__ = ["render_markdown", "render_text"]
 
 _INTRODUCTION = """# Honest rewrites: which are wrongly red
 
-{rewrites} honest ways to rewrite a file, of small random models: {architectures}; each as {forms}. A case counts where
-onnxruntime computes the same afterwards, with the same seeded inputs and within the rounding of the types that are
-stored. A case is red where `reconcile --content full` balanced before and does not any more, against the checkpoint or
-against the manifest. `make rewrites` makes the cases and writes this document; `tests/test_rewrites.py` holds a sample.
+{rewrites} equivalent rewrites of the files of small random models: {architectures}; each as {forms}. A case counts if
+onnxruntime computes the same afterwards, with the same seeded inputs and within the rounding of the stored types. A
+case is "red" if `reconcile --content full` balanced before and no longer balances, against the checkpoint or against
+the manifest. `make rewrites` generates the cases and writes this document; `tests/test_rewrites.py` runs a sample.
 
-A cell has the red cases, of all.
+A cell has the number of red cases, and of all cases.
 """
 
 

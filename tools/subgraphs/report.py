@@ -18,35 +18,35 @@ __all__ = ["render_markdown", "summary_lines"]
 
 _INTRODUCTION = """# Blocks against layers
 
-{architectures} models with random weights, each in {forms} forms, and every file twice: as it was written, and with a
-number for every name (of values, nodes, inputs, outputs, axes) and all metadata, doc strings, shapes of intermediate
-values and the producer removed. `make subgraphs` makes the files, compares the blocks that `inspect --by block` shows
-with the layers of the PyTorch model, and writes this document; `tests/test_subgraphs.py` holds small models of the same
-families.
+{architectures} models with random weights, each in {forms} forms, and every file in two versions: as written, and
+without names: numbers replace the names of values, nodes, inputs, outputs and axes, and all metadata, doc strings,
+shapes of intermediate values and the producer are removed. `make subgraphs` generates the files, compares the blocks of
+`inspect --by block` with the layers of the PyTorch model, and writes this document; `tests/test_subgraphs.py` runs
+small models of the same families.
 
-The truth is PyTorch's: reconciling the file that still has its names finds the stored tensors that hold
-each parameter, and the parameter's module is its layer; weights that onnxruntime stored in the layout of the processor
-are known by their values. The file without names has the same tensors in the same order.
+The reference is PyTorch: `reconcile` on the file with names finds the stored tensors that hold each parameter, and the
+parameter's module is its layer; values identify weights that onnxruntime stored in the layout of the processor. The
+file without names has the same tensors in the same order.
 
-A mark says that a block was found for every layer, that the learned tensors in each are exactly the layer's own, and
-that no learned tensor of the rest of the model is in any. Tensors before the first layer have to be in `stem`, those
-after the last in `head`; those between two layers, or tied and stored at both ends, may be in either. A tensor
-that a tool has packed from several layers may be in any of them. ALBERT uses one layer twelve times: twelve blocks,
-whose parameters belong to the first.
+A mark means that every layer has a block, that each block has exactly the learned tensors of its layer, and that no
+other learned tensor of the model is in any block. Tensors before the first layer must be in `stem`, those after the
+last in `head`; those between two layers, or tied and stored at both ends, may be in either. A tensor that a tool has
+packed from several layers may be in any of them. ALBERT uses one layer twelve times: twelve blocks, whose parameters
+belong to the first.
 
 {packages}, Python {python}.
 """
 _ABOUT_NODES = """
-A traced export notes on each node the module that it comes from. The table has how many of the nodes that were traced
-in a layer are in its block, in the files without names. The others are constants, masks, positions and shapes, mostly
-those that the first layer computes for all; none of them reads a parameter. ALBERT's notes do not tell the
-uses of its layer apart."""
+A traced export notes the module of each node. The table has the number of nodes that were traced in a layer and are in
+its block, in the files without names. The others are constants, masks, positions and shapes, mostly those that the
+first layer computes for all; none of them reads a parameter. ALBERT's notes do not distinguish the uses of
+its layer."""
 _ABOUT_PARAMETERS = """
-The parameters that the files without names show; where that is not PyTorch's number, the blocks still have their
-layers' tensors. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. Swin's tables of
-relative positions are gathered by the exporter, and without its notes a gathered table does not look learned; QDQ makes
-the largest, and Llama's 32 rotary frequencies, look so. `--fuse cpu` packs the keys and values that T5's decoder takes
-from the encoder, those of all six layers in one matrix, which is in none of them."""
+The parameters that the files without names show; if that is not PyTorch's number, the blocks still have their layers'
+tensors. A folded BatchNorm leaves one bias for a weight, a bias and two statistics. The exporter gathers Swin's tables
+of relative positions, and without notes a gathered table does not look learned; QDQ makes the largest one, and Llama's
+32 rotary frequencies, look learned. `--fuse cpu` packs the keys and values that T5's decoder takes from the encoder,
+those of all six layers, in one matrix, which is in none of them."""
 _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim")
 
 
@@ -71,12 +71,12 @@ def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
         with_names = "without names" if naming == NAMELESS else "as written"
         lines.append(
             f"{with_names}: of {len(scored):,} files {found:,} show a block for every layer, and in {exact:,} each "
-            "learned tensor is where it belongs."
+            "learned tensor is in the right place."
         )
     times = sorted(outcome.seconds for outcome in outcomes if outcome.score is not None)
     if times:
         lines.append(
-            f"Finding the blocks takes {1000 * times[len(times) // 2]:.0f} ms of processor time in the middle, "
+            f"The search for blocks takes {1000 * times[len(times) // 2]:.0f} ms of CPU time at the median, "
             f"{1000 * times[-1]:.0f} ms at most."
         )
     return tuple(line[0].upper() + line[1:] for line in lines)

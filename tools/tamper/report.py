@@ -16,14 +16,15 @@ SIDES = ("manifest", "checkpoint", "checkpoint alone")
 
 _INTRODUCTION = f"""# Tampering: what `reconcile` tells
 
-{{kinds}} kinds of tampering with small random models: {{architectures}}; each as {{forms}}. A case counts where
-onnxruntime computes something else afterwards, with the same seeded inputs: by more than {CHANGED:g} of the largest
-output. A case is told where `reconcile --content full` does not balance (exit 1): against the manifest, against the
-checkpoint with its config, and against the checkpoint alone. `make tamper` makes the cases and writes this document;
-`tests/test_tamper.py` holds a sample.
+{{kinds}} kinds of tampering with small random models: {{architectures}}; each as {{forms}}. A case counts if the
+outputs in onnxruntime change, with the same seeded inputs, by more than {CHANGED:g} of the largest output. A
+case is "told" if `reconcile --content full` does not balance (exit 1) against each of three sides: the
+manifest, the checkpoint with its config, and the checkpoint alone. `make tamper` generates the cases and writes
+this document; `tests/test_tamper.py` runs a sample.
 
-A cell has the cases that are told, of all that change the outputs. The columns behind the sum have those that are told
-against each side alone, and those whose wiring the report calls another than the exported one (`reads differs`).
+A cell has the number of told cases, and of all cases that change the outputs. The columns after the sum have
+the cases that are told against each side alone, and those whose wiring the report finds different from the
+exported one (`reads differs`).
 """
 
 

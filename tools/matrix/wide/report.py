@@ -107,16 +107,16 @@ def _rate(outcomes: Iterable[Outcome], side: str) -> tuple[int, int]:
 _INTRODUCTION = """# The wide matrix
 
 Small random models of {architectures} architectures from transformers, torchvision, timm, diffusers and plain modules,
-exported and rewritten as users do, none of them in every way. `make matrix-wide` makes the files, reconciles each with
-whole contents against PyTorch's side in three forms, and writes this document: `state` is a state dict alone (`.pt` or
-`.safetensors`), `config` the folder that `save_pretrained` writes, `manifest` that of an `onnxledger export`. [The
-matrix](matrix.md) has the models that the rules were made with; this one has others. The {held} architectures
-that are `held` were chosen before any of their files was looked at, and no rule is made for them: their rate is what to
-expect of a model of your own. {fresh} of them were added last, when all rules were written.
+exported and rewritten as in practice, each in some of the ways. `make matrix-wide` generates the files, reconciles each
+with full contents against PyTorch's side in three forms, and writes this document. `state` is a state dict alone (`.pt`
+or `.safetensors`), `config` the folder of `save_pretrained`, `manifest` that of an `onnxledger export`. The rules were
+developed with the models of [the matrix](matrix.md); this one has others. The {held} architectures marked `held` were
+chosen before any of their files was examined, and no rule is made for them: their rate estimates the rate for a model
+of your own. {fresh} of them were added last, after all rules were written.
 
-**Alone** is the answer of `inspect` without PyTorch's side: exact, a range that holds the number of parameters that the
-module reads, `unattributed` elements, or wrong without a word. **Negative controls** are the same files against other
-weights, and against the right weights with one parameter made anew; none may balance.
+**Alone** is the answer of `inspect` without PyTorch's side: exact, a range that contains the number of parameters that
+the module reads, `unattributed` elements, or wrong without a warning. **Negative controls** are the same files against
+other weights, and against the right weights with one reinitialized parameter; none may balance.
 
 {part}{versions}
 """
