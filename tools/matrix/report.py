@@ -25,7 +25,7 @@ Small random models of {architectures} architectures, exported in {exports} ways
 its export, and writes this document; `tests/test_matrix.py` runs a sample of cells and every residue.
 
 A mark means that the cell balances: no tensor is unexplained, missing, unexpected or differing. A number is the count
-of unexplained elements. `-` means that there is no such file, with the reason at the end; `!` means that reconciling
+of leftover elements. `-` means that there is no such file, with the reason at the end; `!` means that reconciling
 failed. An asterisk means that the file alone, without PyTorch's side, shows another number of parameters than PyTorch;
 a dagger, that the result against the checkpoint, a `.safetensors` file with its `config.json`, is different.
 
