@@ -627,7 +627,7 @@ def test_a_model_of_thousands_of_tensors_fits_into_a_comment(rows: int, large_le
     ):
         page = read(render_markdown(report, RenderOptions(rows=rows)))
         assert len(page.source) <= LONGEST < 65_536
-        is_told = page.source.endswith("Cut to what a comment holds; the JSON report has every row.\n")
+        is_told = page.source.endswith("Cut to the size of a comment; the JSON report has every row.\n")
         assert is_told or rows == 20
         assert {token.content for token in page.inline if token.type == "html_inline"} <= {
             "<code>",

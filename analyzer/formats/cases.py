@@ -166,7 +166,7 @@ def _of_value(name: str, row: Mapping[str, Any], document: Document, where: str 
             held = "are not there" if row["signal_to_error_db"] is None else "are others"
             why = first["reason"] if where in ("", name) else f"its values {held}; the two part in {where}"
         else:
-            why = "further apart than rounding, and no inner value tells from where on"
+            why = "differs by more than rounding, at an unknown node"
         return Case(name, Outcome.FAILURE, _DIFFERS, why, tuple(_distances(row)))
     if row["verdict"] == _LOST:
         said = f"not compared with {document['against']}: of another shape, type or code, or not there"

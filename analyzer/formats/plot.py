@@ -339,7 +339,7 @@ def _draw_live(figure: Figure, document: CostDocument) -> None:
     axes.tick_params(labelsize=8)
     model = _label(document.model.path)
     sizes = ", ".join(f"{axis}={size}" for axis, size in document.memory_at.items())
-    what = f"{format_bytes(top.bytes)} live at the most, after {_label(f'{top.op_type} {top.node}')}"
+    what = f"{format_bytes(top.bytes)} live at the peak, after {_label(f'{top.op_type} {top.node}')}"
     figure.suptitle(f"{model}\n{what}\n{_label(sizes)}", fontsize=9, x=0.01, ha="left")
     handles, labels = axes.get_legend_handles_labels()
     shown = min(len(handles), _MOST)

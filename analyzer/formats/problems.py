@@ -31,31 +31,31 @@ DIFFERS = Question(
     "verify/differs",
     Severity.ERROR,
     "an output differs by more than rounding",
-    "The file and its other side were given the same inputs, and an output is further apart than rounding can explain. "
-    "The message names the first module that differs, and what it differs in where that is known.",
-    "Look at the node that is named. Where the change is meant, compare with the file that has it.",
+    "Both sides got the same inputs, and an output differs by more than rounding can explain. "
+    "The message names the first module that differs, and the difference if it is known.",
+    "Look at the node in the message. If the change is intended, compare with the file that has it.",
 )
 CHANGED = Question(
     "verify/changed",
     Severity.WARNING,
-    "a node differs from the one of its name",
-    "A node has another operator, attribute, constant or input than the node of its name on the other side.",
-    "Where the outputs are the same, these inputs may not show it: name others with --input.",
+    "a node differs from the node of the same name",
+    "A node has another operator, attribute, constant or input than the node of the same name on the other side.",
+    "If the outputs are the same, these inputs may not show the difference: give others with --input.",
 )
 BEHIND = Question(
     "verify/behind",
     Severity.NOTE,
-    "a module whose values are not there",
-    "The values that this module should give are nowhere in the file. Where another module is the first that differs, "
-    "that may be all that is wrong.",
-    "Mend the first module that differs, and verify again.",
+    "a module whose values are missing",
+    "The file has no values like the outputs of this module. If another module is the first that differs, "
+    "that module may be the only fault.",
+    "Fix the first module that differs, and verify again.",
 )
 LOST = Question(
     "verify/not-compared",
     Severity.ERROR,
     "an output that could not be compared",
     "An output is of another shape, type or code than on the other side, or only one side has it.",
-    "Name the file that it was made of with --against, or run without --static.",
+    "Name the file it was made from with --against, or run without --static.",
 )
 QUESTIONS = (DIFFERS, CHANGED, BEHIND, LOST)
 """Checks of `verify`, worst first."""
@@ -154,7 +154,7 @@ def _of_verification(document: Mapping[str, Any]) -> Iterator[Problem]:
         message = f"differs from {against} from {first['node']}{where} on: {first['reason']}; {outputs}"
         yield _problem(DIFFERS, message, path, _names(first["module"], first["node"]))
     for row in off if first is None else ():
-        message = f"differs from {against}, and no inner value tells from where on: {_measure(row)}"
+        message = f"differs from {against}, at an unknown node: {_measure(row)}"
         yield _problem(DIFFERS, message, path, (row["name"],))
     for each in document["wiring"]["differences"]:
         if first is None or each["node"] != first["node"]:

@@ -55,7 +55,7 @@ def test_a_picture_needs_memory_and_marks_the_peak(tmp_path: Path) -> None:
     none = run_here("cost", model, "-o", tmp_path / "b.png")
 
     assert drawn.returncode == 0
-    assert "live at the most, after Add" in (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert "live at the peak, after Add" in (tmp_path / "a.svg").read_text(encoding="utf-8")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert "Live bytes along the nodes" in (tmp_path / "a.html").read_text(encoding="utf-8")
     assert none.returncode == 2

@@ -101,9 +101,7 @@ def load_report(path: Path | str) -> Ledger:
     """
     document = read_report(path, "inspect")
     if "models" in document:
-        raise UsageError(
-            f"{path}: a report on many models; inspect the one that is meant, and take its report"
-        )
+        raise UsageError(f"{path}: a report on several models; inspect one of them, and name its report")
     return rebuild(path, document)
 
 
@@ -273,7 +271,7 @@ def read_any_report(path: Path | str) -> dict[str, Any]:
         raise UsageError(f"{path}: not a report of onnxledger in JSON, of schema version 1")
     if schema_name(document) not in set(SCHEMAS) - _NO_REPORTS:
         command = printable_name(str(document["command"]))
-        raise UsageError(f"{path}: what {command!r} wrote is no report that can stand beside another")
+        raise UsageError(f"{path}: a report of {command!r}, which cannot be compared or shown beside another")
     return document
 
 

@@ -57,7 +57,7 @@ def load_timing(path: Path | str) -> Timing:
     check_numbers(path, document)
     if "loop" in document:
         raise UsageError(
-            f"{path}: a report of a generation loop, of which no two are compared; time each of its files by itself, "
+            f"{path}: a report of a generation loop, which cannot be compared; time each file of the loop alone, "
             "and compare those reports"
         )
     if document.get("axis") is None:

@@ -167,7 +167,7 @@ class _Drawing:
         )
         ET.SubElement(self.root, "title", id="title").text = f"{title}: {totals}"
         ET.SubElement(self.root, "desc", id="desc").text = (
-            f"The groups of {printable(about['model'])} and what flows between them; "
+            f"The groups of {printable(about['model'])} and the values between them; "
             "a bar shows each group's share of the parameters."
         )
         ET.SubElement(self.root, "style").text = _STYLE
@@ -335,7 +335,7 @@ def _totals(about: Mapping[str, Any]) -> str:
 
 
 def _note(about: Mapping[str, Any], *, has_reads: bool) -> str:
-    notes = ["dashed: what another group owns"] if has_reads else []
+    notes = ["dashed: weights of another group"] if has_reads else []
     if about["left_out"]:
         noun = "group" if about["left_out"] == 1 else "groups"
         notes.append(f"left out: {about['left_out']} {noun} without parameters")

@@ -43,7 +43,7 @@ _MANY = 256
 _SENTENCES = 20
 """Number of sentences that are shown whatever the number of rows."""
 
-_CUT = pieces.Paragraph(("Cut to what a comment holds; the JSON report has every row.",))
+_CUT = pieces.Paragraph(("Cut to the size of a comment; the JSON report has every row.",))
 
 
 def write_markdown(page: Page, *, rows: int = 20, verbose: bool = False, longest: int = LONGEST) -> str:
