@@ -1,1 +1,1 @@
-"""Suites that measure the whole: what tampering is told, and what honest rewriting is not blamed for."""
+"""Suites that measure the whole tool: which tampering it reports, and that it does not blame honest rewriting."""

@@ -27,7 +27,7 @@ FLOORS = {
     "manifest": "read",
     "near": "the ground",
 }
-"""What is done on each floor, by its first room."""
+"""Label of each floor, by its first room."""
 
 _WIDTH, _ROW, _GAP, _EDGE = 1190, 26, 6, 16
 _LABEL = 110
@@ -51,7 +51,7 @@ svg { font: 12px system-ui, -apple-system, "Segoe UI", Roboto, Helvetica, Arial,
 
 
 def draw() -> str:
-    """The picture: a row for each layer, a box for each room with the libraries that it alone may import."""
+    """Return the picture: a row for each layer, a box for each room with the libraries that only it may import."""
     document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts: Contracts = document["tool"]["importlinter"]["contracts"]
     (flow,) = (contract for contract in contracts if contract.get("containers") == ["analyzer"])
@@ -99,7 +99,7 @@ def _row(rooms: Sequence[str], libraries: Mapping[str, Sequence[str]], y: int) -
 
 
 def _libraries(contracts: Contracts) -> dict[str, list[str]]:
-    """By room, the libraries that a contract forbids to all others."""
+    """Return, for each room, the libraries that a contract forbids to all others."""
     found: dict[str, set[str]] = defaultdict(set)
     for contract in contracts:
         if contract["type"] == "forbidden" and contract["source_modules"] == ["analyzer"]:
@@ -111,7 +111,7 @@ def _libraries(contracts: Contracts) -> dict[str, list[str]]:
 
 
 def _exporter(contracts: Contracts, bottom: int) -> Iterator[str]:
-    """The other package: what it brings, and the rooms of the analyzer that it may import."""
+    """Yield the box of the other package: its libraries, and the analyzer's rooms that it may import."""
     (contract,) = (each for each in contracts if each.get("source_modules") == ["exporter"])
     arrows = (arrow.partition(" -> ")[2] for arrow in contract["ignore_imports"])
     rooms = sorted({target.split(".")[1] for target in arrows})

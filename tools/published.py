@@ -21,7 +21,7 @@ _PRINTED = re.compile(r"(\d[\d,]*(?:\.\d+)?)([KMB]?)")
 
 
 def rounds_to(count: int, printed: str) -> bool:
-    """Whether a count is what is printed, rounded to its digits. Zeros at the end of a whole number may be no digits.
+    """Whether a count rounds to the printed number. Trailing zeros of a whole number may be insignificant digits.
 
     >>> rounds_to(109_482_240, "110M"), rounds_to(109_482_240, "109.5M"), rounds_to(109_482_240, "109M")
     (True, True, True)
@@ -38,19 +38,19 @@ def rounds_to(count: int, printed: str) -> bool:
 
 
 def formula_of(model: Published, model_class: str | None = None) -> Formula:
-    """Its closed form, from nothing but its published fields."""
+    """Return a model's closed form, computed from its published fields alone."""
     formula = count_config(model.config, model_class, source=model.hub_id)
     assert formula is not None, model.hub_id
     return formula
 
 
 def classes_of(model: Published) -> tuple[str, ...]:
-    """The classes that are counted of it: its architecture, and what its publication counts."""
+    """Return the classes whose parameters are counted: the model's architecture, and the class of its publication."""
     return tuple(dict.fromkeys((model.architectures[0], model.counted_class)))
 
 
 def take_census(model: Published) -> Iterator[Checked]:
-    """Its closed forms beside the classes of transformers on the meta device."""
+    """Compare a model's closed forms with the classes of transformers on the meta device."""
     from exporter import census_config
 
     for model_class in classes_of(model):
@@ -59,7 +59,7 @@ def take_census(model: Published) -> Iterator[Checked]:
 
 
 def differences(checked: Checked) -> list[str]:
-    """What the census has otherwise than the closed form: by part, and in total."""
+    """Return the differences between the census and the closed form: by part, and in total."""
     formula, side = checked.formula, checked.census
     assert side is not None
     found = [f"{name}: {count:,} in no part" for name, count in side.unmatched.items()]
@@ -78,7 +78,7 @@ def differences(checked: Checked) -> list[str]:
 
 
 def render_families(families: Iterable[Family]) -> str:
-    """Every closed form with its layers, its cache and its publication."""
+    """Return the table of all closed forms with their layers, their cache and their publication."""
     lines = [
         "| family | `model_type` | classes | layers | cache a token | from |",
         "|---|---|--:|---|---|---|",
@@ -107,7 +107,7 @@ _HEAD = (
 
 
 def render_models(models: Iterable[Published]) -> str:
-    """Every model with its exact counts and its published one, family by family."""
+    """Return the tables of all models with their exact and published counts, family by family."""
     lines: list[str] = []
     heading = None
     for model in models:
@@ -138,7 +138,7 @@ def _printed(count: int, printed: str | None) -> str:
 
 
 def render_page(page: str) -> str:
-    """The page with tables, and with numbers in its sentences, that say what is counted now."""
+    """Return the page with today's tables, and today's counts in its sentences."""
     families, models = load_families(), load_published()
     page = _put_into(page, "families", render_families(families.values()))
     page = _put_into(page, "models", render_models(models.values()))
@@ -155,7 +155,7 @@ _END = "<!-- end -->"
 
 
 def table_of(page: str, name: str) -> str:
-    """What stands between the marks of a table."""
+    """Return the text between the marks of a table."""
     return page.partition(_begin(name))[2].partition(_END)[0]
 
 

@@ -1,6 +1,6 @@
-"""How large the house is: files, lines and functions, the share of imports, and helpers that are named once.
+"""Size of the code base: files, lines and functions, the share of imports, and private functions used once.
 
-`make sizes` prints the trees; `python -m tools.sizes analyzer/timing exporter` those folders or files.
+`make sizes` prints the trees; `python -m tools.sizes analyzer/timing exporter` prints those folders or files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = (
 
 
 def measure(name: str, paths: Sequence[Path]) -> tuple[str, ...]:
-    """Return the row of some files: numbers of lines, functions from `def` to their end, docstrings included."""
+    """Return the table row of some files. Functions are counted from `def` to their end, docstrings included."""
     texts = [path.read_text(encoding="utf-8") for path in paths]
     trees = [ast.parse(text) for text in texts]
     lines = [len(text.splitlines()) for text in texts]
@@ -63,7 +63,7 @@ def _height(node: ast.stmt) -> int:
 
 
 def _uses_of_private(text: str, tree: ast.Module) -> Iterator[int]:
-    """How often each private function of a module is named, its definition aside."""
+    """Yield the number of times that each private function of a module is named outside its definition line."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_"):
             yield len(re.findall(rf"(?<!\w){re.escape(node.name)}(?!\w)", text)) - 1

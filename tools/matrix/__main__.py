@@ -1,6 +1,6 @@
 """Make and reconcile the cells of the matrix: `make matrix`, or `PYTHONPATH=tests python -m tools.matrix --help`.
 
-What was made once stays below the folder, so that a second run only reconciles. After a change to the exporter,
+Files are made once and stay below the folder, so that a second run only reconciles. After a change to the exporter,
 remove the folder.
 """
 
@@ -94,7 +94,7 @@ def _told(elements: Mapping[str, int]) -> str:
 
 
 def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """What is not as `residues.py` says."""
+    """Yield the outcomes that differ from `residues.py`."""
     for outcome in outcomes:
         name, known = outcome.cell.name, KNOWN.get(outcome.cell.name, NOTHING)
         if outcome.status == "failed":

@@ -1,7 +1,7 @@
-"""The tiny configs of the matrix, as data: what an exporter or a rule may confuse has sizes of its own.
+"""The tiny configs of the matrix, as data: sizes that an exporter or a rule may confuse are distinct.
 
-Hidden sizes are multiples of 32, so that blocks of 32 and of 16 fill them; query, key and value are square where the
-real models' are; no other two axes of a model are equal unless they are equal in the real one.
+Hidden sizes are multiples of 32, so that blocks of 32 and of 16 fill them. Query, key and value weights are square
+where the real models' are. No other two axes of a model are equal unless they are equal in the real one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BERT = {"model_type": "bert", **_TEXT}
 _ALBERT = {
     "model_type": "albert",
     **_TEXT,
-    "num_hidden_layers": 3,  # three uses of one layer
+    "num_hidden_layers": 3,  # one layer, used three times
     "embedding_size": 32,
     **_SPECIAL,
 }
@@ -62,7 +62,7 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
         "hidden_dim": 160,
         "max_position_embeddings": 72,
     },
-    "deberta-v2": {  # as microsoft/deberta-v3-base
+    "deberta-v2": {  # as in microsoft/deberta-v3-base
         "architectures": ["DebertaV2ForMaskedLM"],
         "model_type": "deberta-v2",
         **_TEXT,
@@ -213,4 +213,4 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
 }
 
 WITH_BATCHNORM = frozenset({"resnet"})
-"""What folding has lost cannot be recovered."""
+"""Architectures from which folding removes values that cannot be recovered."""

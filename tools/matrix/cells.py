@@ -1,4 +1,4 @@
-"""One cell of the matrix, made if it is not there yet -> what the account of its file says."""
+"""One cell of the matrix, made if its file is missing -> the result of reconciling its file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 Status = Literal["balanced", "residue", "failed", "not exported", "not transformed"]
 
 Recovered = Literal["whole", "in part", "wrong"]
-"""All of it bit by bit; some of it, and what is missing or changed is named; or what is wrong and not named."""
+"""Whole: all bit by bit. In part: missing or changed tensors are reported. Wrong: some differ unreported."""
 MODEL, MANIFEST = "model.onnx", "manifest.json"
 _EXPORT_SECONDS, _TRANSFORM_SECONDS, _RECONCILE_SECONDS = 300, 300, 120
 _preparing = threading.Lock()
@@ -52,7 +52,7 @@ _preparing = threading.Lock()
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One file: an architecture, exported one way, transformed one way."""
+    """One file: an architecture, an export and a transform."""
 
     architecture: str
     export: str
@@ -78,25 +78,25 @@ class Residue:
     tensors: int
     elements: int
     names: tuple[str, ...]
-    """PyTorch's names of the parameters, and the file's of the entries."""
+    """PyTorch's names of the parameters, and the file's names of the entries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a cell."""
+    """Result of making and reconciling a cell."""
 
     cell: Cell
     status: Status
     reason: str = ""
-    """Why there is no such file, or why it could not be reconciled."""
+    """Reason why the file does not exist, or could not be reconciled."""
     residue: tuple[Residue, ...] = ()
-    """Against the manifest of the export."""
+    """Residue against the manifest of the export."""
     checkpoint_residue: tuple[Residue, ...] | None = None
-    """Against `model.safetensors`; None where it was not asked."""
+    """Residue against `model.safetensors`; None if not compared."""
     recovered: Recovered | None = None
-    """What the file gives back of the state dict; None where that was not asked."""
+    """State dict recovered from the file, compared with the checkpoint; None if not compared."""
     alone: int = 0
-    """Parameters that the file shows without the PyTorch side."""
+    """Number of parameters that the file shows without the PyTorch side."""
     pytorch: int = 0
     seconds: float = 0.0
 
@@ -115,13 +115,13 @@ class Outcome:
 
     @property
     def checkpoint_elements(self) -> dict[str, int]:
-        """The same against the checkpoint, where that was asked."""
+        """The same against the checkpoint if that was compared, else against the manifest."""
         residues = self.residue if self.checkpoint_residue is None else self.checkpoint_residue
         return {residue.line: residue.elements for residue in residues}
 
 
 def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
-    """The cells whose name fits any of the patterns, all of them without one; in the order of the tables.
+    """Return the cells whose names match any of the patterns, all without patterns; in the order of the tables.
 
     >>> [cell.name for cell in cells_of(("bert/static/int8*",))]
     ['bert/static/int8', 'bert/static/int8-channel']
@@ -135,10 +135,10 @@ def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
 
 
 def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) -> list[Outcome]:
-    """Make what the cells lack in `folder`, reconcile them, and say what came out; raises nothing.
+    """Make the missing files of the cells in `folder`, and reconcile them; this raises nothing.
 
-    A failure is kept beside the files, as they are, and not tried a second time unless `again`. The cells of one
-    export are quickest together: the checkpoint is then read once.
+    A failure is kept beside the files, and the cell is not tried again unless `again`. The cells of one export are
+    fastest together, because the checkpoint is then read once.
     """
     absences = {cell: _absence(folder, cell, again) for cell in cells}
     made = [cell for cell in cells if absences[cell] is None]
@@ -147,7 +147,7 @@ def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) ->
 
 
 def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
-    """Make the cell's file; None where it is there, else why it is not."""
+    """Make the cell's file. Return None if it exists, else the reason."""
     source = Cell(cell.architecture, cell.export, AS_EXPORTED).model_path(folder)
     target = cell.model_path(folder)
     try:
@@ -166,7 +166,7 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
 def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
         answer = call_isolated(run_cells, folder, cells, seconds=_RECONCILE_SECONDS * len(cells))
-    except CellError:  # one of them crashes, or takes too long: find out which
+    except CellError:  # one of them crashes, or takes too long: find it
         return [_run_alone(folder, cell) for cell in cells]
     return cast("list[Outcome]", answer)
 
@@ -180,7 +180,7 @@ def _run_alone(folder: Path, cell: Cell) -> Outcome:
 
 
 def _prepare(folder: Path, architecture: str) -> None:
-    """Write the architecture's config and checkpoint; what was made from another config goes away first."""
+    """Write the architecture's config and checkpoint; first delete files that were made from another config."""
     home = folder / architecture
     if not is_prepared(folder, architecture):
         shutil.rmtree(home, ignore_errors=True)
@@ -188,14 +188,14 @@ def _prepare(folder: Path, architecture: str) -> None:
 
 
 def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
-    """Reconcile cells whose files are there, whole contents compared."""
+    """Reconcile cells whose files exist; whole contents are compared."""
     return [_run(folder, cell) for cell in cells]
 
 
 def _run(folder: Path, cell: Cell) -> Outcome:
     try:
         return _reconcile(folder, cell)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+    except Exception as error:  # noqa: BLE001  any error is this cell's outcome
         return Outcome(cell, "failed", first_line(error))
 
 
@@ -220,7 +220,7 @@ def _reconcile(folder: Path, cell: Cell) -> Outcome:
 
 
 def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
-    """What does not balance against the checkpoint, as the class in the `config.json` beside it reads it."""
+    """Return the residue against the checkpoint, read as the class that the `config.json` beside it names."""
     from analyzer import reconcile_ledger
 
     try:
@@ -229,7 +229,7 @@ def against_checkpoint(ledger: Ledger, checkpoint: Path) -> tuple[Residue, ...]:
         if not result.balanced and original.trace is not None:  # as the command does
             manifest = original.trace(original.manifest, ledger.model.fixed_inputs, ledger.model.salt)
             result = reconcile_ledger(ledger, manifest, "full", weights=original.weights)
-    except Exception as error:  # noqa: BLE001  the manifest's result stands, whatever happens here
+    except Exception as error:  # noqa: BLE001  the manifest's result holds, whatever fails here
         return (Residue("failed", 0, 0, (first_line(error),)),)
     return residue_of(result)
 
@@ -242,7 +242,7 @@ def _read_checkpoint(path: Path) -> Original:
 
 
 def recover(result: Reconciliation, cell: Cell, checkpoint: Path) -> Recovered | None:
-    """Whether the file gives back the checkpoint, bit by bit; None where that cannot be: what is folded or rounded."""
+    """Compare the recovered state dict with the checkpoint; None after transforms or folding that change values."""
     if cell.transform not in KEEPS_VALUES or cell.architecture in WITH_BATCHNORM:
         return None
     check = check_recovery(result, checkpoint)
@@ -252,9 +252,9 @@ def recover(result: Reconciliation, cell: Cell, checkpoint: Path) -> Recovered |
 
 
 def unlike_another_seed(folder: Path, cell: Cell) -> float:
-    """The share of the parameters that are not in the file, if the same architecture with other weights is asked for.
+    """Return the share of parameters that the file lacks, compared with the same architecture with other weights.
 
-    What balances must do so by its values: this has to be nearly one.
+    The share must be nearly one: a file must balance by its values.
     """
     from analyzer import audit_model, reconcile_ledger
     from exporter import census_source
@@ -269,7 +269,7 @@ def unlike_another_seed(folder: Path, cell: Cell) -> float:
 
 
 def residue_of(result: Reconciliation) -> tuple[Residue, ...]:
-    """The lines that must be empty and are not."""
+    """Return the lines that must be empty and are not."""
     from analyzer.model import label
     from analyzer.reconciliation import UNBALANCED
 

@@ -35,10 +35,10 @@ CONFIG, WEIGHTS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 
 
 def make_export(folder: Path, architecture: str, export: str) -> None:
-    """Fill `folder/<architecture>/<export>`.
+    """Export the architecture into `folder/<architecture>/<export>`.
 
     Raises:
-        ExportError: and whatever else an exporter raises.
+        ExportError: an exporter fails; exporters raise other errors, too.
     """
     from exporter import export_model
 
@@ -48,9 +48,9 @@ def make_export(folder: Path, architecture: str, export: str) -> None:
 
 
 def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
-    """Describe the model again where other code than this has described it.
+    """Write the manifest anew if another version of the code wrote it.
 
-    Which parameters the exported program reads stays as it was traced.
+    The set of parameters that the exported program reads stays as it was traced.
     """
     path = folder / architecture / export / MANIFEST
     if path.stat().st_mtime_ns == _LOADED:
@@ -72,22 +72,22 @@ def refresh_manifest(folder: Path, architecture: str, export: str) -> None:
 
 
 def _code_time() -> int:
-    """When the modules that a manifest's content depends on were last written, in nanoseconds."""
+    """Return the time of the last change, in nanoseconds, of the modules that a manifest's content depends on."""
     specs = map(find_spec, ("analyzer.model.content", "analyzer.manifest", "exporter.census"))
     return max(Path(str(spec.origin)).stat().st_mtime_ns for spec in specs if spec is not None)
 
 
 _LOADED = _code_time()
-"""Of the code that runs, which may be older than what is on disk by now."""
+"""Time of the code that runs, which may be older than the code on disk by now."""
 
 
 def _stamp(manifest: Path) -> None:
-    """A manifest's own time says which code took it."""
+    """Set a manifest's file time to the time of the code that wrote it."""
     os.utime(manifest, ns=(_LOADED, _LOADED))
 
 
 def is_prepared(folder: Path, architecture: str) -> bool:
-    """Whether the checkpoint is there, and was made from the config as it is now."""
+    """Whether the checkpoint exists, and was made from the current config."""
     home = folder / architecture
     config = home / CONFIG
     is_current = config.is_file() and config.read_text(encoding="utf-8") == config_text(architecture)
@@ -97,8 +97,8 @@ def is_prepared(folder: Path, architecture: str) -> bool:
 def prepare_architecture(folder: Path, architecture: str) -> None:
     """Write `config.json` and the checkpoint, `model.safetensors`, of an architecture into its folder.
 
-    The checkpoint holds what `save_pretrained` would, tied tensors once, but under PyTorch's own names: those that a
-    file of transformers has are a translation which `from_pretrained` knows.
+    The checkpoint holds the tensors that `save_pretrained` would write, tied tensors once, but under PyTorch's own
+    names: the names in a file of transformers are a translation that `from_pretrained` knows.
     """
     from safetensors.torch import save_file
 
@@ -113,12 +113,12 @@ def prepare_architecture(folder: Path, architecture: str) -> None:
 
 
 def config_text(architecture: str) -> str:
-    """The `config.json` of an architecture."""
+    """Return the `config.json` of an architecture."""
     return json.dumps(ARCHITECTURES[architecture], indent=2) + "\n"
 
 
 def _build(home: Path) -> Any:
-    """The model with its random weights, the same whenever it is built."""
+    """Build the model with its random weights, the same every time."""
     from exporter import SourceOptions, resolve_source
 
     return resolve_source(str(home / CONFIG), SourceOptions(random_weights=True))

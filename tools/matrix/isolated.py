@@ -1,4 +1,4 @@
-"""A function call -> the same call in a process of its own, so that a crash or a hang costs one cell."""
+"""A function call -> the same call in a separate process, so that a crash or a hang costs one cell."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 
 __all__ = ["PRELOADED", "CellError", "call_isolated", "first_line", "make_once", "preload"]
 
-# Each child starts as a copy of one clean process that has imported these, which saves seconds of every call: what an
-# export, a transform and an account import by and by is named too.
+# Each child starts as a copy of one clean process that has imported these modules, which saves seconds of every call.
+# The list includes modules that an export, a transform and an account import late.
 PRELOADED = [
     "tools.matrix.cells",
     "exporter.export",
@@ -49,9 +49,9 @@ _PARTING = 20.0
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Have the clean process import these instead, in their order; what is not installed is left out.
+    """Set the modules that the clean process imports instead, in order; modules that are not installed are skipped.
 
-    It has to be said before the first call.
+    Call this before the first `call_isolated`.
     """
     _context.set_forkserver_preload(list(modules))
 
@@ -61,10 +61,10 @@ class CellError(Exception):
 
 
 def call_isolated(function: Callable[..., Any], *args: Any, seconds: float) -> Any:
-    """What `function(*args)` returns; both must be picklable.
+    """Return the result of `function(*args)`; the arguments and the result must be picklable.
 
     Raises:
-        CellError: it raised, its process died, or `seconds` were not enough.
+        CellError: the call raised, its process died, or `seconds` were not enough.
     """
     receiving, sending = _context.Pipe(duplex=False)
     process = _context.Process(target=_answer, args=(sending, function, args), daemon=True)
@@ -88,12 +88,12 @@ def call_isolated(function: Callable[..., Any], *args: Any, seconds: float) -> A
 
 
 def make_once(target: Path, again: bool, seconds: float, make: Callable[..., None], *args: Any) -> None:
-    """Call `make` in a process of its own, unless `target` is there or known to be impossible.
+    """Call `make` in a separate process, unless `target` exists or is known to be impossible.
 
     A failure is kept beside the file, and not tried a second time unless `again`.
 
     Raises:
-        CellError: it cannot be made.
+        CellError: the target cannot be made.
     """
     refused = target.with_suffix(".failed.txt")
     if target.exists():
@@ -116,30 +116,30 @@ def _death(code: int | None) -> str:
 
 
 def _answer(sending: Connection, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    gc.freeze()  # what is imported is no garbage
+    gc.freeze()  # imported objects are no garbage
     gc.set_threshold(
         100_000, 20, 100
-    )  # nor is most of what tracing makes, and to walk it takes a fifth of an export
+    )  # nor are most objects that tracing makes, and collecting them takes a fifth of an export
     _silence()
     with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # some libraries leave what they could not finish where they are
+        os.chdir(folder)  # some libraries leave unfinished files in the working directory
         try:
             answer = (True, function(*args))
-        except BaseException as error:  # noqa: BLE001  whatever a library raises is the cell's outcome
+        except BaseException as error:  # noqa: BLE001  any error of a library is the cell's outcome
             answer = (False, first_line(error))
     sending.send(answer)
     sending.close()
 
 
 def _silence() -> None:
-    """Libraries print what no one reads, and some of it past `sys.stdout`."""
+    """Discard the output of libraries, some of which bypasses `sys.stdout`."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.dup2(null, 2)
 
 
 def first_line(error: BaseException) -> str:
-    """The kind of an error and the first line that it says, without the paths of this machine."""
+    """Return the type of an error and the first line of its message, without the paths of this machine."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     for root in (tempfile.gettempdir(), sys.prefix, str(Path.cwd())):

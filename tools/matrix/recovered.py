@@ -1,4 +1,4 @@
-"""What `recover` makes of a cell's file -> whether it is the checkpoint: bit by bit, or as near as codes can be."""
+"""State dict recovered from a cell's file -> whether it is the checkpoint, exactly or as near as codes allow."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["RecoveryCheck", "check_recovery"]
 
 _HALF = 6.0e-8
-"""The smallest float16, to which a converter clamps."""
+"""Smallest float16, to which a converter clamps."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryCheck:
-    """A recovered state dict beside the checkpoint."""
+    """Comparison of a recovered state dict with the checkpoint."""
 
     exact: int
-    """Tensors that are the checkpoint's bit by bit."""
+    """Number of tensors that equal the checkpoint's bit by bit."""
     near: int
-    """Those that are as near as what the file holds: a quantization step, a rounding."""
+    """Number of tensors that differ by no more than the file's precision: a quantization step, a rounding."""
     wrong: tuple[str, ...]
-    """Those that are neither, or bear a name that the checkpoint lacks; and those that nothing was said of."""
+    """Names of tensors that are neither, or not in the checkpoint, or neither recovered nor reported lost."""
     lost: tuple[str, ...]
-    """Those that the report says the file does not give back."""
+    """Names of tensors that the report lists as lost."""
     is_whole: bool
     """Whether nothing was lost, and no learned tensor of the file was left over."""
 
@@ -76,7 +76,7 @@ def _is_near(recovery: Recovery, tensor: StateTensor, values: Array, original: A
 def _room(
     recovery: Recovery, tensor: StateTensor, original: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """What each element may be off: the largest step of its codes, the rounding of its type."""
+    """Return the tolerance of each element: the largest step of its codes, or the rounding of its type."""
     from analyzer.account.decoding.encodings import find_encoding
     from analyzer.model.dtypes import DType
 
@@ -89,7 +89,7 @@ def _room(
             steps = max(float(steps.max(initial=0.0)) for _, steps in encoded.bands())
             room = np.maximum(room, steps * 1.001 + 1e-9)
         elif stored[piece.key].dtype is DType.FLOAT16:
-            # 1 + w is rounded, and not w
+            # the file rounds 1 + w, and not w
             sizes = np.abs(original) + (
                 1.0 if piece.computed is not None and piece.computed.rule == "1+w" else 0.0
             )

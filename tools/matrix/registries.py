@@ -1,4 +1,4 @@
-"""What `torch.onnx` can translate, a table that each export makes anew in half a second -> the table, made once."""
+"""The table of `torch.onnx`'s translations, which each export makes anew in half a second -> the table, made once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.onnx._internal.exporter import _registration
 
 
 def remember_registries() -> None:
-    """Make the table of each opset once; whoever asks gets lists of its own."""
+    """Make the table of each opset once; every caller gets its own copies of the lists."""
     made: dict[int, Any] = {}
     make = _registration.ONNXRegistry.from_torchlib
 

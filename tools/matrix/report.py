@@ -56,7 +56,7 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim")
 
 
 def render_markdown(outcomes: Sequence[Outcome]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     introduction = _INTRODUCTION.format(
         architectures=len(ARCHITECTURES),
         exports=len(EXPORTS),
@@ -75,7 +75,7 @@ def own_version() -> str:
 
 
 def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Sums and percentages, one sentence each."""
+    """Return sums and percentages, one sentence each."""
     existing = [outcome for outcome in outcomes if outcome.exists]
     balanced = sum(outcome.status == "balanced" for outcome in existing)
     agreeing = sum(outcome.counts_agree for outcome in existing)

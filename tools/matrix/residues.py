@@ -1,4 +1,4 @@
-"""What is known not to balance, with its exact residue and its cause; and why some cells cannot exist."""
+"""Cells that are known not to balance, with their exact residues and causes; and why some cells cannot exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Known:
     """Elements by line of the bridge, against the manifest of the export."""
     cause: str
     checkpoint: Mapping[str, int] | None = None
-    """The same against the checkpoint; None where it is equal."""
+    """The same against the checkpoint; None if equal."""
 
     @property
     def checkpoint_elements(self) -> Mapping[str, int]:
@@ -32,7 +32,7 @@ KNOWN: Mapping[str, Known] = {
         "are quantized as an activation is, and no rule finds them in the table.",
     ),
 }
-"""By the name of the cell. `make whole` holds each of them, in `tests/test_matrix.py`."""
+"""Known residues, by the name of the cell. `make whole` checks each of them, in `tests/test_matrix.py`."""
 
 _ABSENCES: tuple[tuple[str, str], ...] = (
     (
@@ -41,9 +41,9 @@ _ABSENCES: tuple[tuple[str, str], ...] = (
         "no translation of that comparison",
     ),
 )
-"""Parts of error messages, and what is behind them."""
+"""Parts of error messages, and their causes."""
 
 
 def explain_absence(reason: str) -> str:
-    """Why a cell cannot exist: the error that was met, and what is behind it where that is known."""
+    """Return the reason why a cell cannot exist: its error, and the cause if known."""
     return next((f"{why} ({reason})" for part, why in _ABSENCES if part in reason), reason)

@@ -1,4 +1,4 @@
-"""An exported model -> the same model as tools for deployment write it; each transform reads a path, writes a path."""
+"""An exported model -> the same model as deployment tools write it; each transform reads a path and writes a path."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ _BLOCK = 32
 
 
 def transform_model(transform: str, source: Path, target: Path) -> None:
-    """Write `target`, which is left alone where the transform fails."""
+    """Write `target`, unless the transform fails."""
     write_whole(TRANSFORMS[transform], source, target)
 
 
 def write_whole(transform: Transform, source: Path, target: Path) -> None:
-    """The same with a transform that has no name."""
+    """Write `target` with any transform, unless it fails."""
     partial = target.with_name(f".{target.name}")
     try:
         transform(source, partial)
@@ -49,7 +49,7 @@ def write_whole(transform: Transform, source: Path, target: Path) -> None:
 
 
 def optimize(level: str) -> Transform:
-    """Onnxruntime's own graph optimizations, as a session does them when it loads the file."""
+    """Return a transform that saves the graph as an onnxruntime session optimizes it when it loads the file."""
 
     def run(source: Path, target: Path) -> None:
         import onnxruntime as ort
@@ -76,12 +76,12 @@ def dynamic_int8(per_channel: bool) -> Transform:
 
 
 def static_qdq(source: Path, target: Path) -> None:
-    """Quantize and dequantize nodes around every operator, calibrated on a few random samples."""
+    """Insert QuantizeLinear and DequantizeLinear around every operator, calibrated on a few random samples."""
     static_int8("QDQ", per_channel=True, calibration=_calibration)(source, target)
 
 
 def static_int8(form: str, per_channel: bool, calibration: Callable[[Path, Path], Any]) -> Transform:
-    """Calibrated int8 as `QDQ` or `QOperator`; `calibration` makes a reader for a file, from the source's folder."""
+    """Return calibrated int8 as `QDQ` or `QOperator`; `calibration` makes a file's reader from the source's folder."""
 
     def run(source: Path, target: Path) -> None:
         from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
@@ -103,7 +103,7 @@ def static_int8(form: str, per_channel: bool, calibration: Callable[[Path, Path]
 
 
 def half_precision(source: Path, target: Path) -> None:
-    """As it stands; if the file's shapes contradict those that are inferred, without inferring them."""
+    """Convert to float16, without shape inference if the file's shapes contradict the inferred ones."""
     import onnx
     from onnxruntime.transformers.float16 import convert_float_to_float16
 
@@ -115,7 +115,7 @@ def half_precision(source: Path, target: Path) -> None:
 
 
 def four_bits(symmetric: bool) -> Transform:
-    """Weights of MatMul in blocks of four bits; all else stays as it is."""
+    """Return a transform that stores MatMul weights in blocks of four bits; all else stays unchanged."""
 
     def run(source: Path, target: Path) -> None:
         import onnx
@@ -141,7 +141,7 @@ def slim(source: Path, target: Path) -> None:
 
 
 def as_exported(source: Path, target: Path) -> None:
-    """The first column: there is nothing to write, `model.onnx` itself is the cell's file."""
+    """Raise: the first column has no file to write, because `model.onnx` itself is the cell's file."""
     raise AssertionError(f"{source} is not transformed to {target}")
 
 
@@ -160,13 +160,13 @@ TRANSFORMS: Mapping[str, Transform] = {
 
 
 def _with_remedy(source: Path, target: Path, quantize: Callable[[Path], None]) -> None:
-    """Quantize the file as it stands; if that fails, as a user would go on: after the quantizer's own preparation.
+    """Quantize the file; if that fails, try again after the quantizer's own preparation, as a user would.
 
-    Where that fails too, shapes that contradict the inferred ones are dropped first.
+    If that fails too, drop shapes that contradict the inferred ones first.
     """
     try:
         quantize(source)
-    except Exception as error:  # noqa: BLE001  the quantizer raises whatever its parts do
+    except Exception as error:  # noqa: BLE001  the quantizer passes on all errors of its parts
         first = error
     else:
         return
@@ -175,7 +175,7 @@ def _with_remedy(source: Path, target: Path, quantize: Callable[[Path], None]) -
         try:
             prepare(source, prepared)
             quantize(prepared)
-        except Exception:  # noqa: BLE001  as above; the first error tells more than that of a remedy
+        except Exception:  # noqa: BLE001  as above; the first error says more than that of a remedy
             continue
         else:
             return
@@ -185,14 +185,14 @@ def _with_remedy(source: Path, target: Path, quantize: Callable[[Path], None]) -
 
 
 def _prepare(source: Path, target: Path) -> None:
-    """Infers shapes; it could optimize as well, and that is a column of its own."""
+    """Infer shapes; optimization is skipped, because it is a column of its own."""
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     quant_pre_process(str(source), str(target), skip_optimization=True)
 
 
 def _drop_shapes(source: Path, target: Path) -> None:
-    """Keep the types of intermediate values, which the quantizer cannot infer past onnxruntime's operators."""
+    """Drop the shapes of intermediate values, but not the types, which the quantizer cannot infer past fused operators."""
     import onnx
 
     model = onnx.load(source)
@@ -202,7 +202,7 @@ def _drop_shapes(source: Path, target: Path) -> None:
 
 
 def _calibration(path: Path, home: Path) -> Any:
-    """A reader of random inputs, made from the file's own signature and the vocabulary of its config."""
+    """Return a reader of random inputs, made from the file's own signature and the vocabulary of its config."""
     import onnxruntime as ort
     from onnxruntime.quantization import CalibrationDataReader
 

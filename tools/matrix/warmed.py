@@ -1,6 +1,6 @@
-"""What a first export imports and makes by and by -> made already: importing this module exports a layer.
+"""Imports and caches of a first export -> made already: importing this module exports a layer.
 
-Copies of a process that has imported it are spared a second of each export.
+Copies of a process that has imported it save a second of each export.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tools.matrix.registries import remember_registries
 
 
 class _Layer(torch.nn.Module):
-    """What most models have."""
+    """Layer with the operators that most models have."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,5 +40,5 @@ def _warm() -> None:
 
 
 remember_registries()
-with suppress(Exception):  # whoever exports is told what is wrong
+with suppress(Exception):  # a real export reports the error
     _warm()

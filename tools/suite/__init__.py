@@ -1,1 +1,1 @@
-"""What both suites stand on: small models in several forms, surgery on their files, and the judgement."""
+"""Base of both suites: small models in several forms, changes to their files, and the judgement."""

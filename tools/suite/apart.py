@@ -1,4 +1,4 @@
-"""A function over many items -> its answers, from a process of its own that one bad item may kill."""
+"""A function over many items -> its answers, computed in a separate process that one bad item may kill."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def answer_apart(
     killed: Callable[[str, str], T],
     each: float = _EACH,
 ) -> list[T]:
-    """Return what `function(items, *args)` does, an answer for each item.
+    """Return the result of `function(items, *args)`, an answer for each item.
 
-    Where the process dies or takes too long the items are halved until the one is found; it gets `killed`'s answer.
+    If the process dies or takes too long, the items are halved until the bad one is found; its answer is `killed`'s.
     """
     try:
         return list(call_isolated(function, items, *args, seconds=_START + each * len(items)))

@@ -1,4 +1,4 @@
-"""Architecture and form -> the honest file, made once and kept, with both of PyTorch's sides beside it."""
+"""Architecture and form -> the honest file, made once and kept, with its manifest and its checkpoint."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "ort-extended": ("dynamic", "ort-extended"),
     "onnxslim": ("dynamo", "onnxslim"),
 }
-"""The kind of export and the transform, as the matrix names them."""
+"""Kind of export and transform of each form, by the matrix's names."""
 
 CONVOLUTIONAL = frozenset({"resnet", "net"})
-"""What has hardly any matrix product to store in four bits, and is quantized with QDQ instead."""
+"""Architectures with hardly any matrix product to store in four bits; they are quantized with QDQ instead."""
 _SECONDS = 300
 _preparing = threading.Lock()
 
@@ -52,23 +52,23 @@ class Base:
         return f"{self.architecture}/{self.form}"
 
     def path(self, folder: Path) -> Path:
-        """The file itself, weights inline."""
+        """Return the path of the file, with inline weights."""
         return folder / "bases" / self.architecture / f"{self.form}.onnx"
 
     def manifest(self, folder: Path) -> Path:
         return folder / "bases" / self.architecture / FORMS[self.form][0] / "manifest.json"
 
     def checkpoint(self, folder: Path) -> Path:
-        """With the `config.json` beside it, where the architecture has one."""
+        """Return the path of the checkpoint, with the `config.json` beside it if the architecture has one."""
         return folder / "bases" / self.architecture / str(WEIGHTS)
 
     def bare(self, folder: Path) -> Path:
-        """The same checkpoint without a config: nothing but names tells its buffers."""
+        """Return the path of the same checkpoint without a config: only names identify its buffers."""
         return self.checkpoint(folder).parent / "bare" / str(WEIGHTS)
 
 
 def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES) -> list[Base]:
-    """The honest files; `low` is four-bit weights, or QDQ where the architecture is convolutional."""
+    """Return the honest files; form `low` is four-bit weights, or QDQ for a convolutional architecture."""
     chosen = []
     for architecture in architectures:
         for form in forms:
@@ -78,7 +78,7 @@ def bases(forms: tuple[str, ...], architectures: tuple[str, ...] = ARCHITECTURES
 
 
 def make_base(folder: Path, base: Base) -> str:
-    """Make the file unless it is there; the empty string, or why there is none."""
+    """Make the file unless it exists. Return the empty string, or the reason for a failure."""
     target = base.path(folder)
     refused = target.with_suffix(".failed.txt")
     if target.exists():
@@ -87,7 +87,7 @@ def make_base(folder: Path, base: Base) -> str:
         return refused.read_text(encoding="utf-8")
     export, transform = FORMS[base.form]
     try:
-        with _preparing:  # forms share the checkpoint and the export that they are made of
+        with _preparing:  # forms share the checkpoint and the export
             home = folder / "bases"
             prepare(home, base.architecture)
             if not (home / base.architecture / export / "model.onnx").exists():
@@ -104,7 +104,7 @@ def make_base(folder: Path, base: Base) -> str:
 
 
 def prepare(home: Path, architecture: str) -> None:
-    """Write the checkpoint, and the config where there is one."""
+    """Write the checkpoint, and the config if the architecture has one."""
     if architecture == "net":
         if not (home / architecture / WEIGHTS).is_file():
             call_isolated(_prepare_net, home / architecture, seconds=_SECONDS)
@@ -126,7 +126,7 @@ def make(home: Path, architecture: str, export: str) -> None:
     """Export an architecture one way.
 
     Raises:
-        ExportError: and whatever else an exporter raises.
+        ExportError: an exporter fails; exporters raise other errors, too.
     """
     if architecture != "net":
         make_export(home, architecture, export)
@@ -141,7 +141,7 @@ def make(home: Path, architecture: str, export: str) -> None:
 
 
 def _keep_wiring(folder: Path) -> None:
-    """Write into the manifest what the file computes, as the command `export` does."""
+    """Write the wiring of the file into the manifest, as the command `export` does."""
     from analyzer.account.audit import audit_model
     from analyzer.manifest import load_manifest
     from analyzer.reconciliation import keep_wiring, reconcile_ledger
@@ -151,14 +151,14 @@ def _keep_wiring(folder: Path) -> None:
 
 
 def transform_base(home: Path, base: Base, target: Path, transform: str) -> None:
-    """Write the form's file with its weights inline."""
+    """Write the form's file with inline weights."""
     import onnx
 
     source = home / base.architecture / FORMS[base.form][0] / "model.onnx"
     made = source
     if transform != "exported":
         made = source.with_name(f"{transform}.onnx")
-        if base.architecture == "net":  # no config to take a vocabulary from
+        if base.architecture == "net":  # no config with a vocabulary
             source.with_name("config.json").write_text('{"vocab_size": 10}\n', encoding="utf-8")
         TRANSFORMS[transform](source, made)
     partial = target.with_name(f".{target.name}")

@@ -1,4 +1,4 @@
-"""The command line of a suite: which cases, where, how many at a time, and where the tables go."""
+"""The command line of a suite: selection of cases, folder, number of processes, and destination of the tables."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from tools.suite.bases import ARCHITECTURES, Base, bases, make_base
 __all__ = ["Suite", "run_suite"]
 
 _CHUNK = 128
-"""Each process imports the model's class anew, which takes as long as dozens of cases."""
+"""Most cases in one process. Each process imports the model's class anew, which takes as long as dozens of cases."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Suite:
-    """What differs between the suites."""
+    """Differences between the suites."""
 
     name: str
     purpose: str
     forms: tuple[str, ...]
     titles: tuple[str, ...]
-    """What is done to each honest file."""
+    """Names of the changes that are made to each honest file."""
     run: Callable[[Path, Base, Sequence[str], int], list[Any]]
     absent: Callable[[Base, str, str], Any]
-    """The case of a file that could not be made, with the reason."""
+    """Return the case of a file that could not be made, with the reason."""
     is_wrong: Callable[[Any], bool]
-    """Whether a case is not as it must be: the exit code is 1 where one is."""
+    """Whether a case fails; any such case makes the exit code 1."""
     loud: frozenset[str]
-    """Statuses that get a line even where nobody asks for every line."""
+    """Statuses that are always printed on a line of their own."""
     text: Callable[[Sequence[Any]], str]
     markdown: Callable[[Sequence[Any]], str]
     architectures: tuple[str, ...] = ARCHITECTURES
     always: frozenset[str] = frozenset()
-    """Of `titles`, those that are done to every file also where a sample is asked."""
+    """Those of `titles` that are made to every file even in a sample."""
 
 
 def run_suite(suite: Suite) -> None:
-    """Do what the command line asks for.
+    """Run the command line.
 
     Raises:
-        SystemExit: always, with 1 where a case is not as it must be.
+        SystemExit: always, with 1 if a case fails.
     """
     options = _arguments(suite)
     folder = options.folder.resolve()
@@ -87,7 +87,7 @@ def run_suite(suite: Suite) -> None:
     with ThreadPoolExecutor(options.processes) as pool:
         for some in pool.map(run, jobs):
             cases += some
-            if options.json:  # whoever stops a long run keeps what it has found
+            if options.json:  # an interrupted long run keeps its results
                 rows = [{"name": case.name, **dataclasses.asdict(case)} for case in cases]
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.markdown:
@@ -100,14 +100,14 @@ def run_suite(suite: Suite) -> None:
 def choose(
     suite: Suite, patterns: Sequence[str], sample: int | None, seed: int, each: int | None = None
 ) -> list[tuple[Base, str]]:
-    """The cases whose name fits any of the patterns, all of them without one; of these a sample where one is asked.
+    """Return the cases whose names match any of the patterns, all without patterns; of these a sample if requested.
 
     Args:
-        suite: whose cases.
-        patterns: of names.
-        sample: so many of all.
-        seed: of what is drawn.
-        each: so many of each file, beside those that are always there: all files of one form come before the next.
+            suite: the suite of the cases.
+            patterns: patterns of names.
+            sample: number of cases to draw.
+            seed: seed of the draw.
+            each: number to draw for each file, besides the titles in `always`; files are sorted by form.
     """
     pairs = [
         (base, title)

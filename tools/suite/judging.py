@@ -1,4 +1,4 @@
-"""A file and both of PyTorch's sides -> whether `reconcile` lets it pass."""
+"""A file, its manifest and its checkpoint -> whether `reconcile` lets the file pass."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["Judge", "Judgement", "Side"]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was said against one of PyTorch's sides."""
+    """Result of reconciling with a manifest or a checkpoint."""
 
     balanced: bool
     lines: tuple[tuple[str, int, str], ...]
-    """The lines that unbalance: line, elements, and the first names that stand there."""
+    """Bridge lines that unbalance: line, elements, and the first names on it."""
     reads: str | None
-    """What the wiring digest says; None where the reconciliation has none."""
+    """Comparison of the wiring digests; None if the reconciliation has none."""
     sampled: int = 0
-    """PyTorch's elements of which the report says that they were compared at positions and by sums alone."""
+    """PyTorch's elements that were compared only at sampled positions and by sums, according to the report."""
 
     def reason(self) -> str:
         return "; ".join(f"{elements:,} {line}: {names}" for line, elements, names in self.lines)
@@ -35,17 +35,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Against the manifest of the export, and against the checkpoint."""
+    """Results against the manifest of the export, and against the checkpoint."""
 
     manifest: Side
     checkpoint: Side
     bare: Side | None
-    """Against the checkpoint without its class; None where the honest file does not balance there either."""
+    """Result against the checkpoint without its class; None if the honest file does not balance there either."""
     seconds: float
 
     @property
     def sides(self) -> dict[str, Side]:
-        """By what it was held against."""
+        """Results by the name of the PyTorch side."""
         sides = {"manifest": self.manifest, "checkpoint": self.checkpoint}
         return sides if self.bare is None else {**sides, "checkpoint alone": self.bare}
 
@@ -61,13 +61,13 @@ class Judgement:
 
     @property
     def is_told_of_all(self) -> bool:
-        """Whether every side refuses it that compared all values; there is one."""
+        """Whether every side that compared all values refuses it, and there is one."""
         whole = [side for side in self.sides.values() if not side.sampled]
         return bool(whole) and not any(side.balanced for side in whole)
 
     @property
     def differs(self) -> bool:
-        """Whether the wiring digest says so against the manifest, which alone can know."""
+        """Whether the wiring digest differs from the manifest's; no other side has a digest."""
         return self.manifest.reads == "differs"
 
 
@@ -80,10 +80,10 @@ class Judge:
     bare: Path | None = None
 
     def __call__(self, path: Path) -> Judgement:
-        """Reconcile a file in process, whole contents compared.
+        """Reconcile a file in this process; whole contents are compared.
 
         Raises:
-            Exception: whatever the analyzer raises.
+            Exception: any error of the analyzer.
         """
         from analyzer import audit_model, load_manifest, reconcile_ledger
 
@@ -96,7 +96,7 @@ class Judge:
 
     @classmethod
     def of(cls, base: Base, folder: Path) -> tuple[Judge, Judgement]:
-        """The judge of files like this one, and what it says of the honest file."""
+        """Return the judge of files like this one, and its judgement of the honest file."""
         judge = cls(base.manifest(folder), base.checkpoint(folder), base.bare(folder))
         honest = judge(base.path(folder))
         if honest.bare is not None and not honest.bare.balanced:

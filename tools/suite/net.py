@@ -1,4 +1,4 @@
-"""A plain module without transformers: convolutions, norms and linear layers of sizes of their own."""
+"""A plain module without transformers: convolutions, norms and linear layers with distinct sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file -> what onnxruntime computes with it on seeded inputs."""
+"""A file -> the outputs that onnxruntime computes from seeded inputs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BATCH, _LENGTH, _IMAGE = 2, 11, 48
 
 
 class Runner:
-    """Runs files with the inputs that the honest one was given."""
+    """Runs files with the inputs of the honest file."""
 
     def __init__(self, model: Any, vocabulary: int, seed: int = 0) -> None:
         self.inputs = self._inputs(model, vocabulary, np.random.default_rng(seed))
 
     def run(self, model: Any, *, optimize: bool = False) -> list[Array]:
-        """The outputs of the graph.
+        """Return the outputs of the graph.
 
         Raises:
-            Exception: whatever onnxruntime raises.
+            Exception: any error of onnxruntime.
         """
         session = _session(model, optimize)
         asked = [value.name for value in session.get_inputs()]
@@ -40,7 +40,7 @@ class Runner:
         return [np.asarray(output) for output in session.run(None, fed)]
 
     def observe(self, model: Any) -> dict[str, Seen]:
-        """Type and shape of every value that a node of the main graph makes."""
+        """Return the type and shape of every value that a node of the main graph computes."""
         import onnx
 
         watched = onnx.ModelProto.FromString(model.SerializeToString())
@@ -98,7 +98,7 @@ def _sample(value: Any, vocabulary: int, random: np.random.Generator) -> Array:
 
 
 def distance(before: Sequence[Array], after: Sequence[Array]) -> float:
-    """The largest change of an output, relative to its own scale; infinite where shapes or NaNs differ."""
+    """Return the largest change of an output, relative to its own scale; infinite if shapes or NaNs differ."""
     worst = 0.0
     if len(before) != len(after):
         return float("inf")
@@ -117,7 +117,7 @@ def distance(before: Sequence[Array], after: Sequence[Array]) -> float:
 
 
 def open_base(folder: Path, base: Base) -> tuple[Any, Runner, dict[str, Seen]]:
-    """The honest model, how to run it, and what its values are."""
+    """Return the honest model, its runner, and the type and shape of each of its values."""
     import onnx
 
     model = onnx.load(base.path(folder))

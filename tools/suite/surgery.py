@@ -1,4 +1,4 @@
-"""A model in memory -> what an adversary or a converter sees of it, and the cuts that either makes."""
+"""A model in memory -> its products and values, as an adversary or a converter sees them, and changes to it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FLOATS = frozenset({onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16})
 
 
 class NoPlaceError(Exception):
-    """The file has no place for this."""
+    """The file has no place for this change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a value was when the honest file ran."""
+    """Type and shape of a value when the honest file ran."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -47,13 +47,13 @@ class Product:
     node: Any
     slot: int
     tensor: str
-    """The stored tensor: floats, or codes."""
+    """Name of the stored tensor: floats, or codes."""
     moves: tuple[Any, ...]
-    """The nodes between the tensor and the product, from the tensor on."""
+    """Nodes between the tensor and the product, in order from the tensor."""
 
 
 class Surgery:
-    """One copy of an honest file; every cut is made in place."""
+    """One copy of an honest file; every change is made in place."""
 
     def __init__(self, model: Any, seen: Mapping[str, Seen], random: np.random.Generator) -> None:
         self.model, self.graph = model, model.graph
@@ -62,7 +62,7 @@ class Surgery:
         self._taken |= {tensor.name for tensor in self.graph.initializer}
         self._serial = 0
 
-    # What is there
+    # Queries
 
     @property
     def nodes(self) -> list[Any]:
@@ -72,7 +72,7 @@ class Surgery:
         return {name: node for node in self.graph.node for name in node.output if name}
 
     def readers(self, value: str) -> list[tuple[Any, int]]:
-        """Nodes of the main graph and of its bodies, each with the slot."""
+        """Return the nodes of the main graph and its subgraphs that read a value, each with the input slot."""
         return [
             (node, slot)
             for node in every_node(self.graph)
@@ -81,7 +81,7 @@ class Surgery:
         ]
 
     def stored(self) -> dict[str, Any]:
-        """Initializers, and what Constant nodes hold, by the name of the value."""
+        """Return initializers and values of Constant nodes, by the name of the value."""
         found = {tensor.name: tensor for tensor in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant":
@@ -94,7 +94,7 @@ class Surgery:
         return np.array(numpy_helper.to_array(self.stored()[name]))
 
     def products(self, *, codes: bool = True) -> list[Product]:
-        """In the order of the file; with `codes` also those whose weight is quantized."""
+        """Return the products in the order of the file; with `codes` also those whose weight is quantized."""
         stored, producers = self.stored(), self.producers()
         found = []
         for node in self.graph.node:
@@ -109,7 +109,7 @@ class Surgery:
         return found
 
     def square(self) -> list[Product]:
-        """Products whose weight is square; codes of a product of integers are."""
+        """Return the products whose weight is square, also if it is integer codes, but not packed by MatMulNBits."""
         stored = self.stored()
         return [
             p
@@ -120,7 +120,7 @@ class Surgery:
         ]
 
     def tables(self) -> list[Product]:
-        """Gathers that look rows up in a stored table, the largest table first."""
+        """Return the Gathers that look up rows in a stored table, the largest table first."""
         stored, producers = self.stored(), self.producers()
         found = [
             product
@@ -131,7 +131,7 @@ class Surgery:
         return sorted(large, key=lambda p: -int(np.prod(stored[p.tensor].dims)))
 
     def vectors(self, *op_types: str) -> list[Product]:
-        """Stored float vectors that these operators read."""
+        """Return the stored float vectors that these operators read."""
         stored, producers = self.stored(), self.producers()
         found = []
         for node in self.graph.node:
@@ -147,10 +147,10 @@ class Surgery:
         return found
 
     def from_inputs(self) -> set[str]:
-        """Values that depend on the graph's inputs."""
+        """Return the values that depend on the graph's inputs."""
         reached = {value.name for value in self.graph.input} - {t.name for t in self.graph.initializer}
         before = -1
-        while before < len(reached):  # not every converter leaves the nodes in order
+        while before < len(reached):  # not every converter sorts the nodes
             before = len(reached)
             for node in self.graph.node:
                 if reached & {*node.input}:
@@ -158,7 +158,7 @@ class Surgery:
         return reached
 
     def live(self) -> set[str]:
-        """Values that an output depends on."""
+        """Return the values that an output depends on."""
         needed = {value.name for value in self.graph.output}
         before = -1
         while before < len(needed):
@@ -169,7 +169,7 @@ class Surgery:
         return needed
 
     def activations(self, *, width: int | None = None) -> list[str]:
-        """Live float activations with at least eight channels, in the order of the file; no output of the graph."""
+        """Return live float activations with at least eight channels, in file order, without outputs of the graph."""
         reached, live = self.from_inputs(), self.live()
         outputs = {value.name for value in self.graph.output}
         found = []
@@ -188,12 +188,12 @@ class Surgery:
         return found
 
     def channels(self, value: str) -> int:
-        """The axis that weights are multiplied with: the second of images, else the last."""
+        """Return the size of the axis that weights multiply: the second of images, else the last."""
         shape = self.seen[value].shape
         return shape[1] if self.is_image(value) else shape[-1]
 
     def is_image(self, value: str) -> bool:
-        """Whether it is one of four axes in a file that convolves."""
+        """Whether it has four axes and the file has convolutions."""
         kinds = ("Conv", "ConvInteger", "QLinearConv")
         return len(self.seen[value].shape) == 4 and any(node.op_type in kinds for node in self.graph.node)
 
@@ -202,7 +202,7 @@ class Surgery:
             raise NoPlaceError(what or "nothing of that kind")
         return found[int(self.random.integers(len(found)))]
 
-    # Cuts
+    # Changes
 
     def fresh(self, hint: str = "t") -> str:
         while True:
@@ -213,7 +213,7 @@ class Surgery:
                 return name
 
     def store(self, name: str, array: Array) -> None:
-        """Other content under the same name, in the same place."""
+        """Replace the content of a stored tensor; its name and place stay."""
         tensor = self.stored()[name]
         made = numpy_helper.from_array(np.array(array, order="C"), tensor.name)
         if made.data_type != tensor.data_type:
@@ -221,7 +221,7 @@ class Surgery:
         tensor.CopyFrom(made)
 
     def add(self, array: Any, hint: str = "t") -> str:
-        """A new initializer of numpy's values; answers its name."""
+        """Add an initializer with numpy's values, and return its name."""
         name = self.fresh(hint)
         self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
@@ -229,7 +229,7 @@ class Surgery:
     def node(
         self, op_type: str, inputs: Iterable[str], *, outputs: int = 1, domain: str = "", **attributes: Any
     ) -> str:
-        """A new node at the end of the file; answers its first output."""
+        """Add a node at the end of the file, and return its first output."""
         names = [self.fresh(op_type.lower()) for _ in range(outputs)]
         made = helper.make_node(
             op_type, list(inputs), names, self.fresh(f"n_{op_type.lower()}"), domain=domain
@@ -253,14 +253,14 @@ class Surgery:
         return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
 
     def rewire(self, old: str, new: str, but: Iterable[str] = ()) -> None:
-        """Who reads `old` reads `new`, but the nodes whose first outputs are named."""
+        """Make all readers of `old` read `new`, except the nodes whose first outputs are in `but`."""
         spared = {*but}
         for node, slot in self.readers(old):
             if not node.output or node.output[0] not in spared:
                 node.input[slot] = new
 
     def after(self, value: str, make: Callable[[str], str]) -> str:
-        """What `make` makes of a value takes its place with everyone who read it."""
+        """Make all readers of a value read the output of `make` instead."""
         readers = self.readers(value)
         made = make(value)
         for node, slot in readers:
@@ -271,20 +271,20 @@ class Surgery:
         return made
 
     def element(self, value: str) -> int:
-        """ONNX's number of a value's type."""
+        """Return ONNX's number of a value's element type."""
         return int(helper.np_dtype_to_tensor_dtype(np.dtype(self.seen[value].dtype)))
 
     def remove(self, node: Any) -> None:
         self.graph.node.remove(node)
 
     def finish(self) -> Any:
-        """The model, its nodes in an order that can run."""
+        """Return the model with its nodes in topological order."""
         sort_nodes(self.graph)
         return self.model
 
 
 def trace(node: Any, slot: int, stored: Mapping[str, Any], producers: Mapping[str, Any]) -> Product | None:
-    """The stored tensor behind an input, through what only moves it."""
+    """Return the stored tensor behind an input, through nodes that only move it; None if there is none."""
     if slot >= len(node.input):
         return None
     name, moves = node.input[slot], []
@@ -305,7 +305,7 @@ def bodies(node: Any) -> Iterator[Any]:
 
 
 def every_node(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of its bodies."""
+    """Yield the nodes of a graph and of its subgraphs."""
     for node in graph.node:
         yield node
         for body in bodies(node):
@@ -313,7 +313,7 @@ def every_node(graph: Any) -> Iterator[Any]:
 
 
 def captured(node: Any) -> Iterator[str]:
-    """Names that a node's bodies read, those of their own among them."""
+    """Yield the names that a node's subgraphs read, including their own values."""
     for body in bodies(node):
         for inner in every_node(body):
             yield from inner.input
@@ -321,10 +321,10 @@ def captured(node: Any) -> Iterator[str]:
 
 
 def sort_nodes(graph: Any, order: Callable[[int], float] = float) -> None:
-    """Put the nodes where all that they read comes before them, else by `order` of their place.
+    """Sort the nodes topologically, and otherwise by `order` of their positions.
 
     Raises:
-        NoPlaceError: they depend on each other in a circle.
+        NoPlaceError: the nodes have a cycle.
     """
     import heapq
 

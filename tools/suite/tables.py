@@ -8,7 +8,7 @@ __all__ = ["aligned", "markdown", "percent"]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A line for each row, columns two spaces apart."""
+    """Return a line for each row, with columns two spaces apart."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
@@ -16,13 +16,13 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """A table whose first row is its header."""
+    """Return a Markdown table whose first row is its header."""
     header, *rest = rows
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, ["---"] * len(header), *rest])
 
 
 def percent(part: int, whole: int) -> str:
-    """A share of one decimal.
+    """Return a share in percent with one decimal.
 
     >>> percent(1, 8), percent(0, 0)
     ('12.5 %', 'none')

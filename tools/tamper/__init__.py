@@ -1,1 +1,1 @@
-"""Kinds of tampering x architectures x forms: each changes what a file computes, and `reconcile` should say so."""
+"""Kinds of tampering x architectures x forms: each changes the outputs of a file, and `reconcile` should report it."""

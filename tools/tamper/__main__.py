@@ -1,4 +1,4 @@
-"""Tamper with small models in every way known, and see what is told: `make tamper`."""
+"""Tamper with small models in every known way, and list the cases that `reconcile` reports: `make tamper`."""
 
 from __future__ import annotations
 

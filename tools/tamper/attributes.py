@@ -1,4 +1,4 @@
-"""The weights are right and in place; an attribute, an axis or a constant of the graph is not what it was."""
+"""Tampering that keeps all weights in place, but changes an attribute, an axis or a constant of the graph."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def live(s: Surgery, *op_types: str) -> list[Any]:
 def changes(
     op_types: tuple[str, ...], name: str, change: Callable[[Any], Any], default: Any = None
 ) -> Callable[[Surgery], None]:
-    """One attribute of every such node, where it has it or a default is known."""
+    """Change one attribute of every such node that has it, or whose default is known."""
 
     def make(s: Surgery) -> None:
         found = [n for n in live(s, *op_types) if value_of(n, name, default) is not None]
@@ -69,7 +69,7 @@ kind("attributes/padding counted in pools")(
 
 @kind("attributes/pads of a convolution")
 def pads(s: Surgery) -> None:
-    """Moved to one side, so that all sizes stay."""
+    """Move the pads to one side, so that all sizes stay the same."""
     found = [n for n in live(s, "Conv", "MaxPool", "ConvInteger") if any(value_of(n, "pads", []) or [])]
     node = s.pick(found, "no pads")
     old = list(value_of(node, "pads"))
@@ -79,7 +79,7 @@ def pads(s: Surgery) -> None:
 
 @kind("attributes/dilations of a convolution")
 def dilations(s: Surgery) -> None:
-    """With wider pads, so that all sizes stay."""
+    """Widen dilations and pads together, so that all sizes stay the same."""
     found = [
         n
         for n in live(s, "Conv")
@@ -92,7 +92,7 @@ def dilations(s: Surgery) -> None:
 
 @kind("attributes/perm of a Transpose")
 def perm(s: Surgery) -> None:
-    """Two axes of one size exchanged."""
+    """Exchange two axes of one size."""
     found = []
     for node in live(s, "Transpose"):
         seen = s.seen.get(node.output[0])
@@ -108,7 +108,7 @@ def perm(s: Surgery) -> None:
 
 @kind("attributes/Transpose of heads left out")
 def heads(s: Surgery) -> None:
-    """A Transpose is replaced by a Reshape to the size that it gave."""
+    """Replace a Transpose by a Reshape to its output's size."""
     found = [n for n in live(s, "Transpose") if n.output[0] in s.seen and len(s.seen[n.output[0]].shape) == 4]
     node = s.pick(found, "no Transpose of four axes")
     shape = s.node("Shape", [node.output[0]])
@@ -118,7 +118,7 @@ def heads(s: Surgery) -> None:
 
 @kind("attributes/order of a Concat")
 def concat(s: Surgery) -> None:
-    """The parts in another order; those that rotate halves among them."""
+    """Reverse the parts, also in the Concats of rotary positions."""
     found = [
         n
         for n in live(s, "Concat")
@@ -229,7 +229,7 @@ def reduced(s: Surgery) -> None:
 
 
 def scalars(s: Surgery, *op_types: str) -> list[tuple[Any, int]]:
-    """Stored single floats that an operator on activations reads."""
+    """Return stored single floats that an operator on activations reads."""
     stored, reached = s.stored(), s.from_inputs()
     found = []
     for node in s.nodes:
@@ -275,7 +275,7 @@ def scores(s: Surgery) -> None:
 
 @kind("attributes/mask not added")
 def unmasked(s: Surgery) -> None:
-    """What is added to the scores before Softmax is left out."""
+    """Skip the Add before Softmax, whose other term is the mask."""
     producers = s.producers()
     found = []
     for node in live(s, "Softmax"):
@@ -328,7 +328,7 @@ def index(s: Surgery) -> None:
 
 @kind("attributes/bounds of a Slice of an activation")
 def sliced(s: Surgery) -> None:
-    """Two Slices of one value read each other's bounds."""
+    """Exchange the bounds of two Slices of one value."""
     by_value: dict[str, list[Any]] = {}
     for node in live(s, "Slice"):
         if node.output[0] in s.seen and s.seen[node.output[0]].dtype.startswith("float"):
@@ -373,7 +373,7 @@ def output_softmax(s: Surgery) -> None:
 
 
 def around(s: Surgery, make: Callable[[str, Any], str]) -> None:
-    """Something between the first output and who asks for it."""
+    """Insert nodes before the first output of the graph, which keeps its name."""
     output = s.graph.output[0]
     seen = onnx.helper.tensor_dtype_to_np_dtype(output.type.tensor_type.elem_type)
     inner = s.fresh("inner")
@@ -389,7 +389,7 @@ def around(s: Surgery, make: Callable[[str, Any], str]) -> None:
 
 @kind("attributes/positions counted from another number")
 def positions(s: Surgery) -> None:
-    """The indices into a table of positions are moved by one."""
+    """Shift the indices into a table of positions by one."""
     tables = [p for p in s.tables() if s.stored()[p.tensor].dims[0] < 160]
     product = s.pick(tables, "no second table")
     node = product.node

@@ -1,4 +1,4 @@
-"""Weights that PyTorch never had -> a float value in the graph, by every way that a file can bring them in."""
+"""Weights that PyTorch never had -> a float value in the graph, in every way that a file can contain them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["CARRIERS", "Carrier", "draw"]
 
 Array = npt.NDArray[Any]
 Carrier = Callable[[Surgery, tuple[int, ...]], str]
-"""Makes a float32 value of a shape, whatever values are in it; answers its name."""
+"""Function that adds a float32 value of a given shape, with any content, and returns its name."""
 
 _OURS = "local"
 
 
 def draw(s: Surgery, shape: tuple[int, ...]) -> Array:
-    """Weights as one would train them."""
+    """Return weights like trained ones."""
     return s.random.normal(0, 0.25, shape).astype(np.float32)
 
 
@@ -97,7 +97,7 @@ def chunks(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def scalars(s: Surgery, shape: tuple[int, ...]) -> str:
-    """As many scalars as a thousand, repeated to the shape."""
+    """Return up to 1024 scalar initializers, repeated to the shape."""
     size = int(np.prod(shape))
     count = min(size, 1024)
     parts = [s.add(value.reshape(1)) for value in draw(s, (count,))]
@@ -143,7 +143,7 @@ def string_constant(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def places(s: Surgery, size: int) -> str:
-    """0, 1, 2, ... made at run time."""
+    """Return 0, 1, 2, ..., made at run time."""
     bounds = [s.add(np.array(v, np.int64).reshape(())) for v in (0, size, 1)]
     return s.node("Range", bounds)
 
@@ -161,7 +161,7 @@ def label_encoder(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def label_keys(s: Surgery, shape: tuple[int, ...]) -> str:
-    """The weights are an encoder's keys: their order is what it answers."""
+    """Return outputs of a LabelEncoder with permuted keys: the order of the keys determines the values."""
     size = int(np.prod(shape))
     order = s.random.permutation(size)
     value = s.node(
@@ -175,7 +175,7 @@ def label_keys(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def linear_regressor(s: Surgery, shape: tuple[int, ...]) -> str:
-    """The coefficients of a regressor, asked for the identity."""
+    """Return the coefficients of a LinearRegressor, by applying it to the identity matrix."""
     width, count = shape[-1], int(np.prod(shape[:-1]))
     eye = s.node("EyeLike", [s.node("ConstantOfShape", [s.add(np.array([width, width], np.int64))])])
     value = s.node(
@@ -199,7 +199,7 @@ def ml_scaler(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def tree_ensemble(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A tree of one leaf for each target; the weights are the leaves'."""
+    """Return the outputs of a tree of one leaf, which has a weight for each target."""
     size = min(int(np.prod(shape)), 512)
     value = s.node(
         "TreeEnsembleRegressor",
@@ -289,7 +289,7 @@ def sines(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def remainders(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A linear congruence."""
+    """Return the values of a linear congruence."""
     size = int(np.prod(shape))
     product = s.node("Mul", [places(s, size), s.add(np.array(7919, np.int64).reshape(()))])
     rest = s.node("Mod", [product, s.add(np.array(199, np.int64).reshape(()))])
@@ -298,7 +298,7 @@ def remainders(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def same_everywhere(s: Surgery, shape: tuple[int, ...]) -> str:
-    """ConstantOfShape, made uneven by a triangle."""
+    """Return a ConstantOfShape, made uneven by Trilu."""
     value = s.node(
         "ConstantOfShape",
         [s.add(np.array(shape, np.int64))],
@@ -335,14 +335,14 @@ def bernoulli(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def scales_of_ones(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A scale for each channel of codes that are all 1."""
+    """Return dequantized codes that are all 1, with a scale for each element."""
     size = int(np.prod(shape))
     ones, scale = s.add(np.ones((size,), np.int8)), s.add(draw(s, (size,)))
     return shaped(s, s.node("DequantizeLinear", [ones, scale], axis=0), shape)
 
 
 def scales_named(s: Surgery, shape: tuple[int, ...]) -> str:
-    """The same under the names that a quantizer gives."""
+    """Return the same under a quantizer's names."""
     size = int(np.prod(shape))
     stem = s.pick([p.tensor for p in s.products()], "no product")
     codes, scale = (
@@ -366,7 +366,7 @@ def codes_of_one_scale(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def indices_into_steps(s: Surgery, shape: tuple[int, ...]) -> str:
-    """No float at all: indices pick from evenly spaced values."""
+    """Return values without any stored float: indices pick from evenly spaced values."""
     steps = as_float(s, places(s, 201))
     centred = s.node("Sub", [steps, s.add(np.float32(100).reshape(()))])
     picked = s.node("Gather", [centred, s.add(integers(s, shape) + 100)])
@@ -379,13 +379,13 @@ def indices_into_codebook(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def where_signs(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A condition that picks plus or minus."""
+    """Return a Where whose stored condition picks plus or minus."""
     sides = [s.add(np.float32(v).reshape(())) for v in (0.2, -0.2)]
     return s.node("Where", [s.add(s.random.random(shape) < 0.5), *sides])
 
 
 def one_hot(s: Surgery, shape: tuple[int, ...]) -> str:
-    """Which place of each row is hot."""
+    """Return a OneHot with stored indices."""
     rows, width = int(np.prod(shape[:-1])), shape[-1]
     values = s.add(np.array([-0.05, 0.8], np.float32))
     hot = s.node(
@@ -403,7 +403,7 @@ def scattered(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def bits(s: Surgery, shape: tuple[int, ...]) -> str:
-    """Eight weights of one bit in each byte."""
+    """Return weights of one bit, eight in each byte."""
     size = int(np.prod(shape))
     packed = s.add(s.random.integers(0, 256, (-(-size // 8), 1)).astype(np.uint8))
     masks = s.add(np.array([[1, 2, 4, 8, 16, 32, 64, 128]], np.uint8))
@@ -447,7 +447,7 @@ def if_constant(initializer: bool) -> Carrier:
 
 
 def if_on_input(s: Surgery, shape: tuple[int, ...]) -> str:
-    """The condition is computed from the input, and always true."""
+    """Return an If whose condition is computed from the input, and always true."""
     value = s.pick(s.activations(), "no activation")
     size = s.node("Size", [value])
     condition = s.node("Greater", [size, s.add(np.array(0, np.int64).reshape(()))])
@@ -518,28 +518,28 @@ def scan_body(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def graph_input(s: Surgery, shape: tuple[int, ...]) -> str:
-    """An initializer that is a graph input too: a default that a caller may replace."""
+    """Return an initializer that is also a graph input: a default that a caller may replace."""
     name = s.add(draw(s, shape))
     s.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
     return name
 
 
 def outer_product(s: Surgery, shape: tuple[int, ...]) -> str:
-    """Two thin tensors, multiplied at run time."""
+    """Return the product of two thin tensors, computed at run time."""
     if len(shape) != 2:
         raise NoPlaceError("no matrix")
     return s.node("MatMul", [s.add(draw(s, (shape[0], 4))), s.add(draw(s, (4, shape[1])))])
 
 
 def summed(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A running sum of small integers."""
+    """Return a running sum of small integers."""
     size = int(np.prod(shape))
     steps = as_float(s, s.add(s.random.integers(-1, 2, (size,)).astype(np.int8)))
     return scaled(s, shaped(s, s.node("CumSum", [steps, s.add(np.array(0, np.int64))]), shape), 0.02)
 
 
 def resized(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A small table stretched to the shape."""
+    """Return a small table, stretched to the shape."""
     size = int(np.prod(shape))
     small = s.add(draw(s, (1, 1, max(size // 4, 1))))
     sizes = s.add(np.array([1, 1, size], np.int64))
@@ -547,7 +547,7 @@ def resized(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def cut_and_shaped(s: Surgery, value: str, count: int, shape: tuple[int, ...]) -> str:
-    """A vector of so many numbers, repeated to a shape."""
+    """Repeat a vector of `count` numbers to a shape."""
     size = int(np.prod(shape))
     long = s.node("Tile", [value, s.add(np.array([-(-size // count)], np.int64))])
     cut = s.node("Slice", [long, s.add(np.array([0], np.int64)), s.add(np.array([size], np.int64))])
@@ -555,7 +555,7 @@ def cut_and_shaped(s: Surgery, value: str, count: int, shape: tuple[int, ...]) -
 
 
 def slopes(s: Surgery, shape: tuple[int, ...]) -> str:
-    """What nodes make of -1 by a setting of their own."""
+    """Return outputs of LeakyRelu nodes for -1: their slopes are the weights."""
     count = min(int(np.prod(shape)), 256)
     minus = s.add(np.array([-1], np.float32))
     parts = [s.node("LeakyRelu", [minus], alpha=float(value)) for value in draw(s, (count,))]
@@ -563,7 +563,7 @@ def slopes(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def sizes(s: Surgery, shape: tuple[int, ...]) -> str:
-    """The dimensions of tensors that have no element."""
+    """Return the dimensions of tensors without elements."""
     count = min(int(np.prod(shape)), 256)
     parts = []
     for value in np.abs(integers(s, (count,))).tolist():
@@ -574,7 +574,7 @@ def sizes(s: Surgery, shape: tuple[int, ...]) -> str:
 
 
 def steps_of_a_loop(s: Surgery, shape: tuple[int, ...]) -> str:
-    """A Loop whose state is the next of a series of numbers."""
+    """Return the states of a Loop, each the fractional part of a multiple of the one before."""
     i, c, p, d, m, k, q, v = (s.fresh(name) for name in "icpdmkqv")
     large = s.add(np.float32(917.3).reshape(()))
     body = helper.make_graph(

@@ -1,4 +1,4 @@
-"""Kind x honest file -> one case: whether outputs change, and whether `reconcile` says so."""
+"""Kind x honest file -> one case: whether outputs change, and whether `reconcile` reports it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ __all__ = ["CHANGED", "Case", "run_apart", "run_cases"]
 
 Status = Literal["told", "silent", "unchanged", "no place", "does not run", "failed"]
 CHANGED = 1e-4
-"""Of the largest output: what is less is rounding."""
+"""Smallest change that counts, relative to the largest output: smaller changes are rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What became of one tampered file."""
+    """Result of one tampered file."""
 
     base: Base
     kind: str
     status: Status
     reason: str = ""
-    """Why it is no case; or what the reconciliation says."""
+    """Reason why it is no case; or the report of the reconciliation."""
     change: float = 0.0
     judgement: Judgement | None = None
 
@@ -43,7 +43,7 @@ class Case:
 
     @property
     def is_at_positions(self) -> bool:
-        """Whether it passes only where the report says that codes were compared at positions: a manifest alone."""
+        """Whether it passes only against a manifest alone, whose report says that codes were compared at positions."""
         return self.status == "silent" and self.judgement is not None and self.judgement.is_told_of_all
 
     @property
@@ -52,7 +52,7 @@ class Case:
 
 
 def run_apart(folder: Path, base: Base, kinds: Sequence[str], seed: int) -> list[Case]:
-    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    """Do the same as `run_cases` in a separate process; a crash costs one case."""
     return answer_apart(
         run_cases, kinds, folder, base, seed, killed=lambda kind, why: Case(base, kind, "does not run", why)
     )
@@ -95,11 +95,11 @@ def _run(
         tampered = surgery.finish()
     except NoPlaceError as error:
         return Case(base, kind, "no place", str(error))
-    except Exception as error:  # noqa: BLE001  a defect of the kind's own, to be seen in the table
+    except Exception as error:  # noqa: BLE001  a defect of the kind itself, to be seen in the table
         return Case(base, kind, "failed", f"tampering: {first_line(error)}")
     try:
         change = distance(before, runner.run(tampered))
-    except Exception as error:  # noqa: BLE001  whatever onnxruntime says, no one can deploy this
+    except Exception as error:  # noqa: BLE001  no one can deploy a file that onnxruntime refuses
         return Case(base, kind, "does not run", first_line(error))
     if change < CHANGED:
         return Case(base, kind, "unchanged", change=change)

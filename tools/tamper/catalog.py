@@ -1,4 +1,4 @@
-"""Every module of kinds, so that the list is whole once this is imported."""
+"""All modules of kinds, so that the list is complete once this is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other values in the tensors that PyTorch's weights stand in, and the same values another way round."""
+"""Tampering that stores other values in PyTorch's weights, or the same values in another orientation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 def moved(array: Array, where: Array, by: Array | float) -> Array:
-    """The array with something added at those flat positions; codes go round within their type."""
+    """Return the array with something added at those flat positions; codes stay within their type."""
     flat = array.reshape(-1).copy()
     if array.dtype.kind == "f":
         flat[where] = (flat[where].astype(np.float64) + by).astype(array.dtype)
@@ -31,7 +31,7 @@ def moved(array: Array, where: Array, by: Array | float) -> Array:
 
 
 def change(s: Surgery, make: Callable[[Array], Array], products: list[Product] | None = None) -> None:
-    """Change one weight, whatever it is stored as."""
+    """Change one weight, whatever its storage."""
     found = s.products() if products is None else products
     product = s.pick(found, "no product")
     s.store(product.tensor, make(s.array(product.tensor)))
@@ -257,7 +257,7 @@ def nibbles(s: Surgery) -> None:
 
 
 def scales(s: Surgery) -> list[str]:
-    """Stored scales of codes of weights, of every scheme."""
+    """Return the names of stored scales of quantized weights, of every scheme."""
     stored = s.stored()
     found = []
     for product in codes(s):
@@ -331,7 +331,7 @@ def turned(s: Surgery, product: Product) -> None:
 
 
 def plain(s: Surgery, product: Product, hint: str) -> None:
-    """Take a tensor's name, and with it every note on it."""
+    """Rename a tensor, and remove its value_info with all notes."""
     name = s.fresh(hint)
     for node, slot in s.readers(product.tensor):
         node.input[slot] = name

@@ -1,4 +1,4 @@
-"""A function of the weights stored in their place, which the graph does not undo."""
+"""Tampering that stores a function of the weights, which the graph does not undo."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def recode(s: Surgery, product: Product, function: Function) -> None:
-    """Codes and scales of the function of what they stand for, in the quantizer's own scheme."""
+    """Store codes and scales for a function of the dequantized values, in the quantizer's own scheme."""
     codes = s.array(product.tensor)
     if product.node.op_type == "MatMulNBits":
         recode_blocks(s, product.node, codes, function)
@@ -63,17 +63,17 @@ def recode(s: Surgery, product: Product, function: Function) -> None:
 
 
 def check_other(values: Array, before: Array, step: Array) -> None:
-    """Whether codes stand for something else than before: a value at least is more than a step away.
+    """Check that the codes mean other values than before: at least one differs by more than a step.
 
     Raises:
-        NoPlaceError: all are within a step, which is what a quantizer may make of the same weight.
+        NoPlaceError: all are within a step, which another quantization of the same weight may also change.
     """
     if not bool((np.abs(values - before) > step).any()):
         raise NoPlaceError("within a step of the weight")
 
 
 def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> None:
-    """Symmetric codes of four bits."""
+    """Store symmetric four-bit codes and scales for a function of the dequantized values."""
     if len(node.input) > 3 and node.input[3]:
         raise NoPlaceError("zero points")
     scale = s.array(node.input[2])
@@ -89,7 +89,7 @@ def recode_blocks(s: Surgery, node: Any, codes: Array, function: Function) -> No
 
 
 def transform(s: Surgery, products: list[Product], function: Function) -> None:
-    """The function of each product's weight in its place, whatever it is stored as."""
+    """Store the function of each product's weight, whatever its storage."""
     if not products:
         raise NoPlaceError("no weight")
     for product in {p.tensor: p for p in products}.values():
@@ -166,7 +166,7 @@ kind("folded-factor/-w in the scales of one weight")(with_scales(-1.0, several=F
 
 
 def at_run_time(op_type: str) -> Callable[[Surgery], None]:
-    """The stored weight is PyTorch's; a node computes the function on the way to the product."""
+    """Return tampering that stores PyTorch's weight, but computes the function on the way to the product."""
 
     def make(s: Surgery) -> None:
         product = s.pick(s.products(codes=False), "no float weight")
@@ -180,7 +180,7 @@ for _op in ("Exp", "Neg", "Abs", "Tanh", "Relu"):
 
 
 def all_at_run_time(op_type: str, *, are_vectors: bool) -> Callable[[Surgery], None]:
-    """The same of all weights, or of all gains and biases, so that none of them is the odd one out."""
+    """Return the same for all weights, or all gains and biases, so that none of them stands out."""
 
     def make(s: Surgery) -> None:
         found = s.vectors(*_READ_VECTORS) if are_vectors else s.products(codes=False)

@@ -1,4 +1,4 @@
-"""Planted weights that bear the names and the notes of something that a rule would let pass."""
+"""Planted weights with forged names and notes, which belong to tensors that a rule would accept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Noting = Callable[[Surgery, str], dict[str, str]]
 def note(
     s: Surgery, name: str, notes: dict[str, str], shape: tuple[int, ...], element: int = TensorProto.FLOAT
 ) -> None:
-    """As the exporter writes it: on the value, and on the tensor."""
+    """Write notes as the exporter does: on the value, and on the tensor."""
     value = helper.make_tensor_value_info(name, element, list(shape))
     for holder in (value, next((t for t in s.graph.initializer if t.name == name), None)):
         if holder is not None:
@@ -34,7 +34,7 @@ def note(
 
 
 def rename(s: Surgery, tensor: str, name: str) -> str:
-    """The planted initializer under the forged name; one of that name must not be there."""
+    """Give the planted initializer the forged name, which must not exist yet."""
     taken = {value for node in s.nodes for value in node.output} | {t.name for t in s.graph.initializer}
     if name in taken:
         raise NoPlaceError(f"{name} is there")
@@ -52,7 +52,7 @@ def forge(
     vector: bool = False,
     integers: bool = False,
 ) -> None:
-    """Plant a table, as floats or as integers through Cast, under that name and with those notes."""
+    """Plant a table, as floats or as integers through Cast, with that name and those notes."""
     value = pick_activation(s, vector=vector)
 
     def carrier(z: Surgery, shape: tuple[int, ...]) -> str:
@@ -80,7 +80,7 @@ def forge(
 
 
 def a_parameter(s: Surgery) -> str:
-    """The name of a parameter that the file holds under its own name, else one that it might."""
+    """Return the name of a parameter that the file stores under its own name, else a plausible name."""
     dotted = [t.name for t in s.graph.initializer if "." in t.name and t.name.endswith(("weight", "bias"))]
     return str(s.pick(sorted(dotted))) if dotted else "encoder.layer.0.dense.weight"
 
@@ -173,7 +173,7 @@ for _title in (
 
 @kind("forged/quantization annotation")
 def annotation(s: Surgery) -> None:
-    """The graph's own annotation says that the table is another tensor's scales."""
+    """Let the graph's own annotation declare the table as another tensor's scales."""
     forge(s, "tensor_scales")
     names = {p.tensor for p in s.products()}
     made = onnx.TensorAnnotation(tensor_name=s.pick(sorted(names), "no product"))
@@ -185,7 +185,7 @@ def annotation(s: Surgery) -> None:
 
 @kind("forged/scales of codes that copy a weight's")
 def scales_of_copy(s: Surgery) -> None:
-    """Honest-looking codes of a weight, with scales that are not its own: the copy computes, the original too."""
+    """Plant honest-looking codes of a weight with other scales: both the copy and the original compute."""
     product = s.pick([p for p in s.products(codes=False) if s.array(p.tensor).ndim == 2], "no float weight")
     value = s.pick([v for v in s.activations() if not s.is_image(v)], "no activation")
     width = s.channels(value)
@@ -203,7 +203,7 @@ def scales_of_copy(s: Surgery) -> None:
 
 @kind("forged/node named as a module of the model")
 def node_named(s: Surgery) -> None:
-    """The planted product stands in a real module's scope."""
+    """Give the planted product the scope of a real module."""
     forge(s)
     pattern = next((n for n in s.nodes if n.metadata_props), None)
     real = s.pick([n.name for n in s.nodes if "/" in n.name or "." in n.name] or ["/layer.0/dense/MatMul"])
@@ -221,7 +221,7 @@ def doc_string(s: Surgery) -> None:
 
 @kind("forged/under a parameter's name, and the parameter under another")
 def exchanged_names(s: Surgery) -> None:
-    """The planted table takes a parameter's name; the parameter goes on under a nameless one."""
+    """Give the planted table a parameter's name, and the parameter a meaningless one."""
     own = [p for p in s.products(codes=False) if "." in p.tensor]
     product = s.pick(own, "no weight under its own name")
     old, new = product.tensor, "val_9091"

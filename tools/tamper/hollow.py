@@ -1,4 +1,4 @@
-"""Files whose products compute with other weights, while PyTorch's lie beside them and pass every comparison."""
+"""Tampering in which products compute with other weights, while PyTorch's lie beside them and pass every comparison."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tools.tamper.carriers import CARRIERS, Carrier
 from tools.tamper.kinds import kind
 
 Keep = Callable[[Surgery, list[str]], None]
-"""Finds PyTorch's tensors a place where they compute nothing."""
+"""Function that puts PyTorch's tensors where they affect no output."""
 
 
 def hollow(s: Surgery, carrier: Carrier, keep: Keep, *, all_of_them: bool = True) -> None:
-    """Give every product, or half of them, a weight of the carrier's; then keep PyTorch's somewhere."""
+    """Give every product, or half of them, a weight of the carrier; then keep PyTorch's elsewhere in the file."""
     products = [p for p in s.products() if p.node.op_type != "Gather"]
     if not products:
         raise NoPlaceError("no product")
@@ -32,7 +32,7 @@ def hollow(s: Surgery, carrier: Carrier, keep: Keep, *, all_of_them: bool = True
 
 
 def replace(s: Surgery, product: Product, carrier: Carrier) -> None:
-    """Another weight for one product, of the same shape and type."""
+    """Give one product another weight of the same shape and type."""
     node, tensor = product.node, s.stored()[product.tensor]
     if node.op_type == "MatMulNBits":
         sizes = {a.name: a.i for a in node.attribute}
@@ -58,14 +58,14 @@ def replace(s: Surgery, product: Product, carrier: Carrier) -> None:
 
 
 def dead_nodes(s: Surgery, names: list[str]) -> None:
-    """They are read by nodes whose output nobody reads: those that were between, and where none were an Identity."""
+    """Keep them as inputs of dead nodes: those that moved them before, else an Identity."""
     for name in names:
         if not s.readers(name):
             s.node("Identity", [name])
 
 
 def dead_products(s: Surgery, names: list[str]) -> None:
-    """They are multiplied as before, and nobody reads the products."""
+    """Multiply them as before, without a reader of the products."""
     for name in names:
         w = s.array(name)
         if w.ndim == 2 and w.dtype == np.float32:
@@ -78,7 +78,7 @@ def dead_products(s: Surgery, names: list[str]) -> None:
 
 
 def shape_only(s: Surgery, names: list[str]) -> None:
-    """Only their sizes are asked for, and the sizes times zero reach the output's path."""
+    """Read only their sizes, and add the sizes times zero to an activation."""
     sizes = [s.node("Size", [name]) for name in names]
     total = s.node("Sum", [s.node("Cast", [size], to=TensorProto.FLOAT) for size in sizes])
     nothing = s.node("Mul", [total, s.add(np.float32(0).reshape(()))])
@@ -86,7 +86,7 @@ def shape_only(s: Surgery, names: list[str]) -> None:
 
 
 def times_zero(s: Surgery, names: list[str]) -> None:
-    """Their sums times zero are added to an activation."""
+    """Add their sums times zero to an activation."""
     sums = []
     for name in names:
         value = name
@@ -98,7 +98,7 @@ def times_zero(s: Surgery, names: list[str]) -> None:
 
 
 def never_chosen(s: Surgery, names: list[str]) -> None:
-    """The side of a Where whose condition is stored."""
+    """Put them on the side of a Where that its stored condition never selects."""
     sums = []
     for name in names:
         value = name
@@ -118,7 +118,7 @@ def into_path(s: Surgery, nothing: str) -> None:
 
 
 def untaken_branch(s: Surgery, names: list[str]) -> None:
-    """An If with a stored condition; the other branch reads them."""
+    """Read them in the branch of an If that its stored condition never takes."""
     zero = numpy_helper.from_array(np.array(0, np.float32), "")
     info = helper.make_tensor_value_info
     then, other = s.fresh("then"), s.fresh("else")
@@ -140,7 +140,7 @@ def untaken_branch(s: Surgery, names: list[str]) -> None:
 
 
 def untaken_initializers(s: Surgery, names: list[str]) -> None:
-    """The same, and they are the untaken branch's own initializers."""
+    """Do the same, and make them initializers of the untaken branch."""
     sweep(s)
     stored = s.stored()
     moved = [stored[name] for name in names if not s.readers(name)]
@@ -156,7 +156,7 @@ def untaken_initializers(s: Surgery, names: list[str]) -> None:
 
 
 def sweep(s: Surgery) -> None:
-    """Take out nodes that only move a value which nobody reads."""
+    """Remove nodes that only move a value without readers."""
     outputs = {output.name for output in s.graph.output}
     dead: list[Any] = [None]
     while dead:
@@ -177,7 +177,7 @@ def drop(s: Surgery, names: list[str]) -> None:
 
 
 def uncalled_function(s: Surgery, names: list[str]) -> None:
-    """A local function that nobody calls holds them as its Constants."""
+    """Store them as Constants of a local function without callers."""
     sweep(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
@@ -193,7 +193,7 @@ def uncalled_function(s: Surgery, names: list[str]) -> None:
 
 
 def training(s: Surgery, names: list[str]) -> None:
-    """The file's training_info holds them."""
+    """Store them in the file's training_info."""
     sweep(s)
     stored = s.stored()
     unread = [name for name in names if not s.readers(name)]
@@ -210,11 +210,11 @@ def training(s: Surgery, names: list[str]) -> None:
 
 
 def unread(s: Surgery, names: list[str]) -> None:
-    """They just lie there."""
+    """Leave them without readers."""
 
 
 def sliced_to_nothing(s: Surgery, names: list[str]) -> None:
-    """An empty slice of each is summed, which is zero."""
+    """Add the sum of an empty slice of each, which is zero."""
     empty = [s.add(np.array([0], np.int64)), s.add(np.array([0], np.int64)), s.add(np.array([0], np.int64))]
     sums = []
     for name in names:
@@ -226,7 +226,7 @@ def sliced_to_nothing(s: Surgery, names: list[str]) -> None:
 
 
 def less_itself(s: Surgery, names: list[str]) -> None:
-    """Each less itself."""
+    """Subtract each from itself, and add the result."""
     sums = []
     for name in names:
         value = name
@@ -237,7 +237,7 @@ def less_itself(s: Surgery, names: list[str]) -> None:
 
 
 def extra_output(s: Surgery, names: list[str]) -> None:
-    """They are given out beside the model's outputs, and compute none of them."""
+    """Return them as further outputs of the model, which compute none of the others."""
     for name in names:
         value = s.node("Identity", [name])
         s.graph.output.append(helper.make_tensor_value_info(value, s.stored()[name].data_type, None))
@@ -287,7 +287,7 @@ for _title, _parts in KINDS.items():
 
 @kind("hollow/outputs made of noise")
 def canned(s: Surgery) -> None:
-    """The last product is computed and thrown away; what is given out is made of sines."""
+    """Discard the last product, and output sines of noise instead."""
     output = s.graph.output[0].name
     seen = next((v for v in s.nodes if output in v.output), None)
     if seen is None:

@@ -22,18 +22,18 @@ CLASSES = (
     "tables",
 )
 CERTAIN = frozenset({"content", "orientation", "hollow", "folded-factor", "planted", "forged", "unread"})
-"""Of these every case has to be told; the rest only running can find for certain."""
+"""Classes whose every case must be reported; the others can be found for certain only by running the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One way to tamper."""
+    """One kind of tampering."""
 
     group: str
-    """One of `CLASSES`."""
+    """Class of the kind, one of `CLASSES`."""
     title: str
     make: Callable[[Surgery], None]
-    """Raises `NoPlaceError` where the file has no place for it."""
+    """Function that makes the change; raises `NoPlaceError` if the file has no place for it."""
 
     @property
     def name(self) -> str:
@@ -41,11 +41,11 @@ class Kind:
 
 
 KINDS: dict[str, Kind] = {}
-"""By name, in the order of their files."""
+"""Kinds by name, in the order of their files."""
 
 
 def kind(name: str) -> Callable[[Callable[[Surgery], None]], Callable[[Surgery], None]]:
-    """Enter a function into the list, as `class/title`."""
+    """Register a function in the list, as `class/title`."""
 
     def enter(make: Callable[[Surgery], None]) -> Callable[[Surgery], None]:
         group, _, title = name.partition("/")

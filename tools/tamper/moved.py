@@ -1,4 +1,4 @@
-"""Files in which nodes put a weight's elements elsewhere, or mix two weights, before the weight is multiplied."""
+"""Tampering in which nodes move a weight's elements, or mix two weights, before the product."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tools.tamper.kinds import kind
 from tools.tamper.unread import NORMS
 
 _FARTHEST = -(1 << 40)
-"""Where a Slice that goes backwards ends."""
+"""End of a Slice that goes backwards."""
 
 
 def numbers(s: Surgery, *values: int) -> str:
@@ -19,12 +19,12 @@ def numbers(s: Surgery, *values: int) -> str:
 
 
 def turn(s: Surgery, x: str) -> str:
-    """The rows from last to first."""
+    """Reverse the rows."""
     return s.node("Slice", [x, numbers(s, -1), numbers(s, _FARTHEST), numbers(s, 0), numbers(s, -1)])
 
 
 def roll(s: Surgery, x: str, first: int, size: int) -> str:
-    """The rows from `first` on, then those before it."""
+    """Roll the rows: those from `first` on, then those before."""
     parts = [
         s.node("Slice", [x, numbers(s, start), numbers(s, stop), numbers(s, 0)])
         for start, stop in ((first, size), (0, first))
@@ -104,7 +104,7 @@ def clipped(s: Surgery) -> None:
 
 
 def pair(s: Surgery) -> tuple[Product, Product]:
-    """Two matrices of one shape, each stored as it is multiplied."""
+    """Return two matrices of one shape, each stored as it is multiplied."""
     plain = [p for p in matrices(s) if not p.moves]
     for one in plain:
         for other in plain:

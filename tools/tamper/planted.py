@@ -1,4 +1,4 @@
-"""A path of the adversary's own into an activation: every carrier into a product, and one carrier into everything."""
+"""Tampering by an added path into an activation: every carrier into a product, and one carrier into other operators."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ __all__ = ["add_product", "add_vector", "pick_activation", "plant"]
 
 
 def plant(s: Surgery, carrier: Carrier, *, vector: bool = False) -> None:
-    """Add a product with the carrier's weights, or its vector, to an activation."""
+    """Add a product with the carrier's weights, or the carrier's vector, to an activation."""
     (add_vector if vector else add_product)(s, pick_activation(s, vector=vector), carrier)
 
 
 def pick_activation(s: Surgery, *, vector: bool) -> str:
-    """Where to plant. A vector needs more than the few numbers that may compute unexplained anywhere."""
+    """Return an activation to change; for a vector, one with more channels than the `FEW` that may stay unexplained."""
     least = FEW + 1 if vector else 1
     wide = [value for value in s.activations() if s.channels(value) >= least]
     return str(s.pick(wide, "no activation"))
 
 
 def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
-    """Turn x into x + x W."""
+    """Replace x by x + x W."""
     width = s.channels(value)
     table = like(s, value, carrier(s, (width, width)))
     image = s.is_image(value)
@@ -38,7 +38,7 @@ def add_product(s: Surgery, value: str, carrier: Carrier) -> None:
 
 
 def add_vector(s: Surgery, value: str, carrier: Carrier) -> None:
-    """Turn x into x + b."""
+    """Replace x by x + b."""
     table = vector_of(s, value, carrier)
     s.after(value, lambda x: s.node("Add", [x, table]))
 
@@ -52,7 +52,7 @@ def vector_of(s: Surgery, value: str, carrier: Carrier) -> str:
 
 
 def like(s: Surgery, value: str, table: str) -> str:
-    """In the activation's type."""
+    """Cast the table to the activation's type."""
     if s.seen[value].dtype == "float32":
         return table
     return s.node("Cast", [table], to=s.element(value))
@@ -74,7 +74,7 @@ for _name in (
 ):
     kind(f"planted/{_name}, as a bias")(every_carrier(CARRIERS[_name], vector=True))
 
-# One carrier into other operators than a sum of products
+# One carrier into operators other than a sum of products
 
 
 def gain(op_type: str, offset: float) -> Callable[[Surgery], None]:
@@ -231,7 +231,7 @@ def into_integers(s: Surgery) -> None:
 
 @kind("planted/into a mask of scores")
 def into_scores(s: Surgery) -> None:
-    """A bias on attention's scores at fixed places."""
+    """Add a fixed bias to the attention scores."""
     softmax = s.pick([n for n in s.nodes if n.op_type == "Softmax" and n.input[0] in s.seen], "no Softmax")
     value = softmax.input[0]
     shape = s.seen[value].shape
@@ -260,7 +260,7 @@ def low_rank(s: Surgery) -> None:
 
 @kind("planted/low-rank pair onto a weight")
 def low_rank_weight(s: Surgery) -> None:
-    """An adapter merged at run time: W + A B."""
+    """Apply an adapter at run time: W + A B."""
     found = [p for p in s.products(codes=False) if s.array(p.tensor).ndim == 2]
     product = s.pick(found, "no float weight")
     w = s.array(product.tensor)
@@ -274,7 +274,7 @@ def low_rank_weight(s: Surgery) -> None:
 
 @kind("planted/integers onto a weight")
 def delta_weight(s: Surgery) -> None:
-    """W + cast(I) * step."""
+    """Replace W by W + cast(I) * step."""
     product = s.pick(s.products(codes=False), "no float weight")
     w = s.array(product.tensor)
     element = helper.np_dtype_to_tensor_dtype(w.dtype)

@@ -12,7 +12,7 @@ from tools.tamper.catalog import CERTAIN, CLASSES, KINDS
 __all__ = ["render_markdown", "render_text"]
 
 SIDES = ("manifest", "checkpoint", "checkpoint alone")
-"""The last is the checkpoint without the config that names its class."""
+"""PyTorch's sides. The last is the checkpoint without the config that names its class."""
 
 _INTRODUCTION = f"""# Tampering: what `reconcile` tells
 
@@ -29,7 +29,7 @@ exported one (`reads differs`).
 
 
 def render_text(cases: Sequence[Case]) -> str:
-    """The table of classes and forms, what is silent by kind, and the sums."""
+    """Return the table of classes and forms, the kinds with silent cases, and the sums."""
     lines = aligned([*_table(cases)])
     silent = [f"  {told:>3} of {of:>3}  {name}" for name, told, of in _kinds(cases) if told < of]
     parts = [*lines, "", *(["Kinds with silent cases:", *silent, ""] if silent else []), *_sums(cases)]
@@ -37,7 +37,7 @@ def render_text(cases: Sequence[Case]) -> str:
 
 
 def render_markdown(cases: Sequence[Case]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     header, *rows = _table(cases)
     architectures = list(dict.fromkeys(f"`{case.base.architecture}`" for case in cases))
     forms = list(dict.fromkeys(f"`{case.base.form}`" for case in cases))
@@ -60,7 +60,7 @@ def render_markdown(cases: Sequence[Case]) -> str:
 
 
 def _drawn(cases: Sequence[Case]) -> Iterator[str]:
-    """That it is a sample, where it is one."""
+    """Yield a note if the cases are a sample."""
     every = len(KINDS) * len(architectures_and_forms(cases))
     if len(cases) < every:
         yield f"Of the {every:,} cases {len(cases):,} were drawn with a seed."
@@ -85,7 +85,7 @@ def _table(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 
 def _tells(case: Case, side: str) -> bool:
-    """Whether it is told against that side; a file that is refused is told against all."""
+    """Whether that side reports the case; a refused file counts as reported by all sides."""
     if case.judgement is None:
         return case.status == "told"
     found = case.judgement.sides.get(side)
@@ -140,7 +140,7 @@ def _silent(cases: Sequence[Case]) -> str:
 
 
 def _side(case: Case) -> str:
-    """Which of PyTorch's sides says nothing, where the other does."""
+    """Return the names of the sides that report nothing, if another side does."""
     if case.judgement is None or case.judgement.balanced:
         return ""
     silent = [side for side, said in case.judgement.sides.items() if said.balanced]

@@ -1,4 +1,4 @@
-"""The rows of tables that are looked up, in another order: words, positions, relative positions."""
+"""Tampering that reorders rows of look-up tables: words, positions, relative positions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def neighbours(s: Surgery, w: Array) -> Array:
 
 
 def one_row(s: Surgery, w: Array) -> Array:
-    """Every row from the fourth on is the fourth."""
+    """Replace every row from the fourth on by the fourth."""
     w = w.copy()
     w[3:] = w[3]
     return w
@@ -69,7 +69,7 @@ def others(s: Surgery) -> list[Product]:
 
 
 def small(s: Surgery) -> list[Product]:
-    """Relative positions: a column for each head."""
+    """Return tables of relative positions: those with a column for each head."""
     return [p for p in s.tables() if s.stored()[p.tensor].dims[1] <= 8]
 
 
@@ -89,7 +89,7 @@ for _title in ("permuted", "from last to first", "columns permuted"):
 
 
 def own_copy(s: Surgery, product: Product) -> str:
-    """The table for the look-up alone, so that a head tied to it keeps PyTorch's."""
+    """Give the look-up its own copy of the table, so that a tied head keeps PyTorch's."""
     if product.moves:
         raise NoPlaceError("not read as it stands")
     copy = s.add(s.array(product.tensor))
@@ -117,7 +117,7 @@ def nameless(s: Surgery) -> None:
 
 @kind("tables/words looked up through a stored permutation")
 def through(s: Surgery) -> None:
-    """The table is PyTorch's; the indices pass a table of their own."""
+    """Keep PyTorch's table, and look up the indices in a stored permutation first."""
     product = s.pick(words(s), "no table of words")
     rows = s.stored()[product.tensor].dims[0]
     order = s.add(s.random.permutation(rows))
@@ -150,7 +150,7 @@ def mixed(s: Surgery) -> None:
 
 @kind("tables/two tables read for each other")
 def traded(s: Surgery) -> None:
-    """Segments for positions, where both are large enough."""
+    """Exchange two tables of one width, such as segments and positions."""
     found = [p for p in s.tables() if not p.moves]
     by_width: dict[tuple[int, int], list[Product]] = {}
     for p in found:
@@ -164,7 +164,7 @@ def traded(s: Surgery) -> None:
 
 @kind("tables/head's rows permuted, the words as they were")
 def head(s: Surgery) -> None:
-    """A tied head reads its own, permuted copy."""
+    """Give a tied head its own, permuted copy."""
     table = s.pick(words(s), "no table of words")
     found = [p for p in s.products(codes=False) if p.tensor == table.tensor and p.node is not table.node]
     product = s.pick(found, "no tied head")
@@ -178,7 +178,7 @@ def head(s: Surgery) -> None:
 
 @kind("tables/outputs permuted by a stored order")
 def output_order(s: Surgery) -> None:
-    """The head's columns come out in another order, by a Gather behind it."""
+    """Reorder the head's outputs by a Gather."""
     from tools.tamper.attributes import around
 
     output = s.graph.output[0]

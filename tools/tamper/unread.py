@@ -1,4 +1,4 @@
-"""Something is left out, and what it read lies in the file as before."""
+"""Tampering that skips a computation, while its weights stay in the file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def same_size(s: Surgery, before: str, after: str) -> bool:
 
 
 def bypass(s: Surgery, node: Any, value: str, *, remove: bool) -> None:
-    """Who read the node reads what it read."""
+    """Make the node's readers read its input instead."""
     if any(output.name == node.output[0] for output in s.graph.output):
         raise NoPlaceError("an output of the graph")
     s.rewire(node.output[0], value)
@@ -44,7 +44,7 @@ def bypassed_gone(s: Surgery) -> None:
 
 
 def biases(s: Surgery) -> list[tuple[Any, int]]:
-    """Each with the slot of what the bias is added to."""
+    """Return the Adds of a bias, each with the slot of its other term."""
     outputs = {output.name for output in s.graph.output}
     return [
         (vector.node, 1 - vector.slot)
@@ -117,7 +117,7 @@ def gain(s: Surgery) -> None:
 
 @kind("unread/gain of a norm replaced by computed ones")
 def ones_for_gain(s: Surgery) -> None:
-    """A ConstantOfShape where the norm's own vector was read."""
+    """Replace a norm's gain by a ConstantOfShape of ones."""
     found = [n for n in s.nodes if n.op_type == "LayerNormalization" and s.seen.get(n.output[0]) is not None]
     node = s.pick(found, "no norm")
     from onnx import numpy_helper
@@ -128,7 +128,7 @@ def ones_for_gain(s: Surgery) -> None:
 
 
 def residuals(s: Surgery) -> list[Any]:
-    """Adds of two computed values of one size."""
+    """Return Adds of two computed values of one size."""
     stored, reached = s.stored(), s.from_inputs()
     return [
         n
@@ -143,30 +143,30 @@ def residuals(s: Surgery) -> list[Any]:
 
 @kind("unread/residual's branch left out")
 def branch(s: Surgery) -> None:
-    """The sum is its first term: what computes the second is dead, weights and all."""
+    """Replace a sum by its first term, so that the nodes and weights of the second term are dead."""
     cut(s, [later_left_out(s, node, s.producers()) for node in residuals(s)], "no branch with weights")
 
 
 def later_left_out(s: Surgery, node: Any, producers: dict[str, Any]) -> tuple[str, str]:
-    """A residual's sum, and the term of it that was there first."""
+    """Return a residual sum, and its term that was computed first."""
     slot = 1 if depth(s, node.input[1], producers) > depth(s, node.input[0], producers) else 0
     return node.output[0], node.input[1 - slot]
 
 
 def weights_read(s: Surgery) -> set[str]:
-    """Stored tensors that are multiplied, added or looked up, and on which an output depends."""
+    """Return the stored tensors that are multiplied, added or looked up, and on which an output depends."""
     found = [*s.products(), *s.tables(), *s.vectors("Add", "Mul", "Gemm", "Conv", *NORMS)]
     return {product.tensor for product in found if product.node.output[0] in s.live()}
 
 
 def cut(s: Surgery, pairs: Sequence[tuple[str, str]], what: str) -> None:
-    """Who reads a value reads another, at one of these places; a weight at least is read no longer.
+    """Make the readers of a value read another, at one of these places, so that a weight is no longer read.
 
-    Where each weight is still read, as behind a mask or the half of a rotation that is left, nothing is unread: that is
-    the wiring's.
+    A place where every weight is still read, such as one behind a mask or in half of a rotation, does not count: it
+    belongs to the class `wiring`.
 
     Raises:
-        NoPlaceError: no such place.
+        NoPlaceError: there is no such place.
     """
     outputs = {output.name for output in s.graph.output}
     before = weights_read(s)
@@ -212,7 +212,7 @@ def positions(s: Surgery) -> None:
 
 @kind("unread/weight replaced by one already there")
 def replaced(s: Surgery) -> None:
-    """A product reads another layer's weight; its own is read by nobody."""
+    """Make a product read another layer's weight, so that its own has no reader."""
     by_shape: dict[tuple[Any, ...], list[Any]] = {}
     for p in s.products():
         if p.node.op_type != "MatMulNBits" and not any(m.op_type == "DequantizeLinear" for m in p.moves):
@@ -226,12 +226,12 @@ def replaced(s: Surgery) -> None:
 
 @kind("unread/stack ended early")
 def early(s: Surgery) -> None:
-    """A late activation is replaced by an early one of its size: all between is dead."""
+    """Replace a late activation by an early one of its size, so that all nodes between are dead."""
     cut(s, early_for_late(s), "no early one of the size, or each weight is still read")
 
 
 def early_for_late(s: Surgery) -> list[tuple[str, str]]:
-    """Each of the last activations with each of the first ones of its size."""
+    """Return pairs of one of the last activations and an early one of its size."""
     found = s.activations()
     return [
         (last, value)

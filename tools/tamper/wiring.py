@@ -1,4 +1,4 @@
-"""Every weight is there, right and live, but stands where another belongs, or runs twice or never."""
+"""Tampering in which every weight is right and live, but is in another's place, or runs twice or never."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYER = re.compile(r"(?:layers?|h|blocks?|block|stages)[._/](\d+)")
 
 
 def trade(first: Product, second: Product) -> None:
-    """Two nodes read each other's weights, with what was between them and their tensors."""
+    """Exchange two nodes' weights, with the nodes that move them, their scales and zero points."""
     one, other = first.node.input[first.slot], second.node.input[second.slot]
     first.node.input[first.slot], second.node.input[second.slot] = other, one
     if first.node.op_type == second.node.op_type == "MatMulNBits":
@@ -35,7 +35,7 @@ def trade(first: Product, second: Product) -> None:
 
 
 def alike(s: Surgery) -> list[list[Product]]:
-    """Products of one shape, where there are several."""
+    """Return groups of several products of one shape."""
     found: dict[tuple[Any, ...], list[Product]] = defaultdict(list)
     for product in s.products():
         tensor = s.stored()[product.tensor]
@@ -119,7 +119,7 @@ def packed(s: Surgery) -> None:
 
 @kind("wiring/queries read as keys")
 def scores_turned(s: Surgery) -> None:
-    """The operands of a product of two activations exchanged in what they read before."""
+    """Exchange the two activations that a MatMul multiplies."""
     reached, stored = s.from_inputs(), s.stored()
     found = [
         n
@@ -190,11 +190,11 @@ def statistics(s: Surgery) -> None:
     node.input[3], node.input[4] = variance, mean
 
 
-# Segments: what lies between two values of one size
+# Segments: the nodes between two values of one size
 
 
 def ancestors(s: Surgery, value: str, producers: dict[str, Any]) -> dict[str, Any]:
-    """The nodes that a value depends on, by their first output."""
+    """Return the nodes that a value depends on, by their first output."""
     found: dict[str, Any] = {}
     todo = [value]
     while todo:
@@ -207,7 +207,7 @@ def ancestors(s: Surgery, value: str, producers: dict[str, Any]) -> dict[str, An
 
 
 def segments(s: Surgery) -> list[tuple[str, str, list[Any]]]:
-    """First value, last value, and the nodes between, which hold two products at least; from the residual stream."""
+    """Return first value, last value and the nodes between, with at least one product; values are residual sums."""
     stream = [n.output[0] for n in residuals(s)]
     producers = s.producers()
     behind = {value: ancestors(s, value, producers) for value in stream}
@@ -238,7 +238,7 @@ def shortest(s: Surgery) -> tuple[str, str, list[Any]]:
 
 
 def repeat(s: Surgery, first: str, last: str, nodes: list[Any], times: int = 1) -> None:
-    """The nodes run again on what they gave, with the same weights."""
+    """Run the nodes again on their own result, with the same weights."""
     readers = [(n, slot) for n, slot in s.readers(last) if n.output[0] not in {m.output[0] for m in nodes}]
     if any(output.name == last for output in s.graph.output):
         raise NoPlaceError("an output of the graph")
@@ -354,7 +354,7 @@ def residual_twice(s: Surgery) -> None:
 
 @kind("wiring/head reads an earlier layer too")
 def early_exit(s: Surgery) -> None:
-    """The last activation of the stream is mixed with the first."""
+    """Subtract the first activation of the residual stream from the last."""
     found = residuals(s)
     if len(found) < 2 or not same_size(s, found[0].output[0], found[-1].output[0]):
         raise NoPlaceError("no stream")
@@ -396,7 +396,7 @@ def product_twice(s: Surgery) -> None:
 
 @kind("wiring/a weight put to a second use")
 def second_use(s: Surgery) -> None:
-    """A path of the adversary's own, with PyTorch's weights and no others."""
+    """Add a path of the adversary's own, with PyTorch's weights and no others."""
     from tools.tamper.carriers import shaped
     from tools.tamper.planted import add_product
 
@@ -416,7 +416,7 @@ def second_use(s: Surgery) -> None:
 
 @kind("wiring/a sum's later term left out")
 def term(s: Surgery) -> None:
-    """Whether a weight is behind it or not: a mask, a residual's branch, the half of a rotation."""
+    """Leave out a term, with weights behind it or not: a mask, a residual branch, half of a rotation."""
     s.rewire(*later_left_out(s, s.pick(residuals(s), "no sum"), s.producers()))
 
 

@@ -1,1 +1,1 @@
-"""Many more architectures than the matrix has, as users export, rewrite and keep them; nothing was tuned to them."""
+"""Many more architectures than in the matrix, in users' exports and rewrites; no rule was written for the held ones."""

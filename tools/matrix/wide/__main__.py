@@ -1,7 +1,7 @@
 """Make and reconcile the cells of the wide matrix: `make matrix-wide`, or `python -m tools.matrix.wide --help`.
 
-What was made once stays below the folder, so that a second run only reconciles. Packages that are not installed cost
-the cells that need them, which are then `not run`.
+Files are made once and stay below the folder, so that a second run only reconciles. Cells that need a package that is
+not installed are `not run`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # a cell a core
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one core for each cell
 
 from tools.matrix.isolated import PRELOADED, preload
 from tools.matrix.wide.account import Outcome
@@ -47,7 +47,7 @@ def main() -> None:
     with ThreadPoolExecutor(options.processes) as pool:
         for found in pool.map(run, groups):
             outcomes += found
-            if options.json:  # whoever stops a long run keeps what it has found
+            if options.json:  # an interrupted long run keeps its results
                 rows = [{"name": outcome.cell.name, **dataclasses.asdict(outcome)} for outcome in outcomes]
                 options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
             if options.markdown:

@@ -1,4 +1,4 @@
-"""The files of one architecture -> what their account says against each form of PyTorch's side, and alone."""
+"""The files of one architecture -> results against each form of PyTorch's side, and of the file alone."""
 
 from __future__ import annotations
 
@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 Status = Literal["made", "not run", "not exported", "not rewritten", "failed"]
 Alone = Literal["exact", "range", "unattributed", "wrong", "unknown"]
-"""What the file says by itself of the parameters that PyTorch reads: their number; a range that holds it; not without
-saying that it does not know; another number. Unknown where no export says what is read."""
+"""How the file's own count compares with the number of parameters that PyTorch reads.
+
+Exact: equal. Range: the file's range includes the number. Unattributed: it does not, but the file has unattributed
+entries. Wrong: it does not. Unknown: no export says which parameters are read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SideOutcome:
-    """One file against one form of PyTorch's side."""
+    """Result of reconciling one file with one form of PyTorch's side."""
 
     side: str
     balanced: bool
@@ -46,37 +49,37 @@ class SideOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A side that the file does not hold, and whether `balanced` was said of it all the same."""
+    """A PyTorch side that the file does not match, and whether the result was `balanced` nevertheless."""
 
     kind: Literal["other weights", "one made anew"]
     side: str
     changed: str
-    """The parameter that was made anew; empty where all were."""
+    """Parameter that was initialized anew; empty if all were."""
     balanced: bool
     error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a cell."""
+    """Result of making and reconciling a cell."""
 
     cell: Cell
     status: Status
     reason: str = ""
-    """Why there is no file, or no account of it."""
+    """Reason why there is no file, or no result."""
     sides: tuple[SideOutcome, ...] = ()
     negatives: tuple[Negative, ...] = ()
     alone: Alone = "unknown"
     parameters: int = 0
     at_least: int = 0
     at_most: int | None = 0
-    """None where the file tells no bound."""
+    """Upper bound of the parameters; None if the file has none."""
     read: int = 0
     """Elements of PyTorch's parameters that its forward reads."""
 
     @property
     def is_balanced(self) -> bool:
-        """Against each side that there is."""
+        """Whether it balances against each side that exists."""
         return self.status == "made" and bool(self.sides) and all(side.balanced for side in self.sides)
 
 
@@ -86,7 +89,7 @@ def model_path(folder: Path, cell: Cell) -> Path:
 
 
 def run_cells(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
-    """Reconcile cells of one architecture, whose files are there."""
+    """Reconcile cells of one architecture, whose files exist."""
     bench = _Bench(folder, cells[0].architecture)
     return [bench.run(cell) for cell in cells]
 
@@ -104,7 +107,7 @@ class _Bench:
 
         try:
             ledger = audit_model(model_path(self.folder, cell))
-        except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+        except Exception as error:  # noqa: BLE001  any error is this cell's outcome
             return Outcome(cell, "failed", first_line(error))
         results = {side: self._reconcile(ledger, side) for side in SIDES if self._has(side)}
         sides = tuple(_outcome(side, result) for side, result in results.items())
@@ -143,7 +146,7 @@ class _Bench:
         return census_source(str(checkpoint_path(self.folder / self.architecture / PRETRAINED)))
 
     def _reconcile(self, ledger: Ledger, side: str) -> Reconciliation | str:
-        """The error where there is no account."""
+        """Return the result, or the first line of the error."""
         try:
             return _against(ledger, self._original(side))
         except Exception as error:  # noqa: BLE001  it is this side's outcome
@@ -156,7 +159,7 @@ class _Bench:
 
     def _negatives(self, cell: Cell, ledger: Ledger, side: str, held: Reconciliation) -> Iterator[Negative]:
         if ("other", side) not in self.read:
-            with contextlib.suppress(Exception):  # told below
+            with contextlib.suppress(Exception):  # reported below
                 self.read["other", side] = self._made(side, self._other().model)
         yield _negative("other weights", side, "", lambda: _against(ledger, self.read["other", side]))
         changed = _choice(cell, held)
@@ -178,7 +181,7 @@ class _Bench:
         return self._made(side, model)
 
     def _made(self, side: str, model: Any) -> Original:
-        """This form of PyTorch's side, of another module."""
+        """Return this form of PyTorch's side for another module."""
         from analyzer.checkpoints import Original
         from exporter import census_source, take_census, with_reads
         from exporter.reads import Reads
@@ -205,7 +208,7 @@ class _Bench:
 
 
 def _in_memory(original: Original) -> Original:
-    """Its values are read when they are asked for, and the file goes away before."""
+    """Read all values now, because their file will be deleted before they are used."""
     import dataclasses
 
     weights = original.weights
@@ -224,7 +227,7 @@ class _Held:
 
 
 def _against(ledger: Ledger, original: Original) -> Reconciliation:
-    """As the command does: where something is left, and a class is at hand, its program is traced and asked."""
+    """Reconcile as the command does: if it does not balance and there is a class, trace the class and try again."""
     from analyzer import reconcile_ledger
 
     result = reconcile_ledger(ledger, original.manifest, "full", weights=original.weights)
@@ -241,12 +244,12 @@ def _outcome(side: str, result: Reconciliation | str) -> SideOutcome:
 
 
 def _turn(cell: Cell, held: Sequence[tuple[str, Any]]) -> tuple[str, Any]:
-    """One of the sides that balance, by the cell's name."""
+    """Choose one of the sides that balance, determined by the cell's name."""
     return random.Random(cell.name).choice(held)
 
 
 def _choice(cell: Cell, result: Reconciliation) -> str | None:
-    """A parameter that the file holds, by the cell's name."""
+    """Choose a parameter that the file holds, determined by the cell's name."""
     sizes = {parameter.name: parameter.numel for parameter in result.manifest.parameters}
     held = [p.name for p in result.parameters if p.line not in ("unused", "outside") and sizes[p.name]]
     return random.Random(f"{cell.name} anew").choice(held) if held else None
@@ -255,7 +258,7 @@ def _choice(cell: Cell, result: Reconciliation) -> str | None:
 def _negative(kind: Any, side: str, changed: str, ask: Callable[[], Any]) -> Negative:
     try:
         return Negative(kind, side, changed, ask().balanced)
-    except Exception as error:  # noqa: BLE001  it is not `balanced`, and it is told
+    except Exception as error:  # noqa: BLE001  it is not `balanced`, and the error is reported
         return Negative(kind, side, changed, balanced=False, error=first_line(error))
 
 

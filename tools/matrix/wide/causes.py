@@ -1,4 +1,4 @@
-"""Why a cell does not balance, where that is known."""
+"""Known causes of cells that do not balance."""
 
 from __future__ import annotations
 
@@ -68,16 +68,16 @@ _CAUSES: tuple[tuple[str, str], ...] = (
 
 
 _BROKEN = ("lstm_projected/*", "llama-yarn/genai-*", "window_attention/dynamo-raw/*")
-"""Files that the exporter broke: they compute something else than PyTorch, or do not run, and may not balance."""
+"""Files that the exporter broke: they do not run, or compute something else than PyTorch, and need not balance."""
 
 
 def is_broken(outcome: Outcome) -> bool:
-    """Whether the file is not what PyTorch computes, so that no answer but a red one is right."""
+    """Whether the file differs from PyTorch's computation, so that it must not balance."""
     return any(fnmatchcase(outcome.cell.name, pattern) for pattern in _BROKEN)
 
 
 def cause_of(outcome: Outcome, sides: Sequence[str]) -> str:
-    """A sentence; what is said of a cell that nobody has looked into yet says so."""
+    """Return the cause, or a note that it is not known yet."""
     balanced = {side.side for side in outcome.sides if side.balanced}
     if [*sides] == ["state"] and balanced:
         return _STATE_ALONE

@@ -1,4 +1,4 @@
-"""Cells of one architecture -> their files, made if they are not there yet, and their outcomes; nothing is raised."""
+"""Cells of one architecture -> their files, made if missing, and their outcomes; nothing is raised."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREPARE_SECONDS, _EXPORT_SECONDS, _TOOL_SECONDS, _ACCOUNT_SECONDS = 120, 180, 1
 
 
 def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) -> list[Outcome]:
-    """Make what the cells of one architecture lack in `folder`, reconcile them, and say what came out."""
+    """Make the missing files of one architecture's cells in `folder`, and reconcile them."""
     absent = {cell: _absence(folder, cell, again) for cell in cells}
     made = [cell for cell in cells if absent[cell] is None]
     if made:
@@ -26,7 +26,7 @@ def make_and_run(folder: Path, cells: Sequence[Cell], *, again: bool = False) ->
 
 
 def is_tried(folder: Path, cell: Cell) -> bool:
-    """Whether the cell's file is there, or known to be impossible."""
+    """Whether the cell's file exists, or is known to be impossible."""
     exported = model_path(folder, Cell(cell.architecture, cell.export, AS_EXPORTED))
     target = model_path(folder, cell)
     return any(
@@ -35,7 +35,7 @@ def is_tried(folder: Path, cell: Cell) -> bool:
 
 
 def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
-    """Make the cell's file; None where it is there, else why it is not."""
+    """Make the cell's file. Return None if it exists, else the reason."""
     spec = ARCHITECTURES[cell.architecture]
     needed = (spec.library, *exports.PACKAGES.get(cell.export, ()), *tools.PACKAGES.get(cell.tool, ()))
     lacking = missing(*needed)
@@ -58,7 +58,7 @@ def _absence(folder: Path, cell: Cell, again: bool) -> Outcome | None:
 
 
 def _leave_manifest(folder: Path, architecture: str, again: bool) -> None:
-    """Export with the tool itself, if no cell did, so that there is a manifest; without one, that side is not asked."""
+    """Export with onnxledger itself, if no cell did, to get a manifest; if that fails, there is no manifest side."""
     own = [export for export in ARCHITECTURES[architecture].exports if export in (OWN, OWN_LEGACY)]
     for export in dict.fromkeys((*own, OWN, OWN_LEGACY)):
         target = model_path(folder, Cell(architecture, export, AS_EXPORTED))
@@ -72,7 +72,7 @@ def _leave_manifest(folder: Path, architecture: str, again: bool) -> None:
 def _run_together(folder: Path, cells: Sequence[Cell]) -> list[Outcome]:
     try:
         answer = call_isolated(run_cells, folder, cells, seconds=_ACCOUNT_SECONDS + 30 * len(cells))
-    except CellError:  # one of them crashes, or takes too long: find out which
+    except CellError:  # one of them crashes, or takes too long: find it
         return [_run_alone(folder, cell) for cell in cells]
     return cast("list[Outcome]", answer)
 

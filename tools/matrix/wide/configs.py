@@ -1,7 +1,7 @@
-"""The tiny configs of transformers models, as data; and what of their inputs no config tells.
+"""The tiny configs of transformers models, as data; and example inputs that do not follow from a config.
 
-No two axes of a model are equal unless they are in the real one; heads times their width is the hidden size, so that
-queries, keys, values and outputs are square where the real models' are.
+No two axes of a model are equal unless they are in the real one. The number of heads times their width is the hidden
+size, so that query, key, value and output weights are square where the real models' are.
 """
 
 from __future__ import annotations
@@ -558,7 +558,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "d_model": 16,
     },
     "informer": {"architectures": ["InformerModel"], "model_type": "informer", **_SERIES},
-    # Held when they were added.
+    # Held out when they were added (`plan.HELD`).
     "gptj": {
         "architectures": ["GPTJForCausalLM"],
         "model_type": "gptj",
@@ -686,7 +686,7 @@ CONFIGS: Mapping[str, Mapping[str, Any]] = {
         "conv_pos_kernel_size": 5,
         "num_conv_pos_embeddings": 2,
     },
-    # Added when the rules for all of the above were written (`plan.FRESH`).
+    # Added after the rules for all of the above were written (`plan.FRESH`).
     "squeezebert": {
         "architectures": ["SqueezeBertForMaskedLM"],
         "model_type": "squeezebert",
@@ -872,4 +872,4 @@ INPUTS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "detr": _picture,
     "maskformer": _picture,
 }
-"""Of models whose example inputs the exporter cannot make from the config."""
+"""Example inputs of models for which the exporter cannot make them from the config."""

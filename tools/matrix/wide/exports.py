@@ -1,4 +1,4 @@
-"""Architecture -> its module with random weights, PyTorch's side as users keep it, and its files by each exporter."""
+"""Architecture -> its module with random weights, PyTorch's side as users store it, and its files by each exporter."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tools.matrix.wide.plan import ARCHITECTURES, OPTIMUM_TASKS, OWN, OWN_LEGACY
 CONFIG, PRETRAINED, STATE, INPUT_FILE = "config.json", "pretrained", "state", "inputs.npz"
 MODEL, MANIFEST = "model.onnx", "manifest.json"
 OPTIMUM = "ONNXLEDGER_OPTIMUM"
-"""Names a folder of packages in which optimum-onnx works: it asks for an older transformers than the exporter does."""
+"""Environment variable: a folder of packages for optimum-onnx, which needs an older transformers than the exporter."""
 
 
 def build(folder: Path, architecture: str, seed: int = 0) -> Any:
-    """The resolved model, its example inputs with it; the same for the same seed."""
+    """Return the resolved model with its example inputs; the same for the same seed."""
     from exporter import SourceOptions, resolve_source
 
     spec = ARCHITECTURES[architecture]
@@ -40,7 +40,7 @@ def build(folder: Path, architecture: str, seed: int = 0) -> Any:
 
 
 def prepare(folder: Path, architecture: str) -> None:
-    """Write what a user keeps of PyTorch's side into `folder/<architecture>`: config, state dict, pretrained folder."""
+    """Write PyTorch's side as users store it into `folder/<architecture>`: config, state dict, pretrained folder."""
     home = folder / architecture
     home.mkdir(parents=True, exist_ok=True)
     if architecture in CONFIGS:
@@ -53,13 +53,13 @@ def prepare(folder: Path, architecture: str) -> None:
 
 
 def state_path(folder: Path, architecture: str) -> Path:
-    """Every other architecture has a pickle, the others have safetensors. No config lies beside it."""
+    """Return the path of the state dict: alternately a pickle or safetensors. No config is beside it."""
     suffix = (".pt", ".safetensors")[ARCHITECTURES[architecture].place % 2]
     return folder / architecture / "kept" / f"{STATE}{suffix}"
 
 
 def save_state(model: Any, path: Path) -> None:
-    """As people do: `torch.save` of the state dict, or safetensors' `save_model`, which writes tied tensors once."""
+    """Save a state dict by `torch.save`, or by safetensors' `save_model`, which writes tied tensors once."""
     import torch
     from safetensors.torch import save_model
 
@@ -71,15 +71,15 @@ def save_state(model: Any, path: Path) -> None:
 
 
 def checkpoint_path(pretrained: Path) -> Path | None:
-    """The weights that `save_pretrained` wrote, beside their config."""
+    """Return the weights that `save_pretrained` wrote beside their config."""
     return next(iter(sorted(pretrained.glob("*.safetensors"))), None)
 
 
 def make_export(folder: Path, architecture: str, export: str) -> None:
-    """Fill `folder/<architecture>/<export>` with `model.onnx`; the tool's own exports leave a manifest too.
+    """Export `model.onnx` into `folder/<architecture>/<export>`; onnxledger's own exports also write a manifest.
 
     Raises:
-        ExportError: and whatever else an exporter raises.
+        ExportError: an exporter fails; exporters raise other errors, too.
     """
     target = folder / architecture / export
     staged = target.with_name(f".{export}")
@@ -106,7 +106,7 @@ def _own(via: str | None) -> Callable[[Path, str, Path], None]:
 
 
 def _dynamo(optimize: bool) -> Callable[[Path, str, Path], None]:
-    """`torch.onnx.export(dynamo=True)` of the module itself, its axes fixed, as its documentation shows."""
+    """Return `torch.onnx.export(dynamo=True)` of the module itself, with fixed axes, as in PyTorch's documentation."""
 
     def run(folder: Path, architecture: str, home: Path) -> None:
         import torch
@@ -122,7 +122,7 @@ def _dynamo(optimize: bool) -> Callable[[Path, str, Path], None]:
 
 
 def _legacy(folding: bool) -> Callable[[Path, str, Path], None]:
-    """`torch.onnx.export(dynamo=False)`; a model of transformers inside the wrapper that returns plain tensors."""
+    """Return `torch.onnx.export(dynamo=False)`; a wrapper makes a model of transformers return plain tensors."""
 
     def run(folder: Path, architecture: str, home: Path) -> None:
         import torch
@@ -174,7 +174,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _call_of(folder: Path, architecture: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The module and the arguments of one call; a cache of keys and values, which exporters cannot return, is off."""
+    """Return the module and the arguments of one call, without the key-value cache, which exporters cannot return."""
     from exporter import example_inputs
 
     resolved = build(folder, architecture)
@@ -195,7 +195,7 @@ def _configs(config: Any) -> Iterator[Any]:
 
 
 def _genai(precision: str) -> Callable[[Path, str, Path], None]:
-    """The builder writes a model for generation without asking PyTorch's modules, and without a tokenizer."""
+    """Return an export by the builder, which writes a generation model without PyTorch's modules or a tokenizer."""
 
     def run(folder: Path, architecture: str, home: Path) -> None:
         from onnxruntime_genai.models.builder import create_model
@@ -210,16 +210,14 @@ def _genai(precision: str) -> Callable[[Path, str, Path], None]:
         try:
             create_model("", pretrained, str(home), precision, "cpu", str(home / "cache"), hf_details=details)
         except Exception:
-            if not (
-                home / MODEL
-            ).is_file():  # what follows the model is the tokenizer, of which there is none
+            if not (home / MODEL).is_file():  # only the tokenizer is saved after the model, and there is none
                 raise
 
     return run
 
 
 def _optimum(folder: Path, architecture: str, home: Path) -> None:
-    """In an interpreter of its own, whose packages `$ONNXLEDGER_OPTIMUM` names."""
+    """Export in a separate interpreter, with the packages in `$ONNXLEDGER_OPTIMUM`."""
     packages = os.environ.get(OPTIMUM)
     if not packages:
         raise ModuleNotFoundError(
@@ -258,4 +256,4 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "genai-fp32": ("onnxruntime_genai",),
     "genai-int4": ("onnxruntime_genai",),
 }
-"""What an export needs beside what CI has."""
+"""Packages that an export needs beyond those of CI."""

@@ -1,4 +1,4 @@
-"""Optional packages of the wide matrix: which are here, and how torchvision of another build is made importable."""
+"""Optional packages of the wide matrix: a check for them, and a way to import torchvision of another build."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 OPERATORS = ("nms", "qnms")
-"""What torchvision describes to PyTorch when it is imported, whether or not its compiled half could be loaded."""
+"""Operators that torchvision describes to PyTorch at import, whether or not its compiled half was loaded."""
 
 
 def prepare_torchvision() -> None:
-    """Declare the operators of torchvision's compiled half where that was built for another PyTorch.
+    """Declare the operators of torchvision's compiled half if that was built for another PyTorch.
 
-    The wheels of the default index are for CUDA. Beside PyTorch for CPUs they cannot be loaded, and importing
-    torchvision, and with it transformers, then fails over operators that no model here calls.
+    The wheels of the default index are for CUDA. They cannot be loaded with a PyTorch for CPUs, and importing
+    torchvision, and with it transformers, then fails because of operators that no model here calls.
     """
     spec = find_spec("torchvision")
     if spec is None or spec.origin is None:
@@ -34,9 +34,9 @@ def prepare_torchvision() -> None:
             )
 
 
-prepare_torchvision()  # when imported: before transformers, which imports torchvision as soon as it finds it
+prepare_torchvision()  # at import: before transformers, which imports torchvision if it finds it
 
 
 def missing(*packages: str) -> str | None:
-    """The first of the packages that is not installed; None where all are."""
+    """Return the first of the packages that is not installed; None if all are."""
     return next((package for package in packages if find_spec(package) is None), None)

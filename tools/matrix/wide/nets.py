@@ -1,7 +1,7 @@
 """Plain modules as users write them: each function is a factory that returns `(module, example inputs)`.
 
-They are called as `matrix.wide.nets:lstm_tagger`, and have what layers of libraries do not: weights that are computed
-from others, tables that several modules share, packed weights that are cut apart, gates and sequences.
+They are called as `matrix.wide.nets:lstm_tagger`, and have parts that library layers lack: weights that are computed
+from others, tables that several modules share, packed weights that are split, gates and sequences.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def lstm_projected() -> Made:
 
 
 class GruSequence(nn.Module):
-    """An encoder and a decoder of GRUs with one table of words, and dot-product attention between them."""
+    """An encoder and a decoder of GRUs with one word table, and dot-product attention between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ def gru_seq2seq() -> Made:
 
 
 class CellLoop(nn.Module):
-    """Cells that a Python loop steps, so that a tracer unrolls them."""
+    """Recurrent cells in a Python loop, which a tracer unrolls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def spectral_discriminator() -> Made:
 
 
 class WeightNormVocoder(nn.Module):
-    """Transposed and dilated convolutions with the old weight norm, as vocoders have them."""
+    """Transposed and dilated convolutions with the old weight norm, as in vocoders."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def weightnorm_vocoder() -> Made:
 
 
 class CausalConvolutions(nn.Module):
-    """A temporal convolutional network with today's weight norm, a dimension of its own at one layer."""
+    """A temporal convolutional network with the parametrized weight norm, along another axis at one layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,7 +155,7 @@ def weightnorm_tcn() -> Made:
 
 
 class StandardizedConv(nn.Conv2d):
-    """Weight standardization, as BiT and its kin compute it from the weight at each call."""
+    """Weight standardization, computed from the weight at each call, as in BiT."""
 
     def forward(self, x: Tensor) -> Tensor:
         mean = self.weight.mean((1, 2, 3), keepdim=True)
@@ -218,7 +218,7 @@ def bilinear_match() -> Made:
 
 
 class CrossAttention(nn.Module):
-    """Keys and values of other widths than queries, so that the three projections are tensors of their own."""
+    """Keys and values of other widths than queries, so that the three projections are separate tensors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def attention_kdim() -> Made:
 
 
 class MemoryAttention(nn.Module):
-    """Queries from one place and keys from another: the packed `in_proj_weight` is cut apart; learned extra keys."""
+    """Queries and keys from different inputs, so that the packed `in_proj_weight` is split; learned extra keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -252,7 +252,7 @@ def attention_memory() -> Made:
 
 
 class SharedTables(nn.Module):
-    """One table for source, target and output; another that two modules hold."""
+    """One table for source, target and output; another table that two modules share."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -302,7 +302,7 @@ def transformer_encoder() -> Made:
 
 
 class Translator(nn.Module):
-    """`nn.Transformer` with a causal mask made when it runs."""
+    """`nn.Transformer` with a causal mask computed at run time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -330,7 +330,7 @@ class ConvBlock(nn.Module):
 
 
 class Bottlenecks(nn.Module):
-    """As YOLO's C2f: halves of one convolution, each joined in the end."""
+    """YOLO's C2f: halves of one convolution, joined at the end."""
 
     def __init__(self, inside: int, outside: int) -> None:
         super().__init__()
@@ -459,7 +459,7 @@ class ScaledRms(nn.Module):
 
 
 class RotaryDecoder(nn.Module):
-    """A decoder as people write it themselves: rotary table as a buffer, packed QKV, SwiGLU, grouped keys."""
+    """A hand-written decoder: rotary table as a buffer, packed QKV, SwiGLU, grouped keys."""
 
     def __init__(self, shifted: bool) -> None:
         super().__init__()
@@ -515,7 +515,7 @@ def soft_experts() -> Made:
 
 
 class TiedAutoencoder(nn.Module):
-    """The decoder is the encoder's weight, turned; a bias is negated, another goes through softplus."""
+    """The decoder is the transposed weight of the encoder; one bias is negated, another goes through softplus."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -533,7 +533,7 @@ def tied_autoencoder() -> Made:
 
 
 class Recommender(nn.Module):
-    """Tables of categories, a bag of words, a cross network, BatchNorm over features."""
+    """Category tables, a bag of words, a cross network, BatchNorm over features."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -580,7 +580,7 @@ def conv_lstm() -> Made:
 
 
 class GraphNet(nn.Module):
-    """Graph convolutions over an adjacency matrix that is an input, with the same weight applied twice."""
+    """Graph convolutions with the adjacency matrix as an input, and the same weight applied twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -646,7 +646,7 @@ def video_conv3d() -> Made:
 
 
 class Highway(nn.Module):
-    """Character convolutions of several widths, highway layers, an ensemble of three heads with equal shapes."""
+    """Character convolutions of several widths, highway layers, an ensemble of three heads of equal shapes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -696,7 +696,7 @@ def normalizing_flow() -> Made:
 
 
 class Siamese(nn.Module):
-    """One tower read twice; cosine prototypes, a learned scale as a logarithm."""
+    """One tower applied twice; cosine prototypes; a learned scale stored as a logarithm."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -771,7 +771,7 @@ def token_mixer() -> Made:
 
 
 class RelativeAttention(nn.Module):
-    """A learned bias for each head and offset, gathered by a buffer of indices, as window attention does."""
+    """A learned bias for each head and offset, gathered by a buffer of indices, as in window attention."""
 
     def __init__(self) -> None:
         super().__init__()

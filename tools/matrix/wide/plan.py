@@ -1,7 +1,7 @@
-"""Which architectures, exported how, rewritten by which tools: a fixed list, so that two runs make the same files.
+"""Architectures, their exports and their rewriting tools: a fixed list, so that two runs make the same files.
 
-No architecture is exported and rewritten in each way. Exports and tools go round, so that each of them meets each kind
-of architecture, and each architecture half of them.
+No architecture is exported and rewritten in every way. Exports and tools rotate, so that each of them meets each kind
+of architecture, and each architecture meets half of them.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ FRESH = frozenset({
     "squeezebert", "rembert", "xmod", "codegen", "biogpt", "phi3", "starcoder2", "persimmon", "cvt", "regnet",
     "mobilenet-v2", "glpn", "ijepa", "vit-msn", "unispeech-sat", "hgnet-v2",
 })  # fmt: skip
-"""Added when all rules were written, and run once."""
+"""Architectures that were added after all rules were written, and run once."""
 
 HELD = FRESH | frozenset({
     "nystromformer", "m2m-100", "focalnet", "sew", "patchtsmixer", "video_conv3d", "normalizing_flow", "deep_speech",
     "diffusers_controlnet", "gptj", "gpt-neo", "cohere", "olmo2", "granite", "electra", "roformer", "convnextv2",
     "poolformer", "pvt-v2", "data2vec-audio",
 })  # fmt: skip
-"""Chosen before any of their files was looked at. No rule may be written for one of them: their rate tells what the
-rules do for models that nobody had in mind. Who reads one of their files takes it off this list."""
+"""Architectures that were chosen before any of their files was examined. No rule may be written for one of them: their
+rate shows how the rules work on unseen models. Remove an architecture from this list when a file of it is examined."""
 
 LIBRARIES = ("transformers", "torchvision", "timm", "diffusers", "torch")
 
@@ -75,9 +75,9 @@ TOOLS: Mapping[str, str] = {
     "merge": "onnx.compose, with prefixes",
 }
 _REWRITES = tuple(tool for tool in TOOLS if tool != AS_EXPORTED)
-_FILES = 4  # rewritten files of one architecture
+_FILES = 4  # number of rewritten files of one architecture
 _BUILT = frozenset({"llama-rope3", "llama-yarn", "qwen2", "gemma2"})
-"""What onnxruntime-genai has builders for."""
+"""Architectures that onnxruntime-genai has builders for."""
 OPTIMUM_TASKS: Mapping[str, str] = {
     **dict.fromkeys(("bloom", "gpt-neox", "qwen2", "opt-postnorm"), "text-generation"),
     **dict.fromkeys(("deberta", "mobilebert"), "fill-mask"),
@@ -89,22 +89,22 @@ OPTIMUM_TASKS: Mapping[str, str] = {
     "detr": "object-detection",
     "vit-gpt2-captioning": "image-to-text",
 }
-"""What optimum has export configurations for, and the task that one names to it."""
+"""Task to pass to optimum for each architecture that it has an export configuration for."""
 
 SIDES = ("state", "config", "manifest")
-"""PyTorch's side as users have it: a state dict alone; with its config.json; the manifest of an export."""
+"""PyTorch's side as users have it: a state dict alone, one with its config.json, or the manifest of an export."""
 
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A model, and where its module comes from."""
+    """A model, and the source of its module."""
 
     name: str
     library: str
     source: str | None
     """`module:factory`; None for a config of `CONFIGS`."""
     place: int
-    """In the list: what goes round goes by it."""
+    """Position in the list, which determines the architecture's exports and tools."""
 
     @property
     def is_held(self) -> bool:
@@ -112,7 +112,7 @@ class Architecture:
 
     @property
     def exports(self) -> tuple[str, ...]:
-        """How it is exported; the first is the tool's own, whose manifest the others are held against."""
+        """Kinds of export of the architecture; the first is onnxledger's own, whose manifest serves for all."""
         n = self.place
         plain = (
             (OWN, OWN_LEGACY)[n % 2],
@@ -125,7 +125,7 @@ class Architecture:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Cell:
-    """One file: an architecture, exported one way, rewritten by one tool."""
+    """One file: an architecture, an export and a tool."""
 
     architecture: str
     export: str
@@ -144,7 +144,7 @@ def _architectures() -> Iterator[Architecture]:
     )
     mixed = (
         made for row in zip_longest(*kinds) for made in row if made
-    )  # a run that is cut short has some of each
+    )  # an interrupted run has some of each
     for place, (name, library, source) in enumerate(mixed):
         yield Architecture(name, library, source, place)
 
@@ -153,7 +153,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {found.name: found for found in _arc
 
 
 def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
-    """The cells whose name fits any of the patterns, all of them without one; those of an architecture together.
+    """Return the cells whose names match any of the patterns, all without patterns; grouped by architecture.
 
     >>> [cell.name for cell in cells_of(("lstm_tagger/*/exported",))]
     ['lstm_tagger/own-legacy/exported', 'lstm_tagger/dynamo/exported', 'lstm_tagger/legacy-raw/exported']
@@ -169,6 +169,6 @@ def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
 def _cells(architecture: Architecture) -> Iterator[Cell]:
     for export in architecture.exports:
         yield Cell(architecture.name, export, AS_EXPORTED)
-    for turn in range(_FILES):  # tools by turns, on the three plain exports by turns
+    for turn in range(_FILES):  # tools and the three plain exports rotate
         tool = _REWRITES[(architecture.place * _FILES + turn) % len(_REWRITES)]
         yield Cell(architecture.name, architecture.exports[(architecture.place + turn) % 3], tool)

@@ -15,7 +15,7 @@ from tools.matrix.wide.plan import ARCHITECTURES, EXPORTS, FRESH, HELD, SIDES, T
 
 
 def line_of(outcome: Outcome) -> str:
-    """One line for a terminal."""
+    """Return one line for a terminal."""
     if outcome.status != "made":
         return f"{outcome.cell.name:48} {outcome.status}: {outcome.reason}"
     told = [f"{side.side} {_told(side)}" for side in outcome.sides]
@@ -30,7 +30,7 @@ def line_of(outcome: Outcome) -> str:
 
 
 def _range(outcome: Outcome) -> str:
-    """The numbers between which the file alone says that PyTorch's is."""
+    """Return the range of the file's own count of parameters."""
     most = outcome.at_most
     return f"{outcome.at_least:,} or more" if most is None else f"{outcome.at_least:,} to {most:,}"
 
@@ -46,7 +46,7 @@ def _told(side: SideOutcome) -> str:
 
 
 def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Sums and percentages, one sentence each."""
+    """Return sums and percentages, one sentence each."""
     made = [outcome for outcome in outcomes if outcome.status in ("made", "failed")]
     absent = Counter(outcome.status for outcome in outcomes if outcome.status not in ("made", "failed"))
     architectures = {outcome.cell.architecture for outcome in made}
@@ -130,7 +130,7 @@ _PACKAGES = (
 
 
 def render_markdown(outcomes: Sequence[Outcome]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     architectures = len({outcome.cell.architecture for outcome in outcomes})
     introduction = _INTRODUCTION.format(
         architectures=architectures,
@@ -247,7 +247,7 @@ def _residues(outcomes: Sequence[Outcome]) -> str:
 
 
 def _alike(sides: Iterable[SideOutcome]) -> Iterator[tuple[list[str], str, str]]:
-    """Sides that leave the same, one row."""
+    """Yield the sides with equal residues, one row for each residue."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for side in sides:
         if not side.balanced:

@@ -1,4 +1,4 @@
-"""An exported file -> the same file as tools for deployment write it, those of the matrix and others."""
+"""An exported file -> the same file as deployment tools write it: the tools of the matrix, and others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _BATCH = 2
 
 
 def run_tool(tool: str, source: Path, target: Path) -> None:
-    """Write `target`, which is left alone where the tool fails."""
+    """Write `target`, unless the tool fails."""
     from tools.matrix.transforms import write_whole
 
     write_whole(TRANSFORMS[tool], source, target)
@@ -39,10 +39,10 @@ def simplify(source: Path, target: Path) -> None:
 
 
 def fuse(source: Path, target: Path) -> None:
-    """The fusions that onnxruntime has for transformers, whatever the model is."""
+    """Apply onnxruntime's transformer fusions, whatever the model is."""
     from onnxruntime import transformers
 
-    sys.path.append(str(Path(transformers.__file__).parent))  # where its modules look for each other
+    sys.path.append(str(Path(transformers.__file__).parent))  # its modules look for each other there
     from onnxruntime.transformers.optimizer import optimize_model
 
     optimize_model(str(source), model_type="bert", opt_level=0).save_model_to_file(str(target))
@@ -65,7 +65,7 @@ def half_precision(source: Path, target: Path) -> None:
 
 
 def merge(source: Path, target: Path) -> None:
-    """Put the choice of the best class, a model of its own, behind the first output; every name gets a prefix."""
+    """Append an ArgMax, as a model of its own, behind the first output; every name gets a prefix."""
     import onnx
     from onnx import TensorProto, compose, helper
 
@@ -91,7 +91,7 @@ def merge(source: Path, target: Path) -> None:
 
 
 def _recorded(path: Path, home: Path) -> Any:
-    """A reader of random inputs by the file's own signature; integers stay below every vocabulary."""
+    """Return a reader of random inputs for the file's own signature; integers stay below every vocabulary."""
     import onnxruntime as ort
     from onnxruntime.quantization import CalibrationDataReader
 
@@ -149,4 +149,4 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     "surgeon": ("onnx_graphsurgeon",),
     "fp16": ("onnxconverter_common",),
 }
-"""What a tool needs beside what CI has."""
+"""Packages that a tool needs beyond those of CI."""

@@ -1,7 +1,7 @@
-"""Models of torchvision, timm and diffusers, and those of transformers whose inputs no config tells.
+"""Models of torchvision, timm and diffusers, with their example inputs.
 
 Each function is a factory that returns `(module, example inputs)`, called as `matrix.wide.zoo:torchvision_resnet`.
-Sizes are the smallest that the library's own constructors take. Nothing is loaded: there is no network.
+Sizes are the smallest that the library's own constructors accept. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def timm_repvgg() -> Made:
 
 
 def timm_eva() -> Made:
-    """Rotary positions in two dimensions, SwiGLU, a bias of queries and values alone."""
+    """Rotary positions in two dimensions, SwiGLU, a bias for queries and values only."""
     from timm.models.eva import Eva
 
     model = Eva(
@@ -238,7 +238,7 @@ def diffusers_autoencoder() -> Made:
 
 
 def diffusers_decoder() -> Made:
-    """The part of an autoencoder that makes the picture, exported alone: the checkpoint has the other part too."""
+    """The decoder of an autoencoder, exported alone: the checkpoint has the encoder, too."""
     from diffusers import AutoencoderKL
 
     class Decoder(nn.Module):
