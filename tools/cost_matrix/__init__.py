@@ -1,1 +1,1 @@
-"""What is said of a model's work beside what onnxruntime runs: files, sizes, and other tools."""
+"""Our counts of a model's work, compared with onnxruntime's runs: files, sizes, and other tools."""

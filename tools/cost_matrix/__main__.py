@@ -1,7 +1,7 @@
-"""Hold the files below folders against onnxruntime, and write what differs: `make cost-matrix`.
+"""Compare the files below folders with onnxruntime's runs, and write the differences: `make cost-matrix`.
 
-The files are those that `make matrix` and `make matrix-wide` have left, each run at three sets of sizes. What `--peers`
-names is an interpreter in whose environment other tools are installed: these are asked for the first sizes.
+The files are those that `make matrix` and `make matrix-wide` have made, each run at three sets of sizes. `--peers`
+names a Python interpreter with other tools, which count the first sizes, too.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _EXPORTS = {
     "dynamo-raw": "torch.onnx, dynamo, not optimized",
     "legacy-raw": "torch.onnx, TorchScript",
 }
-"""What a folder's name says of the files in it."""
+"""Kind of export of the files in a folder, by the folder's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A file, and what other tools say of it."""
+    """A file, and other tools' counts of it."""
 
     cell: Cell
     path: Path
@@ -54,7 +54,7 @@ class Asked:
 
 
 def main() -> None:
-    """Hold every file, print what is not exact, and write the tables."""
+    """Compare every file, print the inexact ones, and write the tables."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.cost_matrix", description=__doc__.partition("\n")[0]
     )
@@ -104,7 +104,7 @@ def _ask(python: Path | None, every: int, numbered: tuple[int, Path]) -> Asked:
 
 
 def render(asked: Sequence[Asked]) -> Iterator[str]:
-    """Yield the tables: by export and form, other tools, and what is told or wrong."""
+    """Yield the tables: by export and form, other tools, and the files with unknown or wrong counts."""
     ran = [one for one in asked if one.cell.verdict is not Verdict.NOT_RUN]
     runs = sum(len(one.cell.points) for one in ran)
     shapes = sum(point.compared.values for one in ran for point in one.cell.points)

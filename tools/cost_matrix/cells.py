@@ -1,4 +1,4 @@
-"""A file at three sets of sizes -> what is said of its shapes and multiply-accumulates beside a run of it."""
+"""A file at three sets of sizes -> its predicted shapes and multiply-accumulates, compared with a run."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from analyzer.timing.inputs.sizes import Shapes
 from analyzer.timing.running.traced import Tracing
 
 _SIZES = ((1, None), (2, 11), (3, 6))
-"""Batches and lengths, the first as `time` would have it. Of files without free axes, the sizes that they have."""
+"""Batches and lengths; the first are those of `time`. Files without free axes have only their own sizes."""
 
 
 class Verdict(StrEnum):
-    """What became of a file."""
+    """Result of a file."""
 
     EXACT = "exact"
-    """Every node is known, and every shape and the sum are those of the run, at all sizes."""
+    """Every node is known, and all shapes and the sum equal those of the run, at all sizes."""
     TOLD = "told"
-    """What is not known is told with its reason, and all that is said is right."""
+    """Unknown nodes are reported with the reason, and all other results are right."""
     WRONG = "wrong"
-    """A shape or the sum is another than that of a run."""
+    """A shape or the sum differs from that of a run."""
     NOT_RUN = "not run"
-    """Onnxruntime does not run it."""
+    """Onnxruntime does not run the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Point:
 
     at: Mapping[str, int]
     macs: int | None
-    """Of the run."""
+    """Multiply-accumulates of the run."""
     said: int | None
     compared: Compared
 
@@ -57,14 +57,14 @@ class Cell:
     verdict: Verdict
     points: tuple[Point, ...] = ()
     inputs: Mapping[str, tuple[str, tuple[int, ...]]] | None = None
-    """Types of numpy and shapes of the first run, by name."""
+    """NumPy types and shapes of the first run's inputs, by name."""
     axes: Mapping[str, int] | None = None
-    """Sizes of the axes of the first run, as the file calls them."""
+    """Sizes of the first run's axes, by the file's names."""
     why: str = ""
 
 
 def hold(path: Path, name: str) -> Cell:
-    """Hold a file against three runs of it."""
+    """Compare a file with three runs of it."""
     try:
         ledger = audit_model(path)
         report = measure_cost(ledger)

@@ -1,7 +1,7 @@
-"""What counts the work of PyTorch modules, beside the work of their exports: `python -m tools.cost_matrix.modules`.
+"""Counts of PyTorch modules by several tools, compared with their exports: `python -m tools.cost_matrix.modules`.
 
 Each architecture is built with random weights, counted by each tool on the example inputs of `export`, and exported
-with these sizes. The reference is what onnxruntime runs of the file, counted from the shapes in its profile.
+with these sizes. The reference is onnxruntime's run of the file, counted from the shapes in its profile.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Row:
 
     architecture: str
     ran: int
-    """Of the exported file, in onnxruntime."""
+    """Count of the exported file's run in onnxruntime."""
     said: int | None
-    """By onnxledger, without running it; None where it says that it does not know."""
+    """Count by onnxledger without running the file; None if it reports the count as unknown."""
     others: Mapping[str, int | str]
-    """By each tool; why there is none, where it failed."""
+    """Count by each tool, or the tool's error."""
 
 
 def main() -> None:
@@ -54,7 +54,7 @@ def main() -> None:
             continue
         try:
             rows.append(count(architecture))
-        except Exception as error:  # noqa: BLE001 - what torch.onnx does not export has no row
+        except Exception as error:  # noqa: BLE001 - an architecture that torch.onnx does not export has no row
             sys.stdout.write(f"{architecture}: no file to compare with: {error}\n")
             continue
         sys.stdout.write(f"{rows[-1]}\n")
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def count(architecture: str) -> Row:
-    """What each counter says of one architecture."""
+    """Return each counter's result for one architecture."""
     from analyzer.account.audit import audit_model
     from analyzer.cost.account import measure_cost
     from analyzer.cost.measured import measure_run
@@ -98,7 +98,7 @@ def _told(counter: Callable[[Any, Any], int], module: Any, made: Any) -> int | s
     try:
         with torch.no_grad(), contextlib.redirect_stdout(io.StringIO()):
             return int(counter(module, made))
-    except Exception as error:  # noqa: BLE001 - a tool that fails is what the table tells
+    except Exception as error:  # noqa: BLE001 - the table shows the error of a tool
         return f"{type(error).__name__}: {error}"[:100]
 
 
@@ -117,7 +117,7 @@ def _fvcore(module: Any, made: Any) -> int:
     names = list(made.kwargs)
 
     class Positional(torch.nn.Module):
-        """It takes no keywords."""
+        """The module without keyword arguments."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -149,7 +149,7 @@ COUNTERS: Mapping[str, Callable[[Any, Any], int]] = {
 
 
 def render(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table: how many each counter has right, too low, too high, or not at all; then the modules."""
+    """Yield the tables: each counter's right, low, high and missing counts; then the modules."""
     yield f"{len(rows)} modules with random weights, on the example inputs of `export`:"
     yield ""
     yield "| Counter | Exact | Too low | Too high | None, told or failed |"

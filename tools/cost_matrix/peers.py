@@ -1,4 +1,4 @@
-"""A file and its inputs -> what other tools count, by an interpreter that has them."""
+"""A file and its inputs -> other tools' counts, by an interpreter that has the tools."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ sys.__stdout__.write(json.dumps(told))
 
 
 class Count(StrEnum):
-    """What a tool's count is worth."""
+    """Quality of a tool's count."""
 
     EXACT = "exact"
     WRONG = "another number"
@@ -59,7 +59,7 @@ class Count(StrEnum):
 def ask_peers(
     python: Path, path: Path, inputs: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> Mapping[str, str]:
-    """What each tool says of a file whose inputs have these sizes, which are written into it."""
+    """Return each tool's count of a file, after these sizes of the inputs have been written into the file."""
     command = [str(python), "-c", _SCRIPT, str(path), json.dumps(inputs)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -73,7 +73,7 @@ def ask_peers(
 
 
 def judge(said: str, macs: int, axes: Mapping[str, int]) -> Count:
-    """Hold what a tool says against the multiply-accumulates of the run."""
+    """Compare a tool's count with the multiply-accumulates of the run."""
     if said.startswith("error"):
         return Count.ERROR
     names = set(re.findall(r"[A-Za-z_]\w*", said))

@@ -1,7 +1,7 @@
 """Decoders in the shapes of published ones, without their values: `python -m tools.cost_matrix.shaped`.
 
-The graph is written with operators as exporters write them, keys and values as inputs and outputs; the weights are a
-sparse file of the size that they have. What is asked of it reads no value.
+The graph has the operators that exporters write, with keys and values as inputs and outputs. The weights are a sparse
+file of their real size, because no command here reads a value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """Sizes of a decoder of the Llama kind, in FLOAT16."""
+    """Sizes of a Llama-like decoder in FLOAT16."""
 
     hidden: int
     layers: int
@@ -38,7 +38,7 @@ class Decoder:
 
     @property
     def parameters(self) -> int:
-        """As published: Touvron et al. 2023."""
+        """Number of parameters, as published: Touvron et al. 2023."""
         projections = 2 * self.hidden**2 + 2 * self.hidden * self.kv_heads * self.head
         layer = projections + 3 * self.hidden * self.inner + 2 * self.hidden
         return 2 * self.vocabulary * self.hidden + self.layers * layer + self.hidden
@@ -53,7 +53,7 @@ _DTYPE, _NBYTES = TensorProto.FLOAT16, 2
 
 @dataclass(slots=True)
 class _Writer:
-    """A graph as it grows."""
+    """A graph that is being written."""
 
     nodes: list[Any]
     tensors: list[Any]
@@ -156,7 +156,7 @@ def _layer(writer: _Writer, decoder: Decoder, layer: int, x: str, *, has_cache: 
 
 
 def measure(decoder: Decoder, shape: str, past: int) -> dict[str, Any]:
-    """Ask for the cost and memory of a decoder's file, and tell what that took."""
+    """Compute the cost and memory of a decoder's file; return them with the time and memory of the command."""
     with tempfile.TemporaryDirectory() as folder:
         path = write_decoder(decoder, Path(folder))
         command = [
@@ -194,7 +194,7 @@ def main() -> None:
 
 
 def rows() -> Iterator[str]:
-    """Yield the lines of the table: one token behind 4,095, as published figures have it."""
+    """Yield the lines of the table: one token after 4,095 others, as in published figures."""
     yield "| model | weights | cache at 4,096 | MACs of a token | CPU | memory of the process |"
     yield "|---|---:|---:|---:|---:|---:|"
     for name, decoder in DECODERS.items():

@@ -1,4 +1,4 @@
-"""Put faults into small models, and see what `verify` tells: `make faults`."""
+"""Put faults into small models, and list those that `verify` finds: `make faults`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FORMS = (
     *("dynamic", "int8", "nbits", "legacy", "qdq", "fp16", "ort-basic", "ort-extended"),
     *("dynamo", "static", "fused", "onnxslim", "int8-channel", "nbits-zero-point"),
 )
-"""In the order in which they are tried; `--only '*/clean'` tries honest files of all."""
+"""Forms in the order in which they are tried; `--only '*/clean'` tries the honest files of all forms."""
 
 SUITE = Suite(
     name="faults",

@@ -1,4 +1,4 @@
-"""The same faults, beside the export that each file was made of: `python -m tools.faults.between`."""
+"""The same faults, verified against the export that each file was made from: `python -m tools.faults.between`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fault x honest file -> one case: whether outputs change, and what `verify` says."""
+"""Fault x honest file -> one case: whether outputs change, and the report of `verify`."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ Status = Literal[
     "told", "silent", "unknown", "same", "alarm", "unchanged", "no place", "does not run", "failed"
 ]
 CLEAN = "clean"
-"""The name of the case without a fault."""
+"""Name of the case without a fault."""
 CHANGED = 1e-4
-"""Of the largest output: what is less is rounding."""
+"""Smallest change that counts, relative to the largest output: smaller changes are rounding."""
 _SECONDS = 300.0
 _EACH = 40.0
-"""Seconds of a case, all in all, before its process is ended."""
+"""Seconds for each case, after which the process is killed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What became of one file."""
+    """Result of one file."""
 
     base: Base
     kind: str
@@ -44,9 +44,9 @@ class Case:
     reason: str = ""
     change: float = 0.0
     module: str = ""
-    """That was told."""
+    """Module that the report names."""
     modules: tuple[str, ...] = ()
-    """That the fault is in."""
+    """Modules that have the fault."""
     is_placed: bool = False
     is_explained: bool = False
     seconds: float = 0.0
@@ -63,7 +63,7 @@ def run_apart(
     seed: int,
     judge: Callable[[Path, Base], Callable[[Path], Any]] | None = None,
 ) -> list[Case]:
-    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    """Do the same as `run_cases` in a separate process; a crash costs one case."""
     return answer_apart(
         partial(run_cases, judge=judge),
         kinds,
@@ -82,7 +82,7 @@ def run_cases(
     seed: int,
     judge: Callable[[Path, Base], Callable[[Path], Any]] | None = None,
 ) -> list[Case]:
-    """Put these faults into one honest file, each time from the start; `clean` puts none."""
+    """Put these faults into one honest file, each time from the start; `clean` is no fault."""
     from analyzer.account.audit import audit_model
 
     try:
@@ -101,7 +101,7 @@ def run_cases(
 
 
 class _Judge:
-    """PyTorch's side of one architecture, built once."""
+    """Verifies against PyTorch's module of one architecture, built once."""
 
     def __init__(self, folder: Path, base: Base) -> None:
         import exporter
@@ -136,7 +136,7 @@ class _Judge:
 
 
 class StaticJudge:
-    """What the manifest records of PyTorch's program."""
+    """Verifies against the record of PyTorch's program in the manifest."""
 
     def __init__(self, folder: Path, base: Base) -> None:
         from analyzer.manifest import load_manifest
@@ -153,7 +153,7 @@ class StaticJudge:
 
 
 class FileJudge:
-    """The export that a file was made of."""
+    """Verifies against the export that a file was made from."""
 
     def __init__(self, folder: Path, base: Base) -> None:
         from analyzer.account.audit import audit_model
@@ -169,7 +169,7 @@ class FileJudge:
 
 
 def _without_codes(runner: Runner, model: Any, faulty: Any, change: float) -> float:
-    """The change of the float twins: any noise turns some code over, which is a step of all that follows."""
+    """Return the change of the float twins: with codes, any noise flips some code, and so moves all later values."""
     import onnx
 
     from analyzer.verify.twin import RefusedError, make_twin
@@ -214,7 +214,7 @@ def _run(
                 change = _without_codes(runner, model, faulty, change)
         except NoPlaceError as error:
             return Case(base, kind, "no place", str(error))
-        except Exception as error:  # noqa: BLE001  whatever onnxruntime says, no one can deploy this
+        except Exception as error:  # noqa: BLE001  no one can deploy a file that onnxruntime refuses
             return Case(base, kind, "does not run", first_line(error))
         if change < CHANGED:
             return Case(base, kind, "unchanged", change=change)

@@ -1,4 +1,4 @@
-"""A kind of fault -> the words by which its cause is told."""
+"""A kind of fault -> words in a report that name its cause."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _GROUPS = {
 
 
 def is_named(kind: str, reason: str, kinds: Sequence[str]) -> bool:
-    """Whether what was told has a cause, and it is the kind's own."""
+    """Whether the report names a cause, and the cause is the kind's own."""
     if not kinds:
         return False
     group, _, title = kind.partition("/")

@@ -1,4 +1,4 @@
-"""Faults in the quantizers of activations, which only a file that has some has a place for."""
+"""Faults in the quantizers of activations, which only files with such quantizers have a place for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WHOLE = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 
 
 def _places(surgery: Surgery) -> list[tuple[str, str]]:
-    """Scale and zero point, each stored, of what makes codes of an activation."""
+    """Return the stored scale and zero point of each QuantizeLinear of an activation."""
     stored = surgery.stored()
     found = []
     for node in surgery.nodes:
@@ -37,7 +37,7 @@ def _scaled(factor: float) -> Callable[[Surgery], None]:
 
 
 def _zeroed(surgery: Surgery) -> None:
-    """All codes stand for numbers above zero."""
+    """Set a zero point to the least code, so that all codes mean numbers above zero."""
     stored = surgery.stored()
     least = {TensorProto.UINT8: 0, TensorProto.INT8: -128}
     found = [
@@ -64,4 +64,4 @@ FAULTS: dict[str, Kind] = {
         )
     },
 }
-"""Every fault, by name."""
+"""All faults, by name."""

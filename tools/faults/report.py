@@ -26,13 +26,13 @@ tries all kinds in one file.
 
 
 def render_text(cases: Sequence[Case]) -> str:
-    """The table, what is not as it should be, and the sums."""
+    """Return the table, the sums, and the cases with an unexpected result."""
     lines = aligned([*_table(cases)])
     return "\n".join([*(line.rstrip() for line in lines), "", *_sums(cases), "", *_odd(cases)])
 
 
 def render_markdown(cases: Sequence[Case]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     names = list(dict.fromkeys(f"`{case.base.architecture}`" for case in cases))
     forms = list(dict.fromkeys(f"`{case.base.form}`" for case in cases))
     kinds = {case.kind for case in cases if case.kind != CLEAN}

@@ -1,4 +1,4 @@
-"""The same faults, accounted for by the manifest without running a file: `python -m tools.faults.static`."""
+"""The same faults, found with the manifest without running a file: `python -m tools.faults.static`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An honest file and the same with a fault -> the modules that the fault is in, as the honest file names them."""
+"""An honest file and the same with a fault -> the modules that have the fault, by the honest file's names."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MOST = 6
 
 
 def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
-    """The scopes of nodes that were changed, added or taken out, or that read what was changed.
+    """Return the scopes of nodes that were changed, added or removed, or that read a changed tensor.
 
-    What was added has no scope: its nearest neighbours' are meant, and those of the nodes that read it now. Where a
-    node reads something else than before, what it read is meant too: that may be left out, and nothing else be wrong.
-    So are nodes that no output depends on any more. A convolution that a normalization was folded into stands for both:
-    it has the name of one, and the weight of the other.
+    An added node has no scope: the scopes of its nearest neighbours count, and of the nodes that read it now. If a node
+    reads another value than before, the producer of the old value counts, too: it may be left out, and nothing else be
+    wrong. Nodes that no output depends on any more count, too. A convolution with a folded normalization counts as
+    both: it has the name of one, and the weight of the other.
     """
     before = {_key(node): node for node in honest.graph.node}
     after = {_key(node): node for node in faulty.graph.node}
@@ -45,7 +45,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
     for key in changed:
         node: Any = after.get(key, before.get(key))
         old: Any = before.get(key, node)
-        for name in {*old.input} - {*node.input}:  # what is read no longer is left out
+        for name in {*old.input} - {*node.input}:  # the value that is no longer read is left out
             maker = old_makers.get(name)
             if maker in scopes:
                 found.add(scopes[maker])
@@ -68,7 +68,7 @@ def find_modules(honest: Any, faulty: Any, ledger: Ledger) -> frozenset[str]:
 
 
 def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
-    """The modules whose weights a convolution reads, by its key."""
+    """Return the modules whose weights each convolution reads, by its key."""
     owners = {entry.tensor.name: entry.scope for entry in ledger.entries if entry.parameters and entry.scope}
     for node in nodes:
         if node.op_type == "DequantizeLinear" and node.input[0] in owners:
@@ -81,7 +81,7 @@ def _folded(nodes: list[Any], ledger: Ledger) -> dict[str, set[str]]:
 
 
 def _live(model: Any) -> set[str]:
-    """The keys of nodes that an output depends on."""
+    """Return the keys of nodes that an output depends on."""
     makers = {name: node for node in model.graph.node for name in node.output}
     waiting, found = [value.name for value in model.graph.output], set[str]()
     while waiting:
@@ -109,12 +109,12 @@ def _readers(nodes: list[Any]) -> Mapping[str, list[Any]]:
 
 
 def _scopes_of(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
-    """The scopes of the nearest readers that have one."""
+    """Return the scopes of the nearest readers that have one."""
     return {scopes[key] for key in _nearest(name, readers, scopes)}
 
 
 def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, str]) -> set[str]:
-    """The keys of the nearest readers that have a scope."""
+    """Return the keys of the nearest readers that have a scope."""
     layer, found = [name], set[str]()
     for _ in range(_MOST):
         nodes = [node for each in layer for node in readers.get(each, ())]
@@ -128,7 +128,7 @@ def _nearest(name: str, readers: Mapping[str, list[Any]], scopes: Mapping[str, s
 def _makers_near(
     name: str, makers: Mapping[str, str], nodes: Mapping[str, Any], scopes: Mapping[str, str]
 ) -> set[str]:
-    """The keys of the nearest nodes with a scope that make a value: where codes become numbers, nodes have none."""
+    """Return the keys of the nearest producers of a value with a scope: nodes that dequantize have none."""
     layer = [name]
     for _ in range(_MOST):
         keys = {makers[each] for each in layer if each in makers}
@@ -149,7 +149,7 @@ def _changed_tensors(honest: Any, faulty: Any) -> list[str]:
 
 
 def is_right(told: str, modules: frozenset[str]) -> bool:
-    """Whether the module that is told is one of them, or holds one, or is held by one; the whole is no place."""
+    """Whether the named module is one of them, contains one, or is inside one; the root only if it has one directly."""
     if told in ("[root]", ""):
         return "" in modules or not modules or any("." not in each for each in modules)
     return any(

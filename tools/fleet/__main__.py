@@ -1,4 +1,4 @@
-"""Write a fleet: `python -m tools.fleet FOLDER --count 10000`. The same files each time, in folders of a thousand."""
+"""Write a fleet: `python -m tools.fleet FOLDER --count 10000`. Files are the same each time, a thousand a folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FOLDER = 1000
 
 
 def write_fleet(folder: Path, count: int, exports: Sequence[Path] = ()) -> None:
-    """Write so many files; every fifth is a copy of one of the exports, if there are some."""
+    """Write `count` files; every fifth is a copy of one of the exports, if there are any."""
     for number in range(count):
         place = folder / f"{number // _FOLDER:03}"
         place.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def write_fleet(folder: Path, count: int, exports: Sequence[Path] = ()) -> None:
 
 
 def main() -> None:
-    """Write what is asked for on the command line."""
+    """Write the fleet that the command line describes."""
     parser = argparse.ArgumentParser(description="Make thousands of small models to survey.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=10_000)

@@ -1,4 +1,4 @@
-"""A number -> a small network with weights of its own, named as exporters name them."""
+"""A number -> a small network with its own weights, with the names that exporters give."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = Mapping[str, Floats]
 
 
 def draw(number: int) -> dict[str, Floats]:
-    """The weights of a network of its own: an embedding, two to five blocks of attention and two layers, and a head."""
+    """Draw the weights of a network: an embedding, two to five blocks of attention and two layers, and a head."""
     random = np.random.default_rng(number)
     width, blocks, words = int(random.choice([16, 24, 32])), int(random.integers(2, 6)), 100 + number % 50
     shapes: dict[str, tuple[int, ...]] = {"embeddings.word.weight": (words, width)}
@@ -38,11 +38,11 @@ def draw(number: int) -> dict[str, Floats]:
 
 
 def build(values: Mapping[str, Any], *, wraps: Mapping[str, Any] | None = None) -> onnx.ModelProto:
-    """The network that these weights make.
+    """Return the network with these weights.
 
     Args:
-        values: as `draw` has them, in any type of floats.
-        wraps: codes and scales of some of the weights, which a DequantizeLinear decodes.
+            values: weights as `draw` returns them, in any float type.
+            wraps: codes and scales of some of the weights, which a DequantizeLinear decodes.
     """
     graph = _Graph(values, dict(wraps or {}))
     width = values["embeddings.word.weight"].shape[1]
@@ -81,7 +81,7 @@ class _Graph:
         return f"{name}_output_0"
 
     def weight(self, name: str) -> str:
-        """The value that holds a weight, decoded where it is stored as codes."""
+        """Return the value of a weight, decoded if it is stored as codes."""
         if name not in self.wraps:
             self.tensors.append(numpy_helper.from_array(self.values[name], name))
             return name

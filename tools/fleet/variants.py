@@ -1,4 +1,4 @@
-"""A network's weights, and what was done to them -> the bytes of a file; what is done is one of `VARIANTS`."""
+"""A network's weights and one of `VARIANTS` -> the bytes of a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.fleet.nets import Floats, build, draw
 __all__ = ["BASES", "VARIANTS", "make_file"]
 
 BASES = 97
-"""Different networks; every other file is one of these, changed."""
+"""Number of different networks; all other files are variants of them."""
 
 Maker = Callable[[dict[str, Floats], int], bytes]
 
@@ -23,7 +23,7 @@ def _copy(values: dict[str, Floats], number: int) -> bytes:
 
 
 def _edited(values: dict[str, Floats], number: int) -> bytes:
-    """The same weights with other names and notes."""
+    """Give the same weights other names and notes."""
     model = build(values)
     model.doc_string = f"number {number}"
     for place, tensor in enumerate(model.graph.initializer):
@@ -42,7 +42,7 @@ def _rename(model: onnx.ModelProto, old: str, new: str) -> None:
 
 
 def _turned(values: dict[str, Floats], number: int) -> bytes:
-    """Each weight of the layers stored the other way round, before a Transpose."""
+    """Store each weight of the layers transposed, before a Transpose."""
     model = build(values)
     for tensor in [
         each for each in model.graph.initializer if each.name.endswith(("up.weight", "down.weight"))
@@ -68,14 +68,14 @@ def _codes(values: dict[str, Floats], number: int) -> bytes:
 
 
 def _headed(values: dict[str, Floats], number: int) -> bytes:
-    """A new head on the same body."""
+    """Put a new head on the same body."""
     random = np.random.default_rng(10_000 + number)
     head = random.normal(0, 0.05, values["head.weight"].shape).astype(np.float32)
     return build({**values, "head.weight": head}).SerializeToString()
 
 
 def _trained(values: dict[str, Floats], number: int) -> bytes:
-    """Every weight moved a little."""
+    """Move every weight a little."""
     random = np.random.default_rng(20_000 + number)
     moved = {n: each + random.normal(0, 0.004, each.shape).astype(np.float32) for n, each in values.items()}
     return build(moved).SerializeToString()
@@ -95,14 +95,14 @@ def _empty(values: dict[str, Floats], number: int) -> bytes:
 
 
 def _lies(values: dict[str, Floats], number: int) -> bytes:
-    """A tensor that claims far more elements than it brings."""
+    """Let a tensor claim far more elements than it has."""
     model = build(values)
     model.graph.initializer[0].dims[:] = [2**40 + number, 2**20]
     return model.SerializeToString()
 
 
 def _lacks(values: dict[str, Floats], number: int) -> bytes:
-    """A tensor whose data is in a file that is not there, or not to be opened."""
+    """Let a tensor refer to a missing file, or to one outside the folder."""
     model = build(values)
     tensor = model.graph.initializer[0]
     tensor.ClearField("raw_data")
@@ -113,7 +113,7 @@ def _lacks(values: dict[str, Floats], number: int) -> bytes:
 
 
 def _noise(values: dict[str, Floats], number: int) -> bytes:
-    """Bytes that begin as a model does."""
+    """Return bytes that begin like a model."""
     random = np.random.default_rng(30_000 + number)
     return struct.pack("<BB", 8, 9) + random.bytes(2000)
 
@@ -133,13 +133,13 @@ VARIANTS: Mapping[str, tuple[int, Maker]] = {
     "lacks": (2, _lacks),
     "noise": (1, _noise),
 }
-"""What may become of a network, and how many of a hundred files are so."""
+"""Variants of a network, and how many of a hundred files are each."""
 
 _WHEEL = [name for name, (share, _) in VARIANTS.items() for _ in range(share)]
 
 
 def make_file(number: int) -> tuple[str, bytes]:
-    """The name and the content of one file of a fleet: always the same of one number."""
+    """Return the name and the content of one file of a fleet, which depend only on the number."""
     base = number * 31 % BASES
     kind = _WHEEL[number * 37 % len(_WHEEL)]
     return f"{kind}-{base}-{number}.onnx", VARIANTS[kind][1](draw(base), number)

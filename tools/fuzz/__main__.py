@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the reader and of both renderings: `make fuzz SECONDS=600`.
 
-Inputs are changed field by field, so that most stay messages. What `oracle.check_file` cannot accept is written to
-`build/fuzz/` by libFuzzer, as `crash-<hash>`; `python -m tools.fuzz FILE` runs one file again.
+Inputs are changed field by field, so that most stay messages. libFuzzer writes inputs that `oracle.check_file` rejects
+to `build/fuzz/`, as `crash-<hash>`; `python -m tools.fuzz FILE` runs one file again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tools.fuzz.seeds import write_seeds  # noqa: E402
 
 LONGEST = 1 << 14
 TIMEOUT = 10
-"""Seconds after which one input is a hang."""
+"""Seconds after which an input counts as a hang."""
 MEMORY = 1 << 10
-"""MiB that the process may take."""
+"""MiB that the process may use."""
 
 
 def main() -> None:
@@ -60,7 +60,7 @@ def main() -> None:
             print(dict(told), file=sys.stderr, flush=True)
 
     def note(error: Exception, content: bytes) -> None:
-        """One file for each kind of defect."""
+        """Keep one file for each kind of defect."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         kind = f"{type(error).__name__}-{Path(frame.filename).stem}-{frame.lineno}-{str(error).partition(':')[0][:40]}"
         name = re.sub(r"[^\w.-]+", "_", kind)

@@ -1,4 +1,4 @@
-"""Changes to protobuf messages that leave them messages: lengths are made right again, or wrong on purpose."""
+"""Mutations of protobuf messages that stay messages: lengths are corrected, or made wrong on purpose."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TEXTS = (
     b"pkg.torch.export.graph_signature.InputSpec.kind", b"PARAMETER", b"['', 'layer.0', 'n']", b"['layer.0.weight']",
     b"[1, {2: 3}, 'a']", b"\xff\xfe", b"\x1b[2J", b"\xe2\x80\xae", b"SCALE_TENSOR", b"1" * 30, b"a." * 50, b"/" * 50,
 )  # fmt: skip
-"""Words that the reader and the rules know, and some that should do nothing."""
+"""Words that the reader and the rules know, and some that should have no effect."""
 
 
 def _descriptors() -> dict[str, Descriptor]:
@@ -64,7 +64,7 @@ DICTIONARY = tuple(
         }
     )
 ) + tuple(text for text in TEXTS if text)
-"""For libFuzzer: keys of fields, and words."""
+"""Words for libFuzzer: keys of fields, and texts."""
 
 
 @dataclass
@@ -73,9 +73,9 @@ class Field:
     wire: int
     value: int | bytes | list[Field]
     message: Descriptor | None = None
-    """Of what kind it is, if it is a message."""
+    """Descriptor of the value, if it is a message."""
     lie: int = 0
-    """What is added to its length."""
+    """Number that is added to the encoded length."""
 
     def copy(self) -> Field:
         value = [field.copy() for field in self.value] if isinstance(self.value, list) else self.value
@@ -106,7 +106,7 @@ def _varint(content: bytes, offset: int) -> tuple[int, int]:
 
 
 def parse(content: bytes, kind: Descriptor, depth: int = 0) -> list[Field]:
-    """Raises ValueError or IndexError: it is no message."""
+    """Parse a message; raise ValueError or IndexError if the bytes are none."""
     fields = []
     offset = 0
     while offset < len(content):
@@ -155,7 +155,7 @@ def encode(fields: list[Field]) -> bytes:
 
 
 def mutate(content: bytes, most: int, seed: int) -> bytes | None:
-    """A few changes somewhere in a model; None where the bytes are no message."""
+    """Make a few changes anywhere in a model; return None if the bytes are no message."""
     rng = random.Random(seed)
     model = onnx.ModelProto.DESCRIPTOR
     try:
@@ -192,7 +192,7 @@ def _change(
         fields.insert(rng.randint(0, len(fields)), field.copy())
     elif what == 5:
         fields.insert(rng.randint(0, len(fields)), fields.pop(at))
-    elif what == 6:  # the same kind of field from elsewhere
+    elif what == 6:  # a field of the same kind of message from elsewhere
         others = [f for inner, other in places if other is kind for f in inner]
         fields.insert(at, rng.choice(others).copy())
     elif what == 7:

@@ -1,4 +1,4 @@
-"""What must be true of every file, whatever is in it: our answer, and beside it what onnx makes of the same bytes."""
+"""Properties of our answer to any file, by itself and compared with onnx's reading of the same bytes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from analyzer.reports import Inspection
 __all__ = ["MAY_REFUSE", "BrokenPromiseError", "check_file"]
 
 MAY_REFUSE = ("[deep-nesting]", "nodes and tensors", "[invalid-dims]", "a name of", "attributes, of which")
-"""What is refused by a limit of ours, though protobuf reads it."""
+"""Parts of the messages with which we refuse, by our own limits, files that protobuf reads."""
 
 DENSE = {Carrier.INITIALIZER, Carrier.CONSTANT, Carrier.ATTRIBUTE_TENSOR}
 LARGEST = 1 << 16
-"""Elements up to which contents are compared."""
+"""Most elements of a tensor whose contents are compared."""
 
 
 class BrokenPromiseError(AssertionError):
@@ -38,10 +38,10 @@ class BrokenPromiseError(AssertionError):
 
 
 def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
-    """Audit the file at `path`, which holds `content`, and say what came of it: "counted", "refused", ...
+    """Audit the file at `path`, which holds `content`, and return the result: "counted", "refused", ...
 
     Raises:
-        BrokenPromiseError, or any exception that is not ours: a defect.
+        BrokenPromiseError: a promise does not hold; any exception that is not ours is a defect, too.
     """
     proto = onnx.ModelProto()
     try:
@@ -71,7 +71,7 @@ def check_file(path: Path, content: bytes, *, full: bool = False) -> str:
 
 
 def check_report(ledger: Ledger) -> None:
-    """Both renderings, and the identities in them."""
+    """Check both renderings, and the sums in them."""
     for by in KEYS:
         report = Inspection(ledger, group_by(ledger, by))
         document = json.loads(FORMATS["json"].render(report, RenderOptions()))
@@ -95,7 +95,7 @@ def check_report(ledger: Ledger) -> None:
 
 
 def check_same(ledger: Ledger, proto: onnx.ModelProto) -> None:
-    """The same nodes and tensors as protobuf's own reader finds."""
+    """Check that our nodes and tensors are those of protobuf's own reader."""
     graphs = list(_graphs(proto))
     _equal("nodes", sum(1 for _ in ledger.model.nodes()), sum(len(graph.node) for graph in graphs))
     ours = [entry.tensor for entry in ledger.entries]
@@ -117,7 +117,7 @@ def _compare_contents(ledger: Ledger, ours: list[Any], theirs: list[Any]) -> Non
         return  # onnx cannot make an array of one of them
     found = Counter(_our_content(tensor) for tensor in ours)
     if None in found and any(finding.id == "payload-mismatch" for finding in ledger.findings):
-        return  # written in a way that nobody writes, and said so
+        return  # stored in an unusual way, and reported as such
     _equal("contents", found, expected)
 
 
@@ -147,7 +147,7 @@ def _their_content(tensor: onnx.TensorProto) -> bytes | None:
         return None
     try:
         array = numpy_helper.to_array(tensor)
-    except Exception:  # noqa: BLE001 - whatever it says, it cannot
+    except Exception:  # noqa: BLE001 - any error means that onnx cannot read it
         return None
     if array.size != numel:
         return None
@@ -160,11 +160,11 @@ def _our_content(tensor: Any) -> bytes | None:
 
 
 _MOST_COUNTED = 1 << 128
-"""Elements beyond which a shape is told as wrong, and nothing counted."""
+"""Most elements of a shape; larger shapes are reported as wrong, and not counted."""
 
 
 def _is_sparse(tensor: Any) -> bool:
-    """Of a sparse tensor in an attribute: its carrier says only that it is in one."""
+    """Whether it is a sparse tensor in an attribute; its carrier says only that it is in an attribute."""
     is_counted = min(tensor.shape, default=0) >= 0 and _product(tensor.shape) <= _MOST_COUNTED
     return (
         tensor.carrier is Carrier.ATTRIBUTE_TENSOR and is_counted and tensor.numel != _product(tensor.shape)
@@ -179,7 +179,7 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
-    """Every body with nodes: graphs, training graphs and functions, at any depth."""
+    """Yield every body with nodes: graphs, training graphs and functions, at any depth."""
     waiting: list[Any] = [proto.graph] if proto.HasField("graph") else []
     for info in proto.training_info:
         waiting += (info.initialization, info.algorithm)
@@ -196,7 +196,7 @@ def _graphs(proto: onnx.ModelProto) -> Iterator[Any]:
 def _attributes(body: Any) -> Iterator[onnx.AttributeProto]:
     for node in body.node:
         yield from node.attribute
-    # A function's default values: graphs in them are nobody's.
+    # A function's default attribute values are left out: graphs in them belong to no node.
 
 
 def _tensors(proto: onnx.ModelProto, bodies: list[Any]) -> Iterator[onnx.TensorProto]:
@@ -219,7 +219,7 @@ def _initializers(ledger: Ledger, bodies: list[Any]) -> tuple[list[str], list[st
 
 
 def _has_other_nesting(proto: onnx.ModelProto) -> bool:
-    """Graphs and sparse tensors where the account has rules of its own."""
+    """Whether there are graphs and sparse tensors that our account counts by rules of its own."""
     bodies = list(_graphs(proto))
     for body in bodies:
         for attribute in _attributes(body):

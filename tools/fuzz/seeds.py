@@ -1,4 +1,4 @@
-"""The inputs that fuzzing starts from: a small model of each kind, and the small files of the hostile corpus."""
+"""Seed inputs of fuzzing: a small model of each kind, and the small files of the hostile corpus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEADER = '<ir_version: 10, opset_import: ["" : 18, "com.microsoft" : 1, "ai.onnx
 
 
 def write_seeds(folder: Path, longest: int) -> None:
-    """One file for each, named by its content, so that a second call changes nothing."""
+    """Write one file for each, named by its content, so that a second call changes nothing."""
     for content in (*_models(), *_hostile()):
         if 0 < len(content) <= longest:
             (folder / hashlib.sha1(content, usedforsecurity=False).hexdigest()).write_bytes(content)
@@ -77,7 +77,7 @@ _TEXTS = (
 
 
 def _tensors() -> Iterator[onnx.ModelProto]:
-    """Every element type, in `raw_data`, in a typed list, and in another file."""
+    """Yield every element type, in `raw_data`, in a typed list, and in another file."""
     for number in TensorProto.DataType.values():
         if number in (TensorProto.UNDEFINED, TensorProto.STRING):
             continue
@@ -123,7 +123,7 @@ def _attributes() -> onnx.ModelProto:
 
 
 def _noted() -> onnx.ModelProto:
-    """The notes of a traced export."""
+    """Return a model with the notes of a traced export."""
     weight = numpy_helper.from_array(np.ones((2, 2), dtype=np.float32), "layer.0.weight")
     model = _model([helper.make_node("MatMul", ["x", "val_1"], ["y"], name="node_1")], [weight])
     model.graph.initializer.append(numpy_helper.from_array(np.eye(2, dtype=np.float32), "val_1"))

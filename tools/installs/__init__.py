@@ -1,1 +1,1 @@
-"""The package as its users get it: installed from its wheel into clean environments, without what no extra brings."""
+"""The package as its users get it: its wheel, installed into clean environments with some extras or none."""

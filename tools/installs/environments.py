@@ -1,4 +1,4 @@
-"""A wheel and names of extras -> a virtual environment with them, and what commands answer there."""
+"""A wheel and names of extras -> a virtual environment with them, and the output of commands there."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ Answer = subprocess.CompletedProcess[str]
 
 
 class InstallError(Exception):
-    """pip, or what else should have worked, did not."""
+    """pip, or another step that should have worked, failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """A virtual environment; a command in it sees no other, and no settings of Python's."""
+    """A virtual environment, whose commands see no other environment and no Python settings."""
 
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
-    """More environment variables of its commands."""
+    """Further environment variables for its commands."""
 
     @property
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
 
     def call(self, program: str, *words: str, folder: Path | None = None) -> Answer:
-        """Run a program of the environment, wherever the caller is."""
+        """Run a program of the environment from any folder."""
         inherited = {
             name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
         }
@@ -49,10 +49,10 @@ class Environment:
         )
 
     def must(self, program: str, *words: str, folder: Path | None = None) -> str:
-        """The same, and what it prints.
+        """Run a program and return its output.
 
         Raises:
-            InstallError: it fails.
+            InstallError: the program fails.
         """
         done = self.call(program, *words, folder=folder)
         if done.returncode:
@@ -62,17 +62,17 @@ class Environment:
         return done.stdout
 
     def install(self, *words: str) -> None:
-        """Have pip install something, and then say whether all of it fits together."""
+        """Install packages with pip, and check that all of them fit together."""
         self.must(self.python, "-m", "pip", "--disable-pip-version-check", "install", "-qq", *words)
         self.must(self.python, "-m", "pip", "--disable-pip-version-check", "check")
 
     def packages(self) -> list[str]:
-        """What is installed beside pip and what venv brings, each as NAME==VERSION."""
+        """Return the installed packages as NAME==VERSION, without pip and those of venv."""
         told = self.must(self.python, "-m", "pip", "--disable-pip-version-check", "freeze")
         return [line for line in told.splitlines() if not line.startswith(("pip==", "setuptools=="))]
 
     def nbytes(self) -> int:
-        """What it takes on disk."""
+        """Return the size on disk."""
         return sum(
             path.stat().st_size for path in self.folder.rglob("*") if path.is_file() and not path.is_symlink()
         )
@@ -80,7 +80,7 @@ class Environment:
 
 @contextmanager
 def making(folder: Path, python: str = sys.executable, **settings: str) -> Iterator[Environment]:
-    """A clean environment, which is deleted afterwards.
+    """Make a clean environment, which is deleted afterwards.
 
     Raises:
         InstallError: there is no such Python, or it has no venv.
@@ -101,7 +101,7 @@ def making(folder: Path, python: str = sys.executable, **settings: str) -> Itera
 
 
 def with_torch(environment: Environment, constraints: Path, extras: Sequence[str]) -> None:
-    """PyTorch alone, before what else brings it: its own index need not have the rest at the pinned versions."""
+    """Install PyTorch alone first: its own index may lack other packages at the pinned versions."""
     if "export" in extras:
         index = os.environ.get("TORCH_INDEX")
         where = ["--index-url", index] if index else []

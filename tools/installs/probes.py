@@ -1,4 +1,4 @@
-"""A command -> the extras that it needs, what it leaves behind where they are, and what it says where they are not."""
+"""A command -> the extras that it needs, the files that it writes with them, and its message without them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Probe:
     """One command line, run in a folder that `make_case` made."""
 
     line: str
-    """What follows `onnxledger`; `{folder}` is where it runs, `{url}` where that is served."""
+    """Arguments of `onnxledger`; `{folder}` is the working folder, `{url}` the address that serves it."""
     needs: tuple[str, ...] = ()
-    """Extras; of several that do, as "report or export", the first is what is told."""
+    """Extras that it needs; of alternatives, as "report or export", the message names the first."""
     leaves: tuple[str, ...] = ()
     """Files that it writes."""
     code: int = 0
     refused: str = ""
-    """What it says where the extras are there, and still something is missing that none of them brings."""
+    """Part of the message if the extras are installed, but a package that no extra installs is missing."""
 
     def words(self, folder: Path, url: str) -> list[str]:
         return self.line.format(folder=folder, url=url).split()
 
 
-_PAGES = "report or export"  # PyTorch brings jinja2
+_PAGES = "report or export"  # PyTorch installs jinja2
 
 PROBES = (
     Probe("--version"),
@@ -117,7 +117,7 @@ def linear():
 
 
 def make_case(folder: Path) -> None:
-    """A model, its checkpoint, a config of another and a factory."""
+    """Write a model, its checkpoint, a config of another model, and a factory."""
     folder.mkdir()
     weight = np.arange(12, dtype=np.float32).reshape(4, 3) / 8
     bias = np.arange(3, dtype=np.float32)
@@ -144,7 +144,7 @@ def make_case(folder: Path) -> None:
 def complaint_of(
     probe: Probe, environment: Environment, extras: Collection[str], folder: Path, url: str
 ) -> str:
-    """What is not as it should be; nothing: all is."""
+    """Return the difference from the expected result, or the empty string."""
     before = _files(folder)
     done = environment.call("onnxledger", *probe.words(folder, url), folder=folder)
     after = _files(folder)

@@ -1,1 +1,1 @@
-"""Which kernels of the installed onnxruntime work in the memory of an input, learnt from models of one node."""
+"""Kernels of the installed onnxruntime that reuse the memory of an input, found with models of one node."""

@@ -1,6 +1,6 @@
-"""Enter what the kernels of the installed onnxruntime do with the memory of their inputs: `python -m tools.kernels`.
+"""Record how the kernels of the installed onnxruntime reuse the memory of inputs: `python -m tools.kernels`.
 
-The table is by minor version. It needs onnxruntime 1.31 or newer, whose profiles tell what each node asked for.
+The table is by minor version. It needs onnxruntime 1.31 or newer, whose profiles record each node's memory requests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPSETS_OF_HALVES = range(11, onnx.defs.onnx_opset_version() + 1)
 
 
 def main() -> None:
-    """Learn, and write the table again with what other versions have."""
+    """Learn, and write the table again with the entries of other versions."""
     import onnxruntime
 
     version = ".".join(onnxruntime.__version__.split(".")[:2])

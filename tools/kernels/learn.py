@@ -1,4 +1,4 @@
-"""The installed onnxruntime -> which kernels take the memory of an input, and which give it on in any case."""
+"""The installed onnxruntime -> the kernels that reuse the memory of an input, in place or as an alias."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DTYPES = {
 
 
 def learn(opset: int) -> tuple[Learnt, Learnt, set[tuple[str, str]]]:
-    """Return the aliases, the kernels that work in place, and all that ran."""
+    """Return the aliases, the kernels that work in place, and all kernels that ran."""
     aliases: Learnt = defaultdict(set)
     in_place: Learnt = defaultdict(set)
     ran = set()
@@ -56,9 +56,9 @@ def learn(opset: int) -> tuple[Learnt, Learnt, set[tuple[str, str]]]:
 
 
 def learn_halves(opset: int) -> tuple[set[str], set[str]]:
-    """Return the kernels that take FLOAT16, and those around which, or in whose function, a session puts Casts.
+    """Return the kernels for FLOAT16, and those for which a session inserts Casts, around them or in their function.
 
-    A kernel is called by its operator and the version of ONNX's operators since which that is as it is.
+    A kernel is named by its operator and the ONNX version of the operator's last change.
     """
     own, widened = set[str](), set[str]()
     for probe in probes():
@@ -86,13 +86,13 @@ def learn_halves(opset: int) -> tuple[set[str], set[str]]:
         if nodes:
             kept = any(node.op_type == probe.op_type for node in nodes)
             is_own = kept and not any(node.name.startswith("Inserted") for node in nodes)
-            if kept or not probe.domain:  # of a function of onnxruntime's own nobody else has the body
+            if kept or not probe.domain:  # only onnxruntime knows the bodies of its own functions
                 (own if is_own else widened).add(name)
     return own - widened, widened
 
 
 def learn_functions() -> list[str]:
-    """Return ONNX's operators that are functions, and that the CPU provider has no kernel of, for any type."""
+    """Return ONNX's operators that are functions and have no kernel of the CPU provider, for any type."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     held = {
@@ -109,7 +109,7 @@ def learn_functions() -> list[str]:
 
 
 def _loaded(model: bytes) -> list[onnx.NodeProto]:
-    """The nodes of what a session makes of a model; none where it does not load."""
+    """Return the nodes of a model as a session loads it; none if it does not load."""
     import onnxruntime
 
     with tempfile.TemporaryDirectory() as folder:
@@ -126,7 +126,7 @@ def _loaded(model: bytes) -> list[onnx.NodeProto]:
 
 
 def _taker(probe: Probe, opset: int, watched: int, *, read_later: bool) -> int | None:
-    """The output that took the memory of an input; -1 if none did, None where the node does not run."""
+    """Return the output that took the memory of an input; -1 if none did, None if the node does not run."""
     with tempfile.TemporaryDirectory() as folder:
         events = _run(build(probe, opset, watched, read_later=read_later), probe, Path(folder))
     for event in events:

@@ -1,4 +1,4 @@
-"""Models of one node between two Transposes, one for each operator and input: what may be written over."""
+"""Models of one node behind a Transpose, one for each operator and input: they show which memory a node may reuse."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ _SHAPES: tuple[tuple[int, ...], ...] = (_SQUARE, (8, 8))
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A node: its operator, the types and shapes of its inputs, its attributes, and how many outputs it has."""
+    """A node: its operator, the types and shapes of its inputs, its attributes, and the number of its outputs."""
 
     op_type: str
     inputs: tuple[tuple[int, tuple[int, ...]] | None, ...]
-    """Element type and shape of each; None where it is left out."""
+    """Element type and shape of each input; None if it is left out."""
 
     domain: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     outputs: int = 1
     constants: Mapping[int, Sequence[float]] = field(default_factory=dict)
-    """Inputs that are stored, with their values."""
+    """Stored inputs, with their values."""
 
 
 def build(probe: Probe, opset: int, watched: int, *, read_later: bool) -> bytes:
-    """Return a model in which the watched input of the node is made by a Transpose, and nothing else is free.
+    """Return a model in which a Transpose makes the watched input, and no other input has memory to reuse.
 
     Args:
         probe: the node.
-        opset: of ONNX's own operators.
-        watched: the input whose memory may be taken.
-        read_later: whether another node reads that input after the probe, so that only an alias takes its memory.
+            opset: version of ONNX's own operators.
+            watched: the input whose memory may be taken.
+            read_later: whether another node reads that input after the probe, so that only an alias takes its memory.
     """
     given, stored, names, nodes = [], [], [], []
     for number, each in enumerate(probe.inputs):
@@ -57,7 +57,7 @@ def build(probe: Probe, opset: int, watched: int, *, read_later: bool) -> bytes:
             nodes.append(helper.make_node("Transpose", [f"x{number}"], ["watched"], name="before", perm=perm))
     made = [f"y{number}" for number in range(probe.outputs)]
     ends = [f"z{number}" for number in range(probe.outputs)]
-    if read_later:  # of the nodes that nobody reads from, the first runs last
+    if read_later:  # the first of the nodes whose outputs no node reads runs last
         nodes.append(helper.make_node("Shape", ["watched"], ["later"], name="later"))
         ends.append("later")
     nodes.append(
@@ -75,7 +75,7 @@ def build(probe: Probe, opset: int, watched: int, *, read_later: bool) -> bytes:
 
 
 def probes() -> Iterator[Probe]:
-    """What is tried: for each operator of ONNX inputs alike, and by hand those that want others."""
+    """Yield a probe with equal inputs for each ONNX operator, and hand-written ones for those that need others."""
     for schema in onnx.defs.get_all_schemas():
         if schema.domain != "" or schema.deprecated:
             continue

@@ -192,7 +192,7 @@ def _prepare(source: Path, target: Path) -> None:
 
 
 def _drop_shapes(source: Path, target: Path) -> None:
-    """Drop the shapes of intermediate values, but not the types, which the quantizer cannot infer past fused operators."""
+    """Drop intermediate values' shapes, but not types: the quantizer cannot infer those past onnxruntime's operators."""
     import onnx
 
     model = onnx.load(source)

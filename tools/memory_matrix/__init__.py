@@ -1,1 +1,1 @@
-"""What is planned of a run's memory, beside what onnxruntime asks for: files, sizes, levels of optimization."""
+"""Planned memory of runs, compared with onnxruntime's requests: files, sizes, optimization levels."""

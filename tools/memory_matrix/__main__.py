@@ -1,6 +1,6 @@
-"""Plan and run the files below a folder, and write what differs: `make memory-matrix`.
+"""Plan and run the files below a folder, and write the differences: `make memory-matrix`.
 
-The files are those that `make matrix` has left; each is run at three sets of sizes, in three ways.
+The files are those that `make matrix` has made; each is run at three sets of sizes, in three ways.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MARK = "<!-- measured -->"
 
 
 def main() -> None:
-    """Hold every file, print what differs, and write the table."""
+    """Compare every file, print the differences, and write the table."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.memory_matrix", description=__doc__.partition("\n")[0]
     )
@@ -50,7 +50,7 @@ def _said(cell: Cell) -> str:
 
 
 def render(cells: Sequence[Cell]) -> Iterable[str]:
-    """Yield the lines of the table, and of what differs."""
+    """Yield the lines of the table, and of the differences."""
     ran = [cell for cell in cells if not cell.first.startswith("not run")]
     yield "| Planned | Runs | Equal after every node | Peak equal | Peak below | Not comparable |"
     yield "|---|---:|---:|---:|---:|---:|"

@@ -1,4 +1,4 @@
-"""A file, sizes and a level -> what was planned beside what was asked for."""
+"""A file, sizes and an optimization level -> planned memory, compared with requested memory."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ WAYS: Mapping[str, tuple[str | None, str]] = {
     "onnxruntime's graph, optimizations off": ("none", "none"),
     "onnxruntime's graph, optimizations on": ("all", "all"),
 }
-"""How a graph is planned, and how it runs."""
+"""Optimization levels of the planned graph (None for the file itself) and of the run."""
 
 _SCALES = (1, 2, 3)
-"""Batches; of files without one, the sizes that they have."""
+"""Batches; a file without a free batch axis has only its own sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Cell:
     sizes: str
     nodes: int
     equal: int | None
-    """Nodes after which the bytes are equal; None where the graphs are not the same, or sizes are not known."""
+    """Number of nodes after which the bytes are equal; None if the graphs differ, or sizes are unknown."""
 
     planned: int | None
     """Bytes at the peak."""
 
     asked: int | None
     first: str = ""
-    """The first node after which they differ; why there is nothing to compare."""
+    """First node after which they differ; or the reason why there is no comparison."""
 
     @property
     def is_equal(self) -> bool:
@@ -73,7 +73,7 @@ def hold(path: Path, name: str) -> Iterator[Cell]:
 
 
 def points_of(ledger: Ledger) -> Iterator[Inputs]:
-    """Three sets of sizes: of the batch, where there is one; else what the file says."""
+    """Yield three sets of sizes with other batches; only the file's own sizes if the batch axis is not free."""
     usual = plan_feeds(ledger)[0]
     free = {axis.role for axis in usual.axes if axis.name is not None}
     if "batch" not in free:

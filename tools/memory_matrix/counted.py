@@ -1,10 +1,10 @@
-"""Count what any version of onnxruntime asks the system for, and hold the plan against it.
+"""Count the memory requests of any version of onnxruntime to the system, and compare the plan with them.
 
     python -m tools.memory_matrix.counted FOLDER --python /path/to/an/environment/bin/python
 
-A profile before 1.31 has no bytes. Without its arena onnxruntime asks the system for each buffer, in whole lines of 64
+Profiles before 1.31 have no bytes. Without its arena, onnxruntime asks the system for each buffer, in whole lines of 64
 bytes: a library that is loaded before all others counts those requests (Linux, with a C compiler). The plan is rounded
-up in the same way. With its arena onnxruntime notes in its log what it reserves before the run: packed weights.
+up in the same way. With its arena, onnxruntime logs the bytes that it reserves before the run: packed weights.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tools.memory_matrix.cells import points_of
 
 _LINE = 64
 _WHOLE = (1, 31)
-"""The version from which the smallest tensors are reserved as well; it was 1.23 that was tried of those before."""
+"""Version from which the smallest tensors are reserved as well; of the versions before, 1.23 was tried."""
 
 _COUNTER = r"""
 #define _GNU_SOURCE
@@ -124,13 +124,13 @@ class Row:
     sizes: str
     version: str
     packed: tuple[int, int]
-    """Bytes of packed weights: as planned, as reserved."""
+    """Bytes of packed weights: planned, reserved."""
     most: tuple[int, int]
-    """The most in the run."""
+    """Bytes at the peak of the run: planned, requested."""
 
 
 def main() -> None:
-    """Print what differs, and how much is equal."""
+    """Print the differences, and the number of equal results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", default="", help="part of a path that files must have")

@@ -1,4 +1,4 @@
-"""A file and its inputs -> the bytes that onnxruntime has asked for after each node, by its profile."""
+"""A file and its inputs -> the bytes that onnxruntime holds after each node, by its profile."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Ran:
 
     op_type: str
     live: int
-    """Bytes asked for in the run and not given back when it has run."""
+    """Bytes requested in the run and not freed when the node has run."""
 
     outputs: tuple[int, ...]
-    """Bytes of each output that is there."""
+    """Bytes of each present output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A run."""
+    """One run."""
 
     nodes: tuple[Ran, ...]
     held: int
-    """Bytes that the session had asked for before it."""
+    """Bytes that the session had requested before the run."""
 
 
 def run(path: Path, feeds: Mapping[str, Any], level: str, *, prepacking: bool = True) -> Truth:
-    """Run a file once, without patterns of memory, which would ask for all at once.
+    """Run a file once, without memory patterns, which would request all memory at once.
 
     Raises:
         Exception: onnxruntime's own, of many classes.

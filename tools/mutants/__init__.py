@@ -1,1 +1,1 @@
-"""Mutation testing: what the tests of a rule notice when the rule is changed in one place."""
+"""Mutation testing: whether the tests of a rule notice a change of the rule in one place."""

@@ -19,14 +19,14 @@ from tools.mutants.running import Outcome, Trial
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Where the rooms stand whose tests are asked below.
+# Folders of the rooms whose tests are listed below.
 PLACES: Mapping[str, Path] = {
     "classify": ROOT / "analyzer" / "account" / "classify",
     "group": ROOT / "analyzer" / "account" / "group",
     "reconciliation": ROOT / "analyzer" / "reconciliation",
 }
 
-# By room: the tests that are asked. Those that export models, take long or draw their models at random are not.
+# Tests of each room, without those that export models, take long or draw their models at random.
 TESTS: Mapping[str, Sequence[str]] = {
     "classify": ("test_classify.py", "test_structure.py", "test_encodings.py", "test_scopes.py"),
     "group": (
@@ -61,7 +61,7 @@ def main() -> None:
 
     os.environ["ONNXLEDGER_CASES"] = (
         os.devnull
-    )  # tests of files that are not in the repository would be asked where they are
+    )  # else tests of files outside the repository would run if the files exist
     files = [str(ROOT / "tests" / file) for room in rooms for file in TESTS[room]]
     files += [str(PLACES[room]) for room in rooms]  # their doctests
     switches = [

@@ -16,16 +16,16 @@ from mutmut.mutation.mutators import mutation_operators, operator_string
 
 MODULE = "<module>"
 _TABLE = re.compile(r"_?[A-Z][A-Z0-9_]*")
-_ASSERTION = "strict=True"  # of zip: nothing that a user can give breaks it
-_UNTOUCHED_CALLS = {"len", "isinstance"}  # what their mutants do is raise
+_ASSERTION = "strict=True"  # in zip: no user input can violate it
+_UNTOUCHED_CALLS = {"len", "isinstance"}  # their mutants only raise
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A file with one place changed.
 
-    `function` is the function that holds the place, or `MODULE` for a table of the module. `lines` are those of the
-    statement around the place: a test that runs none of them cannot tell.
+    `function` is the function that contains the place, or `MODULE` for a table of the module. `lines` are those of the
+    statement around the place: a test that runs none of them cannot notice the change.
     """
 
     name: str
@@ -88,7 +88,7 @@ class _Places(libcst.CSTVisitor):
                     self.found.append(_Place(node, changed, span, function, self._statements[-1]))
 
     def _own_lines(self, node: libcst.CSTNode) -> range:
-        """The lines of a simple statement, or of the head of one that has a body."""
+        """Return the lines of a simple statement, or of the head of a compound one."""
         position = self.get_metadata(PositionProvider, node)
         last = position.end.line
         body = getattr(node, "body", None)
@@ -99,7 +99,7 @@ class _Places(libcst.CSTVisitor):
 
 
 def mutants_of(path: Path, module: str) -> Iterator[Mutant]:
-    """Every mutant of a file, in its order; they are called `<module>.<function>#<number>`."""
+    """Yield every mutant of a file, in order; their names are `<module>.<function>#<number>`."""
     source = path.read_text(encoding="utf-8")
     wrapper = MetadataWrapper(libcst.parse_module(source))
     places = _Places()

@@ -1,4 +1,4 @@
-"""A mutant -> the modules that are loaded, as if its file had been loaded instead."""
+"""A mutant -> the loaded modules, changed as if they had been loaded from its file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.mutants.changes import MODULE, Mutant
 
 
 class Loaded:
-    """What is loaded of some files, found once, as a look at all that there is takes time."""
+    """Loaded functions and caches of some files, found once, because the search of all objects takes time."""
 
     def __init__(self, paths: Iterable[Path]) -> None:
         self._before = {
@@ -26,17 +26,17 @@ class Loaded:
         self._functions: dict[CodeType, list[FunctionType]] = {}
         self._caches: list[Any] = []
         files = {str(path) for path in self._before}
-        for thing in gc.get_objects():  # `isinstance` would ask some of them for their class, and they warn
+        for thing in gc.get_objects():  # `isinstance` would read the class of objects that then warn
             if type(thing) is FunctionType and thing.__code__.co_filename in files:
                 self._functions.setdefault(thing.__code__, []).append(thing)
             elif type(thing) is functools._lru_cache_wrapper and _is_ours(thing.__module__):
                 self._caches.append(thing)
 
     def put_in(self, mutant: Mutant) -> None:
-        """Let the process run the mutant from here on.
+        """Make this process run the mutant from now on.
 
         Raises:
-            Exception: The changed table cannot be made.
+            Exception: the changed table cannot be made.
         """
         if mutant.function == MODULE:
             _put_table(mutant)
@@ -50,7 +50,7 @@ class Loaded:
 
 
 def _functions(code: CodeType) -> Iterator[CodeType]:
-    """The functions of a module and the methods of its classes; what they define inside belongs to them."""
+    """Yield the functions of a module and the methods of its classes, each with the functions defined inside."""
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             if constant.co_flags & inspect.CO_OPTIMIZED:
@@ -77,7 +77,7 @@ def _statement(mutant: Mutant) -> ast.Module:
 
 
 def _hand_on(module: ModuleType, before: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
-    """To a module that has imported a table by its name."""
+    """Replace the tables in a module that has imported them by name."""
     for name, value in changed.items():
         if name in vars(module) and vars(module)[name] is before[name]:
             setattr(module, name, value)

@@ -1,4 +1,4 @@
-"""Mutants and collected tests -> which mutants the tests notice, each tried in a process of its own."""
+"""Mutants and collected tests -> the mutants that the tests notice, each tried in a separate process."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tools.mutants.changes import MODULE, Mutant
 from tools.mutants.putting import Loaded
 
 NOTICED, UNNOTICED = 0, 1
-_SECONDS = 5  # of processor time beyond three times what the tests take; a mutant may loop forever
+_SECONDS = 5  # processor time beyond three times that of the tests; a mutant may loop forever
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a mutant: `killed`, `timeout`, `survived`, or `not reached` by any test."""
+    """Result of a mutant: `killed`, `timeout`, `survived`, or `not reached` by any test."""
 
     mutant: Mutant
     status: str
@@ -37,14 +37,14 @@ class Outcome:
 
 @dataclass(slots=True)
 class Reached:
-    """By test: how long it takes, and which lines it runs."""
+    """Time and executed lines of each test."""
 
     seconds: dict[int, float] = field(default_factory=dict)
     lines: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
 
 
 class Trial:
-    """A plugin of pytest: collects the tests as ever, and runs them once for each mutant that they reach."""
+    """Plugin of pytest that collects the tests as usual, and runs them once for each mutant that they reach."""
 
     def __init__(
         self, mutants: Sequence[Mutant], processes: int, seconds: float, tell: Callable[[Outcome], None]
@@ -55,7 +55,7 @@ class Trial:
         self._tell = tell
 
     def pytest_configure(self) -> None:
-        from hypothesis import Phase, settings  # pytest has to be the first who imports it
+        from hypothesis import Phase, settings  # pytest has to import it first
 
         settings.register_profile(
             "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
@@ -95,7 +95,7 @@ class Trial:
 
 
 def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]], own: Set[int]) -> set[int]:
-    """Those that run a line of the statement; of a table any line of its module, or that look at it themselves."""
+    """Return tests that run a line of the statement; for a table, those that run its module or are the module's own."""
     path = str(mutant.path)
     if mutant.function == MODULE:
         return set(own).union(*(tests for (file, _), tests in tests_of.items() if file == path))
@@ -105,7 +105,7 @@ def _tests(mutant: Mutant, tests_of: Mapping[tuple[str, int], set[int]], own: Se
 def _quickest(
     tests: Iterable[int], own: Set[int], seconds: Mapping[int, float], limit: float
 ) -> Iterator[int]:
-    """The module's own tests, then others by their time as long as these take less than the limit together."""
+    """Yield the module's own tests, then the fastest others until these exceed the limit together."""
     spent = 0.0
     for number in sorted(tests, key=lambda number: (number not in own, seconds[number])):
         if number in own or spent <= limit:
@@ -122,7 +122,7 @@ def _by_line(reached: Reached) -> Mapping[tuple[str, int], set[int]]:
 
 
 def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
-    """Run every test once, in a process of its own: the fixtures and caches that it fills are not the mutants'."""
+    """Run every test once, in a separate process: mutants must not inherit the fixtures and caches that it fills."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "reached")
 
@@ -140,7 +140,7 @@ def _survey(items: Sequence[pytest.Item], paths: set[Path]) -> Reached:
 
 
 def _reached(items: Sequence[pytest.Item], paths: set[str]) -> Reached | str:
-    """What the tests run, or the name of the first that fails."""
+    """Return the lines that the tests run, or the name of the first test that fails."""
     reached = Reached()
     lines: set[tuple[str, int]] = set()
 
@@ -181,7 +181,7 @@ def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
 
 
 def _forked(work: Callable[[], int]) -> int:
-    """The process that does the work and ends with its answer, in silence."""
+    """Fork a silent process that does the work and exits with its result; return the process id."""
     child = os.fork()
     if child:
         return child

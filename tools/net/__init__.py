@@ -1,1 +1,1 @@
-"""A report of every kind in every format -> digests: what a change of the code changes in what is written."""
+"""Reports of every kind in every format -> digests, which show the reports that a change of the code changes."""

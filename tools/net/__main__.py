@@ -1,8 +1,8 @@
-"""`python -m tools.net`: which reports another state of the code writes otherwise, and what they are.
+"""`python -m tools.net`: list the reports that a change of the code has changed, and print them.
 
-python -m tools.net                 say which digests differ from tests/golden/net.json; exit 1 where one does
-python -m tools.net --write         write them
-python -m tools.net --show NAME     print what that case renders; --show with a part of a name prints all that match
+python -m tools.net                 list digests that differ from tests/golden/net.json; exit 1 if there are any
+python -m tools.net --write         write the digests
+python -m tools.net --show NAME     print that case; with a part of a name, print all matching cases
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.net.digests import PATH, compare, digest_all, load, write
 
 
 def main() -> int:
-    """The exit code: 1 where a digest differs."""
+    """Return the exit code: 1 if a digest differs."""
     parser = argparse.ArgumentParser(prog="python -m tools.net", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"write {PATH.name}")
     parser.add_argument("--show", metavar="NAME", help="print the cases whose names hold this")

@@ -1,4 +1,4 @@
-"""The reports that are rendered: those that the tests know, larger ones that tables cut, and one with hostile names."""
+"""The reports that are rendered: those of the tests, larger ones that tables cut, and one with hostile names."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from analyzer.version import version
 __all__ = ["Case", "find_cases"]
 
 HOSTILE = "a|b $x$ \\input{f}_<i>`c`*\x1b[31m\u202e\n& # ~^%"
-"""What would end a cell, begin mathematics, be a command, a tag, or reach the terminal."""
+"""Text that would end a cell, begin mathematics, be a command or a tag, or control the terminal."""
 
 _SIZES = ((20, 80), (3, 60), (0, 140))
 """Rows of a long table and columns of a terminal."""
 
 _PICTURES = frozenset({"png", "svg"})
-"""Drawn by matplotlib, each version of which draws otherwise."""
+"""Formats that matplotlib draws, differently in each version."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,12 @@ class Case:
     """One report in one format at one size."""
 
     name: str
-    """`kind/format` and, where the size counts, how many rows and columns."""
+    """`kind/format` and, if the size matters, the rows and columns."""
     render: Callable[[], str]
 
 
 def find_cases(folder: Path) -> Iterator[Case]:
-    """Every case; models are written into the folder, which has to be the working one, so that no path is told."""
+    """Yield every case. Models are written into the folder, which must be the working one, so that no path appears."""
     for make in (*reports.REPORTS, *_LARGER):
         kind = make.__name__.lstrip("_")
         yield from _of_report(kind, make(_folder(folder, kind)))
@@ -107,7 +107,7 @@ def _explanations() -> Iterator[Case]:
 
 
 def _chain(count: int, name: str = "layer") -> onnx.ModelProto:
-    """So many layers, one after the other, and a head that is stored twice, in scopes of that name."""
+    """Return `count` layers in sequence, and a head that is stored twice, in scopes of that name."""
     weights = {f"w{i}": models.ramp(4, 4, start=i) for i in range(count)}
     weights |= {"head": models.ramp(4, 6), "twin": models.ramp(4, 6)}
     steps = " ".join(f"[n{i}] x{i + 1} = MatMul(x{i}, w{i})" for i in range(count))

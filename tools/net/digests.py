@@ -1,4 +1,4 @@
-"""Cases -> digests, in one file that is committed."""
+"""Cases -> digests, in one committed file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIGITS = 16
 
 
 def digest_all(folder: Path, *, show: str | None = None) -> dict[str, str]:
-    """The digest of each case by its name; `show` prints those whose names hold it, and digests nothing."""
+    """Return the digest of each case by name; `show` instead prints the cases whose names contain it."""
     found: dict[str, str] = {}
     for case in find_cases(folder):
         if show is not None:
@@ -33,7 +33,7 @@ def digest_all(folder: Path, *, show: str | None = None) -> dict[str, str]:
 
 
 def compare(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """A line for each case that is new, gone, or rendered otherwise."""
+    """Return a line for each case that is new, gone or different."""
     return [
         f"{'new' if name not in before else 'gone' if name not in after else 'differs'}  {name}"
         for name in sorted(before.keys() | after.keys())
@@ -42,10 +42,10 @@ def compare(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 
 def load() -> dict[str, str]:
-    """The digests that are committed."""
+    """Return the committed digests."""
     return dict(json.loads(PATH.read_text(encoding="utf-8")))
 
 
 def write(found: Mapping[str, str]) -> None:
-    """Commit these."""
+    """Write these digests to the committed file."""
     PATH.write_text(json.dumps(dict(sorted(found.items())), indent=1) + "\n", encoding="utf-8")

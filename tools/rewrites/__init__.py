@@ -1,1 +1,1 @@
-"""Honest ways to rewrite a file x architectures x forms: what balanced before balances afterwards."""
+"""Honest ways to rewrite a file x architectures x forms: a file that balances must balance afterwards."""

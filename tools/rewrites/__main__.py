@@ -1,4 +1,4 @@
-"""Rewrite small models in every honest way known, and see what is blamed: `make rewrites`."""
+"""Rewrite small models in every known honest way, and list those that are wrongly blamed: `make rewrites`."""
 
 from __future__ import annotations
 

@@ -25,13 +25,13 @@ Status = Literal["balanced", "red", "failed", "computes otherwise", "no place", 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What became of one rewritten file."""
+    """Result of one rewritten file."""
 
     base: Base
     rewrite: str
     status: Status
     reason: str = ""
-    """Why it is no case; or what does not balance."""
+    """Reason why it is no case; or the lines that do not balance."""
     change: float = 0.0
     judgement: Judgement | None = None
 
@@ -45,7 +45,7 @@ class Case:
 
 
 def run_apart(folder: Path, base: Base, rewrites: Sequence[str], seed: int) -> list[Case]:
-    """The same as `run_cases`, in a process of its own; what kills it costs one case."""
+    """Do the same as `run_cases` in a separate process; a crash costs one case."""
     return answer_apart(
         run_cases,
         rewrites,
@@ -96,17 +96,17 @@ def _run(
         )
     except NoPlaceError as error:
         return Case(base, name, "no place", str(error))
-    except Exception as error:  # noqa: BLE001  a defect of the rewrite's own or of a tool, to be seen in the table
+    except Exception as error:  # noqa: BLE001  a defect of the rewrite itself or of a tool, to be seen in the table
         return Case(base, name, "does not run", f"rewriting: {first_line(error)}")
     try:
         change = distance(before, runner.run(onnx.load(path)))
-    except Exception as error:  # noqa: BLE001  whatever onnxruntime says
+    except Exception as error:  # noqa: BLE001  any error of onnxruntime
         return Case(base, name, "does not run", first_line(error))
     if change > rewrite.tolerance:
         return Case(base, name, "computes otherwise", change=change)
     try:
         judgement = judge(path)
-    except Exception as error:  # noqa: BLE001  whatever the analyzer raises is this case's outcome
+    except Exception as error:  # noqa: BLE001  any error of the analyzer is this case's outcome
         return Case(base, name, "failed", first_line(error), change)
     if judgement.balanced:
         return Case(base, name, "balanced", "", change, judgement)
@@ -119,7 +119,7 @@ def _run(
 
 
 def _written(made: Any, surgery: Surgery, place: Path, *, keeps_order: bool) -> Path:
-    """The file of a rewrite that changed the model in place, made another, or wrote one itself."""
+    """Return the file of a rewrite that changed the model in place, made another, or wrote one itself."""
     import onnx
 
     if isinstance(made, Path):

@@ -1,4 +1,4 @@
-"""What is known to be red, by the name of the case, with its reason."""
+"""Cases that are known to be red, by name, with the reason."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ KNOWN: Mapping[str, str] = {
     "resnet/*/weights stored in two halves, with a Concat": "Pieces of a weight that a BatchNorm scaled.",
     "net/*/weights stored in two halves, with a Concat": "Pieces of a weight that a BatchNorm scaled.",
 }
-"""Patterns of names, as `*/legacy/graph in a function`, and why such a file cannot balance."""
+"""Patterns of names, as `*/legacy/graph in a function`, and reasons why such a file cannot balance."""
 
 
 def reason_of(name: str) -> str:
-    """Why the case is red; empty where nothing is known of it."""
+    """Return the reason why the case is red; empty if unknown."""
     return next((why for pattern, why in KNOWN.items() if fnmatchcase(name, pattern)), "")

@@ -24,7 +24,7 @@ A cell has the number of red cases, and of all cases.
 
 
 def render_text(cases: Sequence[Case]) -> str:
-    """The table of rewrites and forms, the reasons, and the sums."""
+    """Return the table of rewrites and forms, the reasons, and the sums."""
     lines = aligned([*_table(cases)])
     reds = [f"  {case.name}: {case.reason[:200]}" for case in cases if case.status in ("red", "failed")]
     parts = [*lines, "", *(["Red:", *reds, ""] if reds else []), *_sums(cases)]
@@ -32,7 +32,7 @@ def render_text(cases: Sequence[Case]) -> str:
 
 
 def render_markdown(cases: Sequence[Case]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     introduction = _INTRODUCTION.format(
         rewrites=len({case.rewrite for case in cases}),
         architectures=", ".join(dict.fromkeys(f"`{case.base.architecture}`" for case in cases)),

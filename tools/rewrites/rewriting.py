@@ -1,4 +1,4 @@
-"""The list of rewrites: each leaves what the file computes as it is, up to a rounding that it names."""
+"""The list of rewrites: each keeps the results of the file, up to a stated rounding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.suite.surgery import NoPlaceError, Product, Surgery, bodies, every_no
 __all__ = ["REWRITES", "Rewrite"]
 
 Make = Callable[[Surgery, Path], Any]
-"""Changes the model in place, or answers another one."""
+"""Function that changes the model in place, or returns another model or the path of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Rewrite:
     name: str
     make: Make
     tolerance: float
-    """How far the outputs may move, relative to the largest; infinite where codes are coarse."""
+    """Largest change of the outputs, relative to the largest output; infinite if codes are coarse."""
 
 
 REWRITES: dict[str, Rewrite] = {}
@@ -45,7 +45,7 @@ def rewrite(name: str, tolerance: float = EXACT) -> Callable[[Make], Make]:
 
 
 def rename(graph: Any, new: Callable[[str], str], *, stored_only: bool = False) -> None:
-    """Give every value of the main graph another name, but the model's inputs and outputs."""
+    """Rename every value of the main graph, except the model's inputs and outputs."""
     kept = {v.name for v in graph.input} | {v.name for v in graph.output} | {""}
     names = {t.name for t in graph.initializer} | {t.values.name for t in graph.sparse_initializer}
     if not stored_only:
@@ -171,7 +171,7 @@ def tensors_shuffled(s: Surgery, place: Path) -> None:
     s.graph.initializer.extend(tensors[at] for at in s.random.permutation(len(tensors)))
 
 
-# Where tensors are stored
+# Storage of tensors
 
 
 @rewrite("initializers as Constant nodes")
@@ -262,7 +262,7 @@ def swept(s: Surgery, place: Path) -> None:
         s.graph.initializer.remove(tensor)
 
 
-# Nodes that change nothing
+# Nodes without an effect
 
 
 def weights(s: Surgery) -> list[Product]:
@@ -306,7 +306,7 @@ def pretransposed(s: Surgery, place: Path) -> None:
 
 
 def replace(s: Surgery, name: str, make: Callable[[str], str], array: Any) -> None:
-    """Store the array in the tensor's place, and give its readers what `make` makes of it."""
+    """Store the array in the tensor's place, and make its readers read the output of `make`."""
     readers = s.readers(name)
     notes = [v for v in s.graph.value_info if v.name == name]
     for value in notes:
@@ -322,7 +322,7 @@ def replace(s: Surgery, name: str, make: Callable[[str], str], array: Any) -> No
 
 
 def then(s: Surgery, op_type: str, *inputs: str, **attributes: Any) -> Callable[[str], str]:
-    """What puts a node behind a value."""
+    """Return a function that adds a node behind a value."""
     return lambda value: s.node(op_type, [value, *inputs], **attributes)
 
 
@@ -423,7 +423,7 @@ def commuted(s: Surgery, place: Path) -> None:
             node.input[0], node.input[1] = second, first
 
 
-# The same product, otherwise
+# The same product by other operators
 
 
 @rewrite("Gemm as MatMul and Add")
@@ -445,7 +445,7 @@ def gemm_apart(s: Surgery, place: Path) -> None:
 
 
 def take_over(s: Surgery, node: Any, value: str) -> None:
-    """The maker of a value gives it out under the name of a node that goes."""
+    """Remove a node, and give its output's name to a value of another node."""
     output = node.output[0]
     s.remove(node)
     next(n for n in s.nodes if value in n.output).output[0] = output
@@ -477,7 +477,7 @@ def gemm_together(s: Surgery, place: Path) -> None:
 
 @rewrite("weight in two products, joined")
 def two_products(s: Surgery, place: Path) -> None:
-    """The columns of a weight in two parts, each with a product of its own."""
+    """Split the columns of a weight into two parts, each with its own product."""
     done = 0
     for product in s.products(codes=False):
         node = product.node
@@ -626,11 +626,11 @@ def smoothed(s: Surgery, place: Path) -> None:
         raise NoPlaceError("no norm before plain products")
 
 
-# Functions and bodies
+# Functions and subgraphs
 
 
 def as_function(s: Surgery, levels: int, *, weights_inside: bool) -> None:
-    """The whole graph in a local function, that in another."""
+    """Put the whole graph into a local function, and that into another."""
     graph = s.graph
     if any([*bodies(n)] for n in s.nodes) or s.model.functions:
         raise NoPlaceError("bodies or functions already")
@@ -700,7 +700,7 @@ def product_functions(s: Surgery, place: Path) -> None:
 
 @rewrite("If with a stored condition around a node")
 def in_if(s: Surgery, place: Path) -> None:
-    """Both branches compute the same product with a weight from outside."""
+    """Compute the same product in both branches, with a weight from outside."""
     found = [p for p in s.products(codes=False) if p.node.output[0] in s.seen]
     product = s.pick(found, "no product")
     node = product.node
@@ -753,7 +753,7 @@ def version_up(s: Surgery, place: Path) -> Any:
 
 
 def like(value: Any, name: str) -> Any:
-    """Another value of the same type, whose sizes nobody knows."""
+    """Return another value of the same type, with unknown sizes."""
     rank = len(value.type.tensor_type.shape.dim)
     return helper.make_tensor_value_info(name, value.type.tensor_type.elem_type, [None] * rank)
 

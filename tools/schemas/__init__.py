@@ -1,1 +1,1 @@
-"""The records of `analyzer.documents` -> the JSON Schemas that ship, and the tables of the reference page."""
+"""The records of `analyzer.documents` -> the JSON Schemas of the package, and the tables of the reference page."""

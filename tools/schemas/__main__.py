@@ -1,4 +1,4 @@
-"""`python -m tools.schemas`: write the JSON Schemas that ship, and the tables of the pages, from the records."""
+"""`python -m tools.schemas`: write the package's JSON Schemas, and the tables of the pages, from the records."""
 
 from __future__ import annotations
 

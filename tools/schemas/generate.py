@@ -1,4 +1,4 @@
-"""A record -> its JSON Schema (draft 2020-12): msgspec's own, with each field's docstring, closed, and alone."""
+"""A record -> its JSON Schema (draft 2020-12): msgspec's, with each field's docstring, closed and self-contained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES: Mapping[str, Iterable[str]] = {
     "metric": list(METRICS),
     "precision": [precision.label for precision in Precision],
 }
-"""What stands for a name that begins with `$values`: names that are data, and no type."""
+"""Values for a name that begins with `$values`: names that are data, and no type."""
 
 FOLDER = Path(__file__).parents[2] / "analyzer" / "schemas"
 
@@ -36,7 +36,7 @@ _DEFS = "#/$defs/"
 
 
 def generate(name: str) -> dict[str, Any]:
-    """The schema of one kind of document, which refers to no other file."""
+    """Return the schema of one kind of document, which refers to no other file."""
     root = DOCUMENTS[name]
     known = {record.__name__: record for record in records_of(root)}
     _, components = msgspec.json.schema_components(known.values(), ref_template=f"{_DEFS}{{name}}")
@@ -52,7 +52,7 @@ def generate(name: str) -> dict[str, Any]:
 
 
 def records_of(root: type[Record]) -> list[type[Record]]:
-    """A record and all that its fields refer to, each once."""
+    """Return a record and all records that its fields refer to, each once."""
     found: dict[type[Record], None] = {}
     waiting = [root]
     while waiting:
@@ -84,7 +84,7 @@ def _structs(info: msgspec.inspect.Type) -> Iterable[type[Record]]:
 
 
 def _extras(kind: Any) -> Iterable[dict[str, Any]]:
-    """What the annotations of a type, and of its parts, say besides."""
+    """Yield the additional schema in the annotations of a type and of its parts."""
     for meta in getattr(kind, "__metadata__", ()):
         yield meta.extra_json_schema or {}
     for part in getattr(kind, "__args__", ()):
@@ -95,7 +95,7 @@ def _extras(kind: Any) -> Iterable[dict[str, Any]]:
 
 @functools.cache
 def docstrings(record: type[Record]) -> dict[str, str]:
-    """What stands below each field of a record, and of those that it is made from."""
+    """Return the docstring below each field of a record and of its base classes."""
     found: dict[str, str] = {}
     for cls in reversed(record.__mro__):
         if cls is object or cls.__module__.startswith("msgspec"):
@@ -133,7 +133,7 @@ def _closed(schema: dict[str, Any], record: type[Record] | None) -> dict[str, An
 
 
 DEPENDENT = {"Group": {"dependentRequired": {"trainable": ["frozen"], "frozen": ["trainable"]}}}
-"""What no type says: both or none."""
+"""Conditions that types cannot express: both or none."""
 
 
 def _may_be_left_out(kind: Any) -> bool:
@@ -145,7 +145,7 @@ def _without_default(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(schema: Any) -> Any:
-    """In the words that a reader expects: `const` for the one value, a list of types for what may be null."""
+    """Simplify the schema: `const` for a single value, a list of types for a nullable one."""
     if isinstance(schema, list):
         return [_plain(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""The tables of the pages on JSON: what stands beside each key is its field's docstring and unit."""
+"""The tables of the pages on JSON: each key's text is its field's docstring and unit."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ TABLES: Mapping[str, Mapping[str, type[Record]]] = {
         "crossing": graph.Crossing,
     },
 }
-"""The record that each table of a page is of, by the heading above it."""
+"""Record of each table of a page, by the heading above it."""
 
 PAGES = tuple(_DOCS / name for name in TABLES)
 
 
 def rewrite(page: Path) -> str:
-    """The page with the texts and units of its keys as the records have them; links stay where a text is the same."""
+    """Return the page with the records' texts and units of its keys; links stay if a text is the same."""
     lines, heading = [], ""
     meanings = functools.cache(lambda record: dict(keys_of(record)))
     tables = TABLES[page.relative_to(_DOCS).as_posix()]
@@ -120,7 +120,7 @@ def _plain(text: str) -> str:
 def keys_of(
     record: type[Record], prefix: str = "", apart: frozenset[type[Record]] = frozenset()
 ) -> Iterator[tuple[str, tuple[str, str]]]:
-    """The keys of a table, `a`, `a.b`, `a[].b`, each with what it means and its unit; not those of records `apart`."""
+    """Yield the keys of a table, `a`, `a.b`, `a[].b`, with their meanings and units; not those of records `apart`."""
     told = docstrings(record)
     for field in msgspec.structs.fields(record):
         key = f"{prefix}{field.encode_name}"
@@ -131,7 +131,7 @@ def keys_of(
 
 
 def _units(kind: Any) -> Iterator[str]:
-    """The unit of a number, or of those in a list or by name."""
+    """Yield the unit of a number, or of numbers in a list or a mapping."""
     for meta in getattr(kind, "__metadata__", ()):
         if isinstance(meta, msgspec.Meta) and meta.extra:
             yield meta.extra["unit"]

@@ -1,1 +1,1 @@
-"""Blocks found in files, with and without names, against the layers that the models have."""
+"""Blocks found in files, with and without names, compared with the layers of the models."""

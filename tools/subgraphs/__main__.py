@@ -1,7 +1,7 @@
 """Compare blocks with layers, file by file: `make subgraphs`, or `PYTHONPATH=tests python -m tools.subgraphs --help`.
 
-What was made once stays below the folder, so that a second run only looks for blocks. After a change to the exporter,
-remove the folder.
+Files are made once and stay below the folder, so that a second run only looks for blocks. After a change to the
+exporter, remove the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.subgraphs.residues import KNOWN, NOTHING
 from tools.subgraphs.score import Score, fold_counts
 
 _SHOWN = 3
-"""Tensors of a kind that `-v` names."""
+"""Most tensors of a kind that `-v` names."""
 
 
 def main() -> None:
@@ -83,7 +83,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _misplaced(score: Score) -> Iterator[str]:
-    """Where tensors are and should be; each layer being the block that holds most of it, where numbers are off."""
+    """Yield found and true blocks of misplaced tensors; if numbers are shifted, a layer is its largest block."""
     groups: dict[tuple[str, str], list[str]] = {}
     is_shifted = len(score.misaligned) < len(score.misplaced)
     if is_shifted:
@@ -98,7 +98,7 @@ def _misplaced(score: Score) -> Iterator[str]:
 
 
 def _surprises(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """What is not as `residues.py` says."""
+    """Yield the outcomes that differ from `residues.py`."""
     for outcome in outcomes:
         name, known, score = outcome.cell.name, KNOWN.get(outcome.cell.name, NOTHING), outcome.score
         if outcome.status == "failed":

@@ -1,4 +1,4 @@
-"""An .onnx file -> the same graph with numbers for names and nothing said about it; weights stay where they are."""
+"""An .onnx file -> the same graph with numbers as names and without metadata; weights stay in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx.external_data_helper import uses_external_data
 __all__ = ["strip_names"]
 
 _SMALL = 1024
-"""Bytes of a payload that is written again; a larger one is referred to where it stands."""
+"""Bytes below which a payload is written again; a larger one becomes a reference to the source file."""
 
 
 class _Numbers:
@@ -28,8 +28,8 @@ class _Numbers:
 def strip_names(source: Path, target: Path) -> None:
     """Write `target`, a header that refers to the payloads of `source`, which has to stay beside it.
 
-    Values, nodes, graphs, axes and functions are called by numbers; metadata, doc strings, shapes of intermediate
-    values and the producer are gone. The order of nodes and tensors stays.
+    Values, nodes, graphs, axes and functions get numbers as names; metadata, doc strings, shapes of intermediate values
+    and the producer are removed. The order of nodes and tensors stays.
     """
     model = onnx.load(source, load_external_data=False)
     _refer(model, source)
@@ -51,7 +51,7 @@ def strip_names(source: Path, target: Path) -> None:
 
 
 def _refer(model: ModelProto, source: Path) -> None:
-    """Make the large payloads of the header external: to the bytes of `source` where they are now."""
+    """Make large payloads in the header external: references to their bytes in `source`."""
     from analyzer.read import read_model
     from analyzer.read.payload import FilePayload
 
@@ -94,7 +94,7 @@ def _strip_graph(graph: GraphProto, numbers: _Numbers) -> None:
 
 
 def _strip_function(function: FunctionProto) -> None:
-    """Its own values; what it is called is part of the operator set, and stays."""
+    """Strip the function's own values; its name is part of the operator set, and stays."""
     numbers = _Numbers()
     for names in (function.input, function.output):
         names[:] = [numbers[name] for name in names]

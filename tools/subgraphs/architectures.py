@@ -32,7 +32,7 @@ ARCHITECTURES: Mapping[str, Mapping[str, Any]] = {
     "resnet": {"architectures": ["ResNetForImageClassification"], "model_type": "resnet"},
     "swin": {"architectures": ["SwinForImageClassification"], "model_type": "swin"},
 }
-"""The configs; what one leaves out is the default of transformers, which is the published base model."""
+"""The configs; missing settings are the defaults of transformers, which describe the published base model."""
 
 TITLES: Mapping[str, str] = {
     "bert": "BERT-base",
@@ -105,5 +105,5 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
 
 
 def uses_of(config: Mapping[str, Any]) -> int:
-    """How often each layer is used: ALBERT has one, and runs through it for every layer of its config."""
+    """Return the number of uses of each layer: ALBERT runs its only layer once for every layer of its config."""
     return int(config["num_hidden_layers"]) if config["model_type"] == "albert" else 1

@@ -44,7 +44,7 @@ class Cell:
         return folder / self.architecture / FORMS[self.form][0]
 
     def path(self, folder: Path, suffix: str = "") -> Path:
-        """The named file; with a suffix, what is kept beside it."""
+        """Return the path of the named file; with a suffix, of a file beside it."""
         transform = FORMS[self.form][1]
         stem = "model" if transform == AS_EXPORTED else transform
         return self.home(folder) / f"{stem}{suffix or '.onnx'}"
@@ -55,19 +55,19 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a cell."""
+    """Result of making and scoring a cell."""
 
     cell: Cell
     status: Status
     reason: str = ""
-    """Why there is no such file, or why no blocks came out of it."""
+    """Reason why the file does not exist, or why finding blocks failed."""
     score: Score | None = None
     seconds: float = 0.0
-    """Of processor time, for the blocks alone."""
+    """Processor time for finding the blocks alone."""
 
 
 def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
-    """The cells whose name fits any of the patterns, all of them without one.
+    """Return the cells whose names match any of the patterns, all without patterns.
 
     >>> [cell.name for cell in cells_of(("bert/int8",))]
     ['bert/int8/named', 'bert/int8/nameless']
@@ -86,9 +86,9 @@ def cells_of(patterns: tuple[str, ...] = ()) -> tuple[Cell, ...]:
 def make_and_score(
     folder: Path, cell: Cell, configs: Mapping[str, Mapping[str, Any]] = ARCHITECTURES, *, again: bool = False
 ) -> Outcome:
-    """Make what the cell lacks in `folder`, and compare its blocks with its layers; raises nothing.
+    """Make the missing files of the cell in `folder`, and compare its blocks with its layers; this raises nothing.
 
-    A failure to make a file is kept beside it, as files are, and not tried a second time unless `again`.
+    A failure to make a file is kept beside the files, and the file is not tried again unless `again`.
     """
     try:
         make_form(folder, cell, configs[cell.architecture], again=again)
@@ -122,7 +122,7 @@ def _code(module: str) -> tuple[Path, ...]:
 
 
 def _prepare(home: Path, config: Mapping[str, Any]) -> None:
-    """Write the architecture's config; what was made from another one goes away first."""
+    """Write the architecture's config; first delete files that were made from another config."""
     text = json.dumps(config, indent=2) + "\n"
     path = home / CONFIG
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
@@ -134,10 +134,10 @@ def _prepare(home: Path, config: Mapping[str, Any]) -> None:
 def _make(
     target: Path, older: Sequence[Path], again: bool, seconds: float, make: Callable[..., None], *args: Any
 ) -> None:
-    """Call `make` in a process of its own, unless `target` is there and newer, or known to be impossible.
+    """Call `make` in a separate process, unless `target` is newer than `older`, or known to be impossible.
 
     Raises:
-        CellError: it cannot be made.
+        CellError: the target cannot be made.
     """
     refused = target.with_suffix(".failed.txt")
     newest = max((path.stat().st_mtime_ns for path in older), default=0)
@@ -169,7 +169,7 @@ def write_truth(model: Path, target: Path, uses: int) -> None:
 
 
 def score_cell(folder: Path, cell: Cell) -> Outcome:
-    """Find the blocks of a cell whose files are there, and compare them with its layers."""
+    """Find the blocks of a cell whose files exist, and compare them with its layers."""
     from analyzer import audit_model
     from analyzer.account.blocks import find_blocks
 
@@ -180,5 +180,5 @@ def score_cell(folder: Path, cell: Cell) -> Outcome:
         blocks = find_blocks(ledger)
         seconds = time.process_time() - start
         return Outcome(cell, "scored", score=score_blocks(ledger, blocks, truth), seconds=seconds)
-    except Exception as error:  # noqa: BLE001  whatever it is, it is this cell's outcome
+    except Exception as error:  # noqa: BLE001  any error is this cell's outcome
         return Outcome(cell, "failed", first_line(error))

@@ -1,4 +1,4 @@
-"""The forms that a model's file takes on its way to deployment: an export, and what a tool made of it."""
+"""The forms that a model's file takes on its way to deployment: an export, and the output of a tool."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FORMS: Mapping[str, tuple[str, str]] = {
     "legacy-int8": ("legacy", "int8"),
     "fused-int8": ("fused", "int8"),
 }
-"""The kind of export, as in `matrix.exports`, and the transform, as in `matrix.transforms`."""
+"""Kind of export, as in `matrix.exports`, and transform, as in `matrix.transforms`."""
 
 TITLES: Mapping[str, str] = {
     "exported": "exported",
@@ -52,7 +52,7 @@ _TRANSFORMS = {**TRANSFORMS, "ort-all": optimize("ALL")}
 
 
 def write_form(transform: str, source: Path, target: Path) -> None:
-    """Write what `transform` makes of `source`; `target` is left alone where that fails."""
+    """Write the output of `transform` for `source` to `target`, unless it fails."""
     partial = target.with_name(f".{target.name}")
     try:
         _TRANSFORMS[transform](source, partial)

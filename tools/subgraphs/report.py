@@ -51,7 +51,7 @@ _PACKAGES = ("torch", "transformers", "onnx", "onnxruntime", "onnxslim")
 
 
 def render_markdown(outcomes: Sequence[Outcome]) -> str:
-    """The whole document."""
+    """Return the whole document."""
     introduction = _INTRODUCTION.format(
         architectures=len(ARCHITECTURES),
         forms=len(FORMS),
@@ -62,7 +62,7 @@ def render_markdown(outcomes: Sequence[Outcome]) -> str:
 
 
 def summary_lines(outcomes: Sequence[Outcome]) -> tuple[str, ...]:
-    """Sums, one sentence each."""
+    """Return sums, one sentence each."""
     lines = []
     for naming in (NAMED, NAMELESS):
         scored = [o.score for o in outcomes if o.cell.naming == naming and o.score is not None]

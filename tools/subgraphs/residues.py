@@ -1,4 +1,4 @@
-"""What is known to stand in another block than its layer, with the cause; and why some files cannot exist."""
+"""Tensors that are known to be in another block than their layer, with the cause."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Known:
     """A cell whose blocks are not exactly its layers."""
 
     found: int | None
-    """Blocks; None where that is the number of layers."""
+    """Number of blocks; None if it is the number of layers."""
     misplaced: int
-    """Stored elements of learned tensors that stand elsewhere, by the numbers of the blocks."""
+    """Stored elements of learned tensors in other blocks, by the numbers of the blocks."""
     cause: str
 
 
 NOTHING = Known(None, 0, "exact")
 
 KNOWN: Mapping[str, Known] = {}
-"""By the name of the cell, `<architecture>/<form>/<named|nameless>`."""
+"""Known differences by the name of the cell, `<architecture>/<form>/<named|nameless>`."""

@@ -1,4 +1,4 @@
-"""Blocks and Truth -> how many layers were found, and which tensors stand elsewhere."""
+"""Blocks and Truth -> the number of layers that were found, and the misplaced tensors."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ __all__ = ["Misplaced", "Score", "fold_counts", "score_blocks"]
 
 @dataclass(frozen=True, slots=True)
 class Misplaced:
-    """A learned tensor that is not where it should be."""
+    """A learned tensor in a wrong block."""
 
     tensor: str
     parameters: tuple[str, ...]
     blocks: tuple[str, ...]
-    """Where it may be."""
+    """Blocks that it may be in."""
     found: str
     elements: int
-    """Stored elements."""
+    """Number of stored elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The blocks of one file against the truth."""
+    """The blocks of one file, compared with the truth."""
 
     found: int
     true: int
     exact: int
-    """Layers whose learned tensors are those of the block of that number, all and no others."""
+    """Number of layers whose learned tensors are exactly those of the block with the same number."""
     parameters: tuple[int, ...]
-    """Of each block found, as the file alone shows them."""
+    """Parameters of each block found, as the file alone shows them."""
     true_parameters: tuple[int, ...]
-    """Of each layer of the PyTorch model."""
+    """Parameters of each layer of the PyTorch model."""
     misplaced: tuple[Misplaced, ...]
-    """Against the numbers as they are."""
+    """Tensors misplaced by the blocks' own numbers."""
     misaligned: tuple[Misplaced, ...]
-    """Those that are still misplaced when each layer is the block that holds most of it."""
+    """Tensors that are still misplaced when each layer is matched to the block that holds most of it."""
     extra: tuple[str, ...]
-    """What the file shows as learned in a block, and no PyTorch parameter is held in."""
+    """Tensors that the file shows as learned in a block, but that hold no PyTorch parameter."""
     unplaced: tuple[str, ...]
-    """PyTorch parameters that are in no stored tensor, as far as can be told: nothing is known of their blocks."""
+    """PyTorch parameters without a known stored tensor: nothing is known of their blocks."""
     traced: int = 0
-    """Nodes that PyTorch traced in a layer, as far as the file with names says so."""
+    """Number of nodes that PyTorch traced in a layer, according to the named file."""
     traced_there: int = 0
-    """Those of them that are in its block."""
+    """Number of those nodes that are in the layer's block."""
 
     @property
     def is_exact(self) -> bool:
@@ -59,7 +59,7 @@ class Score:
 
 
 def score_blocks(ledger: Ledger, blocks: Blocks, truth: Truth) -> Score:
-    """Compare by position, so that the file may have other names than the one that the truth was found in."""
+    """Compare by position, so that the file may have other names than the one of the truth."""
     found = [_place(blocks.entries[entry.tensor.key].block) for entry in ledger.entries]
     counted: Counter[str] = Counter()
     for entry, block in zip(ledger.entries, found, strict=True):
@@ -93,7 +93,7 @@ def score_blocks(ledger: Ledger, blocks: Blocks, truth: Truth) -> Score:
 
 
 def _place(block: str) -> str:
-    """The block; what is between two runs of them is before the second."""
+    """Return the block; one between two runs of blocks counts as `stem`."""
     return "stem" if block.startswith("between.") else block
 
 
@@ -109,7 +109,7 @@ def _misplaced(
 
 
 def _aligned(ledger: Ledger, found: Sequence[str], truth: Truth) -> dict[str, str]:
-    """For each layer the block that holds most of it, each block for one layer."""
+    """Return, for each layer, the block that holds most of it; each block is used for one layer."""
     common: Counter[tuple[str, str]] = Counter()
     for index, tensor in truth.tensors.items():
         if len(tensor.blocks) == 1 and found[index] not in OUTSIDE and tensor.blocks[0] not in OUTSIDE:
@@ -124,7 +124,7 @@ def _aligned(ledger: Ledger, found: Sequence[str], truth: Truth) -> dict[str, st
 
 
 def fold_counts(counts: Sequence[int]) -> str:
-    """Equal neighbours in one: `12 x 7,087,872`.
+    """Fold equal neighbours: `12 x 7,087,872`.
 
     >>> fold_counts([5, 5, 1000])
     '2 x 5, 1,000'

@@ -1,4 +1,4 @@
-"""A named file and the manifest of its export -> which stored tensor belongs to which layer, as PyTorch knows it."""
+"""A named file and the manifest of its export -> the layer of each stored tensor, according to PyTorch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 
 HEAD, STEM = "head", "stem"
 OUTSIDE = frozenset({STEM, HEAD})
-"""Where a tensor that is in no layer may be."""
+"""Places of a tensor that is in no layer."""
 
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 _NOT_STORED = ("unused", "outside", "removed-zero")
-"""Lines of the bridge that say why no tensor holds a parameter."""
+"""Lines of the bridge whose parameters no tensor holds."""
 _LAYER = re.compile(
     r"""(?:^|.*?\.)
     (?: (?:encoder|decoder)\.stages\.\d+\.layers\.\d+    # ResNet
@@ -54,26 +54,26 @@ class TrueTensor:
 
     parameters: tuple[str, ...]
     blocks: tuple[str, ...]
-    """The blocks it may be in: one, but for what stands in no layer, or in several."""
+    """Blocks that it may be in: one, except for tensors in no layer, or in several."""
     elements: int
-    """Learned elements that count here; 0 for a copy."""
+    """Learned elements that count in this tensor; 0 for a copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """What a file holds of each layer."""
+    """Tensors and nodes of each layer in a file."""
 
     layers: tuple[str, ...]
-    """The PyTorch module of each layer in the order of the model; a shared one as often as it is used."""
+    """PyTorch module of each layer in the order of the model; a shared one is listed once for each use."""
     parameters: tuple[int, ...]
-    """PyTorch parameters of each layer; a shared one's belong to the first."""
+    """PyTorch parameters of each layer; a shared layer's belong to its first use."""
     tensors: Mapping[int, TrueTensor]
-    """By position among the file's stored tensors."""
+    """Tensors by position among the file's stored tensors."""
     unplaced: tuple[str, ...]
-    """PyTorch parameters that no stored tensor holds, as far as can be told."""
+    """PyTorch parameters without a known stored tensor."""
     nodes: Mapping[int, str]
-    """By position among the file's nodes: the block of each that says which module it was traced in, if that is in a
-    layer, else "". A shared layer's say nothing of the use."""
+    """Block of each node that names the module of its trace, by position among the file's nodes; "" if the module is in
+    no layer. Empty for shared layers, because a trace does not show the use."""
 
     @property
     def count(self) -> int:
@@ -81,7 +81,7 @@ class Truth:
 
 
 def true_layers(names: Sequence[str], uses: int = 1) -> tuple[str, ...]:
-    """The modules that are layers, in the order in which the model defines them, each as often as it is used.
+    """Return the modules that are layers, in the order of their definition, each as often as it is used.
 
     >>> true_layers(["wte.weight", "h.0.ln.weight", "h.0.ln.bias", "h.1.ln.weight"])
     ('h.0', 'h.1')
@@ -91,7 +91,7 @@ def true_layers(names: Sequence[str], uses: int = 1) -> tuple[str, ...]:
 
 
 def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
-    """Where each parameter of the manifest is in the file, and the layer that it is a parameter of."""
+    """Find the tensors of each parameter of the manifest in the file, and the parameter's layer."""
     manifest = result.manifest
     names = [parameter.name for parameter in manifest.parameters]
     layers = true_layers(names, uses)
@@ -103,7 +103,7 @@ def find_truth(result: Reconciliation, uses: int = 1) -> Truth:
         accepted = places[parameter.name]
         keys = tuple(dict.fromkeys(parameter.entries))
         if len(keys) > 1 and accepted & OUTSIDE:
-            accepted = OUTSIDE  # a tied table, stored where it is embedded and where it is projected
+            accepted = OUTSIDE  # a tied table, stored both for the embedding and for the projection
         shared = _by_use({key: reads.get(key, []) for key in keys}, uses) if len(keys) > 1 else {}
         for key in keys:
             here = accepted if accepted & OUTSIDE else shared.get(key, accepted)
@@ -135,13 +135,13 @@ def _traced(ledger: Ledger, layers: Sequence[str]) -> dict[int, str]:
 
 
 def _together(places: Sequence[frozenset[str]]) -> frozenset[str]:
-    """Where a tensor may be that holds several parameters: those of several layers belong to none of them alone."""
+    """Return the blocks of a tensor with several parameters; if they are in several layers, also those outside."""
     everywhere = frozenset[str]().union(*places)
     return everywhere | OUTSIDE if len({*places}) > 1 else everywhere
 
 
 def _places(manifest: Manifest, layers: Sequence[str]) -> dict[str, frozenset[str]]:
-    """The blocks that each parameter may be in: its layer; before the first layer `stem`, after the last `head`."""
+    """Return the blocks that each parameter may be in: its layer, `stem` before the first, or `head` after the last."""
     names = [parameter.name for parameter in manifest.parameters]
     inside = [match.group() if (match := _LAYER.match(name)) else None for name in names]
     first = next((index for index, layer in enumerate(inside) if layer), len(names))
@@ -167,7 +167,7 @@ def _sizes(manifest: Manifest, layers: Sequence[str]) -> tuple[int, ...]:
 
 
 def from_source(truth: Truth, ledger: Ledger, known: Truth, source: Ledger) -> Truth:
-    """The truth completed by that of the file that a tool has read, where it wrote the same values in another order.
+    """Complete the truth with that of the tool's input, if the tool wrote the same values in another order.
 
     Onnxruntime stores the weights of convolutions in the layout of the processor.
     """
@@ -185,7 +185,7 @@ def from_source(truth: Truth, ledger: Ledger, known: Truth, source: Ledger) -> T
 
 
 def _orderless(ledger: Ledger) -> Iterator[tuple[int, str]]:
-    """Of each tensor of several floats a digest of its values, whatever their order."""
+    """Yield a digest of each tensor of several floats, independent of the order of its values."""
     for index, entry in enumerate(ledger.entries):
         array = entry.tensor.payload.array() if entry.tensor.numel > 1 else None
         if array is not None and array.dtype.kind == "f":
@@ -193,7 +193,7 @@ def _orderless(ledger: Ledger) -> Iterator[tuple[int, str]]:
 
 
 def _by_use(reads: Mapping[Key, Sequence[int]], uses: int) -> dict[Key, frozenset[str]]:
-    """For each copy of a shared layer's tensor the use that reads it first; the one that counts is in the first."""
+    """Return the blocks of each copy of a shared layer's tensor: its first reader's, and the first, where it counts."""
     events = sorted((depth, key) for key, depths in reads.items() for depth in depths)
     if uses == 1 or len(events) % uses:
         return {}
@@ -204,7 +204,7 @@ def _by_use(reads: Mapping[Key, Sequence[int]], uses: int) -> dict[Key, frozense
 
 
 def _reads(ledger: Ledger) -> dict[Key, list[int]]:
-    """How far from the model's inputs each tensor is read, past nodes that only decode or turn it."""
+    """Return each tensor's distances from the model's inputs to its readers, past nodes that only decode or move it."""
     reads: dict[Key, list[int]] = {}
     for graph in ledger.model.graphs:
         tensors = {tensor.name: {tensor.key} for tensor in graph.tensors}
