@@ -1,4 +1,4 @@
-"""Random models of everything that the format can hold, and what they hold as protobuf's own reader sees them."""
+"""Random models with everything that the format allows, and their contents according to protobuf's own reader."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass
 class Artifact:
-    """A model and the files that its external data is in."""
+    """A model, and the files of its external data."""
 
     proto: onnx.ModelProto
     files: dict[str, bytes] = field(default_factory=dict)
@@ -59,7 +59,7 @@ ODD_NAMES = (
     "If_0.then_branch",
 )
 LONG = "x" * 5000
-"""Longer than what is handed to protobuf as it stands."""
+"""A text that is too long to be passed to protobuf unchanged."""
 
 names = st.one_of(
     st.sampled_from(ODD_NAMES),
@@ -75,7 +75,7 @@ floats = st.sampled_from([0.0, -0.0, 1.5, -2.25, 3e38])
 
 
 def elements(dtype: DType, numel: int, seed: int) -> bytes:
-    """Little-endian elements, all of them finite numbers."""
+    """Return little-endian elements, all of them finite numbers."""
     values = (np.arange(numel) * 7 + seed) % 31
     element = dtype.to_numpy()
     if element is None:
@@ -86,7 +86,7 @@ def elements(dtype: DType, numel: int, seed: int) -> bytes:
 
 
 def listed(proto: onnx.TensorProto) -> None:
-    """Move a tensor's elements from `raw_data` to the list that its type has (onnx.proto, TensorProto)."""
+    """Move a tensor's elements from `raw_data` to the list field of its type (onnx.proto, TensorProto)."""
     dtype, content = DType(proto.data_type), proto.raw_data
     proto.ClearField("raw_data")
     if dtype in (DType.FLOAT, DType.COMPLEX64):
@@ -106,7 +106,7 @@ def listed(proto: onnx.TensorProto) -> None:
 def stored_as(
     carrier: str, name: str, dtype: DType, shape: list[int], seed: int, outside: bytearray | None = None
 ) -> onnx.TensorProto:
-    """A tensor whose elements are `raw`, `listed` or `external`, then at the end of `outside` ("w.bin")."""
+    """Return a tensor stored as `raw`, `listed` or `external`; the latter is appended to `outside` ("w.bin")."""
     content = elements(dtype, int(np.prod(shape)), seed)
     if carrier == "external" and outside is not None:
         proto = external(name, shape, dtype, location="w.bin", offset=len(outside), length=len(content))
@@ -218,7 +218,7 @@ class _Maker:
         return found * 800 if self.chosen(*[False] * 5, True) else found
 
     def constant(self) -> AttributeProto:
-        """The attribute of a Constant node."""
+        """Return the attribute of a Constant node."""
         kind = self.chosen(
             "value", "value", "sparse_value", "value_ints", "value_floats", "value_string", "value_int"
         )
@@ -301,18 +301,18 @@ class _Maker:
 
 @st.composite
 def any_model(draw: st.DrawFn) -> Artifact:
-    """A model of any parts, valid or not, that protobuf can write."""
+    """Draw a model of any parts, valid or not, that protobuf can write."""
     maker = _Maker(draw)
     proto = maker.model()
     return Artifact(proto, {"w.bin": bytes(maker.outside)})
 
 
-# what a model holds, by protobuf
+# contents of a model, by protobuf
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One stored tensor as protobuf's reader and onnx see it."""
+    """One stored tensor, according to protobuf's reader and onnx."""
 
     name: str
     carrier: str
@@ -320,11 +320,11 @@ class Expected:
     shape: tuple[int, ...]
     numel: int
     content: Array | None
-    """None for strings, sparse tensors and six-bit elements, which are not handed out."""
+    """Elements; None for strings, sparse tensors and six-bit elements, which the reader does not return."""
 
 
 def array_of(proto: onnx.TensorProto, files: Mapping[str, bytes] | None = None) -> Array | None:
-    """A tensor's elements by onnx's own reader; those of 2 and 4 bits as codes."""
+    """Return a tensor's elements by onnx's own reader; those of 2 and 4 bits as codes."""
     dtype = DType(proto.data_type)
     if not dtype.bits or dtype.bits == 6:
         return None
@@ -336,7 +336,7 @@ def array_of(proto: onnx.TensorProto, files: Mapping[str, bytes] | None = None) 
         inline.ClearField("data_location")
         inline.ClearField("external_data")
         inline.raw_data = (files or {})[entries["location"]][offset : offset + length]
-    if dtype in PACKED:  # as a list, for onnx 1.21 cannot read a scalar of 2 bits
+    if dtype in PACKED:  # as a list, because onnx 1.21 cannot read a scalar of 2 bits
         inline.dims[:] = [math.prod(proto.dims)]
         codes = numpy_helper.to_array(inline).view(np.uint8) & np.uint8((1 << dtype.bits) - 1)
         return codes.reshape(tuple(proto.dims))
@@ -344,7 +344,7 @@ def array_of(proto: onnx.TensorProto, files: Mapping[str, bytes] | None = None) 
 
 
 def expected_graphs(artifact: Artifact) -> dict[GraphPath, tuple[int, list[Expected]]]:
-    """Nodes and tensors of each graph, by its path."""
+    """Return the number of nodes and the tensors of each graph, by its path."""
     found: dict[GraphPath, tuple[int, list[Expected]]] = {}
     _expect_graph(artifact, artifact.proto.graph, (), found)
     for index, info in enumerate(artifact.proto.training_info):

@@ -1,4 +1,4 @@
-"""The accounts of a model file, counted another way: by the sizes that protobuf computes for its messages."""
+"""The accounts of a model file, counted in another way: by the sizes that protobuf computes for its messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Bookkeeper"]
 
 
 def taken(message: Message, *fields: str) -> int:
-    """The bytes that fields take: what a message is shorter by without them."""
+    """Return the bytes of some fields: how much shorter a message is without them."""
     copy = type(message)()
     copy.CopyFrom(message)
     for field in fields:
@@ -33,7 +33,7 @@ def taken(message: Message, *fields: str) -> int:
 
 
 def framed(message: Message, field: str, item: Message) -> int:
-    """The key and the length of a field that holds a message."""
+    """Return the bytes of the key and the length of a field that holds a message."""
     alone = type(message)()
     (
         getattr(alone, field).add()
@@ -125,14 +125,14 @@ class Bookkeeper:
 
 
 def payload_nbytes(tensor: onnx.TensorProto) -> int:
-    """Bytes of the elements, without the key and length of their field (for each string: its own)."""
+    """Return the bytes of the elements, without the key and length of their field (of each string's own field)."""
     texts = sum(map(len, tensor.string_data))
     lists = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "raw_data")
     return texts + sum(len_of(tensor, field) for field in lists)
 
 
 def len_of(tensor: onnx.TensorProto, field: str) -> int:
-    """The content of one length-delimited field."""
+    """Return the bytes of the content of one length-delimited field."""
     whole = taken(tensor, field)
     return next((n for n in range(whole, -1, -1) if 1 + max(1, (n.bit_length() + 6) // 7) + n == whole), 0)
 

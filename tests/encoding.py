@@ -1,4 +1,4 @@
-"""Protobuf's wire format by hand: every way to write one message, also those that no writer takes."""
+"""Protobuf's wire format by hand: every way to write one message, also ways that no writer uses."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _INTEGERS = (
     FieldDescriptor.TYPE_ENUM,
 )
 _UNKNOWN = 999
-"""A field number that no message of ONNX has."""
+"""Field number that no message of ONNX has."""
 
 
 def varint(number: int, longer: int = 0) -> bytes:
-    """A number modulo 2^64, `longer` bytes longer than it need be.
+    """Encode a number modulo 2^64, `longer` bytes longer than necessary.
 
     >>> varint(300).hex(), varint(1, longer=2).hex()
     ('ac02', '818000')
@@ -51,13 +51,13 @@ def integer(number: int, value: int) -> bytes:
 
 
 def block(number: int, *content: bytes | str) -> bytes:
-    """A length-delimited field: a message, a text, a packed list."""
+    """Encode a length-delimited field: a message, a text, a packed list."""
     joined = b"".join(part.encode() if isinstance(part, str) else part for part in content)
     return head(number, len(joined)) + joined
 
 
 def head(number: int, length: int) -> bytes:
-    """What stands in front of a length-delimited field."""
+    """Encode the key and length of a length-delimited field."""
     return key(number, LENGTH) + varint(length)
 
 
@@ -72,33 +72,33 @@ UNKNOWN_FIELDS = (
     group(_UNKNOWN, integer(1, 5), block(2, "in a group"), group(3, key(4, FIXED32) + bytes(4))),
     key(_UNKNOWN, FIXED32) + bytes(4),
 )
-"""One of each wire type."""
+"""One unknown field of each wire type."""
 
 
 @dataclass(frozen=True)
 class Ways:
-    """How a message may be written besides the usual way; each is taken now and then."""
+    """Unusual ways to write a message; each is used at random."""
 
     chance: random.Random
     lists: Literal["any", "usual", "packed", "unpacked"] = "any"
-    """Numbers one after the other, in one field or in two, or each with a key of its own."""
+    """Form of a list of numbers: packed in one field or in two, or each with its own key."""
     overlong: bool = True
-    """Keys, lengths and numbers with more bytes than they need."""
+    """Whether keys, lengths and numbers may have more bytes than necessary."""
     shuffled: bool = True
-    """Fields in any order; those of one number stay in theirs."""
+    """Whether fields may be in any order; those of one number keep theirs."""
     repeated: bool = True
-    """A single field twice: the last one counts."""
+    """Whether a single field may occur twice: the last one counts."""
     split: bool = True
-    """A message in two pieces, which are merged."""
+    """Whether a message may be in two pieces, which parsers merge."""
     unknown: bool = False
-    """Fields that the format does not define, in every message."""
+    """Whether every message has fields that the format does not define."""
 
 
 def rewrite(message: Message, ways: Ways) -> bytes:
-    """The same message, as protobuf's own parser reads it, in other bytes."""
+    """Encode the same message, as protobuf's own parser reads it, in other bytes."""
     fields = list(_fields(message, ways))
     if ways.unknown:
-        # Not by chance: with and without them, the rest is written alike.
+        # Not at random, so that the rest is written alike with and without them.
         fields.append((_UNKNOWN, UNKNOWN_FIELDS[len(fields) % len(UNKNOWN_FIELDS)]))
     if ways.shuffled:
         fields = _shuffle(fields, ways.chance)
@@ -115,14 +115,14 @@ def _shuffle(fields: list[tuple[int, bytes]], chance: random.Random) -> list[tup
 
 
 def is_repeated(field: FieldDescriptor) -> bool:
-    """Whether it holds a list; older protobuf says it by a label, of which newer protobuf warns."""
+    """Whether the field is a list; older protobuf has only a label, which is deprecated in newer protobuf."""
     if hasattr(field, "is_repeated"):
         return field.is_repeated
     return field.label == field.LABEL_REPEATED
 
 
 def _fields(message: Message, ways: Ways) -> Iterator[tuple[int, bytes]]:
-    """(number, bytes) of each field."""
+    """Yield (number, bytes) of each field."""
     for field, value in message.ListFields():
         number = field.number
         if field.message_type is not None:

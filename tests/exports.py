@@ -1,4 +1,4 @@
-"""Tiny models of every kind, exported once whatever number of tests, processes and runs look at them."""
+"""Tiny models of every kind, exported once for all tests, processes and runs."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ TYPED = sampled(
         ("resnet", "fp16"),
     ],
 )
-"""Each architecture, and one in half the precision; what is untied is exported through TorchScript alone."""
+"""Each architecture, and one in half precision; the untied BERT is exported by TorchScript alone."""
 
 FACTORY = """
 import torch
@@ -125,7 +125,7 @@ class Exported:
     """The files of an export, and the model that they were made from."""
 
     folder: Path
-    """Where its source is, and in `out` what was exported; others read it too."""
+    """Folder of its source, with the export in `out`; other tests read it, too."""
     name: str
     dtype: str
     fresh: bool
@@ -149,18 +149,18 @@ class Exported:
 
     @cached_property
     def names(self) -> list[str]:
-        """What was in the folder when the export was done; tests put more into it."""
+        """Names of the files after the export; tests add more."""
         return list(json.loads((self.folder / MADE).read_text())["names"])
 
     @cached_property
     def resolved(self) -> Any:
-        """The module, built again: its weights are made of a seed."""
+        """The module, built again: its random weights come from a seed."""
         return resolve(self.folder, self.name, self.dtype, self.fresh)
 
 
 @dataclass
 class Exports:
-    """Exports by name and by how they are made, each made when it is first asked for, by whichever process that is."""
+    """Exports by name and options, each made at the first request, in any process."""
 
     _done: dict[str, Exported] = field(default_factory=dict)
 
@@ -172,7 +172,7 @@ class Exports:
         fresh: bool = False,
         **how: bool | str,
     ) -> Exported:
-        """`how` are the options of `export_model` that are not their defaults."""
+        """Return an export; `how` are further options of `export_model`."""
         words = [name, dtype, via or "default", "fresh" if fresh else "random"]
         key = "-".join([*words, *(f"{option}={value}" for option, value in sorted(how.items()))])
 
@@ -208,7 +208,7 @@ def resolve(folder: Path, name: str, dtype: str, fresh: bool) -> Any:
 
 
 def write_source(name: str, folder: Path) -> str:
-    """The SOURCE of a tiny model: a config file, or the factory."""
+    """Write the SOURCE of a tiny model, and return it: a config file, or the factory."""
     if name == "factory":
         write_once(folder / "tiny_factory.py", FACTORY)
         return "tiny_factory:build"
@@ -218,5 +218,5 @@ def write_source(name: str, folder: Path) -> str:
 
 
 def write_once(path: Path, text: str) -> None:
-    if not path.exists():  # it may be one that others read
+    if not path.exists():  # it may be one that other tests read
         path.write_text(text)

@@ -1,6 +1,6 @@
-"""A model family of transformers -> the names of its parameters, from tiny models that are built without any weights.
+"""A model family of transformers -> the names of its parameters, from tiny models that are built without weights.
 
-The lists are kept in tests/golden, so that a preset can be tried on every family without PyTorch.
+The lists are kept in tests/golden, so that presets can be tested on every family without PyTorch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PRESETS = {
     "resnet": "resnet",
     "clip": "clip",
 }
-"""Modules of transformers, and the preset that is for them."""
+"""Modules of transformers, and the preset for each."""
 
 _TWO = ("num_hidden_layers", "num_layers", "encoder_layers", "decoder_layers", "n_layer", "n_layers")
 _WIDE = ("hidden_size", "d_model", "dim", "n_embd", "embed_dim", "word_embed_proj_dim")
@@ -76,15 +76,15 @@ class Family:
     """Parameter names of all classes of one module."""
 
     base: tuple[str, ...]
-    """Those of the base model alone."""
+    """Names in the base model alone."""
     prefixes: tuple[str, ...]
-    """What they have before them inside of another class."""
+    """Prefixes of these names inside another class."""
     heads: tuple[str, ...]
-    """All others, in full."""
+    """All other names, in full."""
 
     @classmethod
     def read(cls, module: str) -> Family:
-        """The list that is kept in tests/golden."""
+        """Read the list in tests/golden."""
         lines = (LISTS / f"names-{module}.txt").read_text(encoding="utf-8").splitlines()
         end = lines.index("# others")
         prefixes = lines[0].partition(" with ")[2].split()
@@ -92,13 +92,13 @@ class Family:
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """A model with heads: the base model below the first prefix, and all others."""
+        """Names in a model with heads: the base model below the first prefix, and all others."""
         prefix = self.prefixes[0] if self.prefixes else ""
         return tuple(f"{prefix}{name}" for name in self.base) + self.heads
 
 
 def list_names(module: str) -> str:
-    """The list of one module, from transformers: the base model, the prefixes that it gets, and what else there is."""
+    """Return the list of one module, from transformers: the base model, its prefixes, and all other names."""
     names = {model: set(found) for model, found in _classes(module)}
     base_class = min((m for m in names if re.fullmatch(r"[A-Z]\w*?Model", m)), key=len)
     base = names[base_class]
@@ -133,11 +133,11 @@ def _classes(module: str) -> Iterator[tuple[str, list[str]]]:
 
 def _configure(module: str, kind: Any) -> Any:
     default = kind()
-    if hasattr(default, "text_config"):  # of several towers
+    if hasattr(default, "text_config"):  # several towers
         two = {"num_hidden_layers": 2}
         return kind(text_config=two, vision_config=two)
     known = vars(default).keys() | getattr(kind, "attribute_map", {}).keys()
-    is_flat = module not in ("swin", "swinv2", "resnet")  # of whose stages each has a width of its own
+    is_flat = module not in ("swin", "swinv2", "resnet")  # their stages have different widths
     tiny = {key: value for key, value in _TINY.items() if is_flat and key in known}
     return kind(**{**tiny, **_OWN.get(module, {})})
 
@@ -147,7 +147,7 @@ _BOTH = "{0,1}"
 
 
 def _fold(names: set[str]) -> list[str]:
-    """Sorted, the same name in two layers as one line: `layer.{0,1}.weight`."""
+    """Sort the names, and join equal names in two layers: `layer.{0,1}.weight`."""
     twice = {_LAYER.sub(_BOTH, name) for name in names if len(_LAYER.findall(name)) == 1}
     twice = {line for line in twice if set(_spread([line])) <= names}
     return sorted(twice | {name for name in names if _LAYER.sub(_BOTH, name) not in twice})

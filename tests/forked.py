@@ -1,11 +1,11 @@
 """A program that a `Child` runs -> the same program in a copy of one process that has its imports done.
 
-What starts a process for each question spends most of it on imports. Where a test asks for `forked_children`, a process
-still is one of its own, with its streams, environment and session, a child of whoever started it, that can be killed
-and waited for; but it is a copy. That bare interpreters are started and end well is what the other tests of each folder
-hold, above all `tests/timing` and `tests/fleet`.
+A new process for each question spends most of its time on imports. If a test uses `forked_children`, each process is
+still separate, with its own streams, environment and session, and a child of its caller that can be killed and waited
+for; but it is a copy. The other tests of each folder, above all in `tests/timing` and `tests/fleet`, check that bare
+interpreters start and end well.
 
-Run as a program this is the process that is copied.
+Run as a program, this is the process that is copied.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ IMPORTED = (
     "analyzer.verify.serving",
 )
 _SUBREAPER = 36
-"""Of `prctl`: whoever loses a parent below this process becomes its child."""
+"""Option of `prctl`: processes below this one that lose their parent become its children."""
 _STREAMS = 8
-"""The most that are handed to one process."""
+"""Most streams that are passed to one process."""
 
 
 class Forking:
-    """The module `subprocess` as a `Child` knows it; its processes are copies of one that the first call starts."""
+    """The part of module `subprocess` that a `Child` uses; processes are copies of one that the first call starts."""
 
     PIPE = subprocess.PIPE
     TimeoutExpired = subprocess.TimeoutExpired
@@ -70,7 +70,7 @@ class Forking:
 
 
 class _Copy:
-    """What a `subprocess.Popen` is to a `Child`."""
+    """The part of a `subprocess.Popen` that a `Child` uses."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _Copy:
 
 
 def _pipe(ours: str) -> tuple[int, io.BufferedIOBase]:
-    """The end for the process, and ours: "wb" where we write, "rb" where we read."""
+    """Return the end for the process, and ours: "wb" to write, "rb" to read."""
     read, written = os.pipe()
     if ours == "wb":
         return read, open(written, "wb")  # noqa: PTH123
@@ -124,7 +124,7 @@ def _pipe(ours: str) -> tuple[int, io.BufferedIOBase]:
 
 @contextlib.contextmanager
 def _adopting() -> Iterator[None]:
-    """A process whose parent ends in the meantime becomes a child of this one."""
+    """Make this process the parent of descendants whose parent ends in the meantime."""
     library = ctypes.CDLL(None)
     library.prctl(_SUBREAPER, 1, 0, 0, 0)
     try:
@@ -134,10 +134,10 @@ def _adopting() -> Iterator[None]:
 
 
 def serve(number: int) -> None:
-    """Start a copy for each call, until nobody calls any more."""
+    """Start a copy for each call, until the caller closes the socket."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     for name in IMPORTED:
-        with contextlib.suppress(ImportError):  # an extra that is not installed: the program says so
+        with contextlib.suppress(ImportError):  # an extra that is not installed: the program reports it
             importlib.import_module(name)
     gc.freeze()
     with socket.socket(fileno=number) as calls:
@@ -159,7 +159,7 @@ def serve(number: int) -> None:
                     _be(between, streams, *json.loads(call))
                 os.write(tell, copy.to_bytes(8, "big"))
                 os._exit(0)
-            os.waitpid(between, 0)  # now whoever called is the parent of the copy
+            os.waitpid(between, 0)  # now the caller is the parent of the copy
             calls.sendall(os.read(told, 8))
             for stream in (*streams, told, tell):
                 os.close(stream)
@@ -176,7 +176,7 @@ def _be(
     """Run a program as `python -I -c` would, with these streams under these numbers; never returns."""
     code = 1
     try:
-        while os.getppid() == between:  # until it is a child of whoever called
+        while os.getppid() == between:  # until it is a child of the caller
             time.sleep(0.0005)
         os.setsid()
         apart = [fcntl.fcntl(stream, fcntl.F_DUPFD, max(*streams, *numbers) + 1) for stream in streams]

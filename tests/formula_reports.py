@@ -1,4 +1,4 @@
-"""Reports of formulas made by hand or from configs: of each kind one, and one with names that nobody should have."""
+"""Reports of formulas, made by hand or from configs: one of each kind, and one with hostile names."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from analyzer.formulas.record import (
 )
 
 BERT = {"model_type": "bert", "architectures": ["BertForMaskedLM"], "vocab_size": 21128}
-"""bert-base-chinese."""
+"""Config of bert-base-chinese."""
 
 HOSTILE = "a|b $x$ \\input{f}_<i>`c`*\x1b[31m\u202e\n& # ~^%"
-"""What would end a cell, begin mathematics, be a command, a tag, or reach the terminal."""
+"""Text that would end a cell, begin mathematics, be a command or a tag, or control the terminal."""
 
 
 def count(config: dict[str, Any], **options: Any) -> Formula:
-    """The closed form of a config."""
+    """Return the closed form of a config."""
     found = count_config(config, **options)
     assert found is not None
     return found
 
 
 def bert(**options: Any) -> Formula:
-    """The masked language model of bert-base-chinese."""
+    """Return the masked language model of bert-base-chinese."""
     return count(BERT, **{"source": "bert-base-chinese", **options})
 
 
 def plain() -> FormulaReport:
-    """A closed form alone."""
+    """Return a closed form alone."""
     return FormulaReport(Checked(bert()))
 
 
 def symbolic() -> FormulaReport:
-    """The same without numbers."""
+    """Return the same without numbers."""
     return FormulaReport(Checked(bert()), is_symbolic=True)
 
 
 def compared() -> FormulaReport:
-    """The same beside PyTorch and a file that has a pooler, a padded vocabulary and something unknown."""
+    """Return the same beside PyTorch and a file that has a pooler, a padded vocabulary and an unknown tensor."""
     formula = bert()
     counts = {part.key: part.value for part in formula.parts}
     more = {
@@ -65,39 +65,39 @@ def compared() -> FormulaReport:
 
 
 def agreeing() -> FormulaReport:
-    """The same beside a census that says the same."""
+    """Return the same beside a census with equal counts."""
     formula = bert()
     counts = {part.key: part.value for part in formula.parts}
     return FormulaReport(Checked(formula, Side("BertForMaskedLM", "census", counts, {}, {})))
 
 
 def what_if() -> FormulaReport:
-    """The same with half the layers, cross-attention and an output matrix of its own."""
+    """Return the same with half the layers, cross-attention and an untied output matrix."""
     changes = {"num_hidden_layers": 6, "add_cross_attention": True, "tie_word_embeddings": False}
     return FormulaReport(Checked(bert(changes=changes)), before=bert())
 
 
 def experts() -> FormulaReport:
-    """A decoder of which a token uses a part, whose cache has a window."""
+    """Return a decoder of which a token uses a part, and whose cache has a window."""
     config = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "sliding_window": 4096}
     return FormulaReport(Checked(count(config, source="mixtral")), tokens=8192)
 
 
 def shared() -> FormulaReport:
-    """One layer that is applied twelve times."""
+    """Return one layer that is applied twelve times."""
     config = {"model_type": "albert", "architectures": ["AlbertModel"], "hidden_size": 768}
     sizes = {"intermediate_size": 3072, "num_attention_heads": 12}
     return FormulaReport(Checked(count(config | sizes, source="albert-base-v2")))
 
 
 def two_stacks() -> FormulaReport:
-    """An encoder and a decoder with a cache for both."""
+    """Return an encoder and a decoder with a cache for both."""
     config = {"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"]}
     return FormulaReport(Checked(count(config, source="whisper-tiny")))
 
 
 def derived(terms: int = 3, parts: int = 4, name: str = "") -> FormulaReport:
-    """Terms that were found, whose names come from a file."""
+    """Return derived terms, whose names come from a file."""
     made = [
         TermCount(
             f"Linear {size}x{size} + {size}{name}",
@@ -130,7 +130,7 @@ def _found(name: str, term: str, size: int) -> PartCount:
 
 
 def hostile() -> FormulaReport:
-    """The same with names that nobody should have."""
+    """Return the same with hostile names."""
     return derived(name=HOSTILE)
 
 

@@ -1,4 +1,4 @@
-"""A graph -> the same computation behind local functions, as exporters and hand-written files have it."""
+"""A graph -> the same computation in local functions, as in exported and hand-written files."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ DOMAIN = "my"
 
 
 def fed(proto: ModelProto, name: str = "Whole") -> ModelProto:
-    """All nodes in one function; what is stored stays in the main graph, and is given to it."""
+    """Put all nodes into one function; stored tensors stay in the main graph, as inputs of the call."""
     graph = proto.graph
     stored = [tensor.name for tensor in graph.initializer]
     inputs = [*(value.name for value in graph.input), *stored]
     outputs = [value.name for value in graph.output]
     call = helper.make_node(name, inputs, outputs, domain=DOMAIN)
-    # Inside, every value has another name, and comes in another order.
+    # Inside, all values have other names, and their names sort in another order.
     inner = {value: f"inner_{value}" for value in _values(graph.node)}
     body = _renamed(graph.node, inner)
-    # The order of a call's inputs is the body's; here it is that of the main graph.
+    # The inputs of the call have the order of the main graph.
     return _with(
         proto, [call], _function(proto, name, [inner[i] for i in inputs], [inner[o] for o in outputs], body)
     )
 
 
 def inside(proto: ModelProto, name: str = "Whole") -> ModelProto:
-    """All nodes in one function, and what is stored as the values of Constant nodes there."""
+    """Put all nodes into one function, and stored tensors into Constant nodes there."""
     graph = proto.graph
     constants = [
         helper.make_node("Constant", [], [tensor.name], value=tensor) for tensor in graph.initializer
@@ -43,7 +43,7 @@ def inside(proto: ModelProto, name: str = "Whole") -> ModelProto:
 
 
 def by_operator(proto: ModelProto, op_type: str = "MatMul") -> ModelProto:
-    """Each node of an operator as a call of one function that has such a node alone."""
+    """Replace each node of an operator by a call of one function that has only such a node."""
     inner = [helper.make_node(op_type, ["a", "b"], ["c"])]
     nodes = [
         helper.make_node(f"Own{op_type}", node.input, node.output, domain=DOMAIN)
@@ -55,7 +55,7 @@ def by_operator(proto: ModelProto, op_type: str = "MatMul") -> ModelProto:
 
 
 def turned(proto: ModelProto) -> ModelProto:
-    """Each weight of a MatMul given turned, and turned back by one function that all of them call."""
+    """Store each weight of a MatMul transposed, and transpose it back in one function that all of them call."""
     made = ModelProto()
     made.CopyFrom(proto)
     weights = {node.input[1] for node in made.graph.node if node.op_type == "MatMul"}
@@ -122,4 +122,4 @@ FORMS: dict[str, Callable[[ModelProto], ModelProto]] = {
     "fed-turned": _both(turned, fed),
     "inside-turned": _both(turned, inside),
 }
-"""How a graph can stand behind functions, by name."""
+"""Ways to put a graph into functions, by name."""

@@ -1,4 +1,4 @@
-"""The corpus of hostile files, made afresh by the generator of the external cases, and what no answer may contain."""
+"""The corpus of hostile files, made anew by the generator of the external cases, and unsafe contents of answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["CANARY", "Case", "generator", "make_corpus", "state", "unsafe_characters"]
 
 CANARY = b"CANARY-DO-NOT-READ"
-"""What the file begins with that nobody may read."""
+"""First bytes of the file that nobody may read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,22 @@ class Case:
 
     @property
     def is_big(self) -> bool:
-        """Whether it is made with `--big` only."""
+        """Whether it is made only with `--big`."""
         return self.id in ("sparse_100gb", "ext_sparse_100gb", "nodes_1e7")
 
 
 def generator() -> Path | None:
-    """Where the generator is; it is never copied here."""
+    """Return the path of the generator, which is never copied here; None if it is missing."""
     beside = Path(__file__).resolve().parent.parent.parent / "shared"
     path = Path(os.environ.get("ONNXLEDGER_CASES", beside)) / "hostile" / "make.py"
     return path if path.is_file() else None
 
 
 def make_corpus(folder: Path, *, big: bool = False) -> list[Case]:
-    """All cases, FIFOs and links to devices included; `big` adds files of 100 GB, which are sparse.
+    """Make all cases, including FIFOs and links to devices; `big` adds sparse files of 100 GB.
 
     Raises:
-        FileNotFoundError: the generator is not there.
+        FileNotFoundError: the generator is missing.
     """
     script = generator()
     if script is None:
@@ -56,7 +56,7 @@ def make_corpus(folder: Path, *, big: bool = False) -> list[Case]:
 
 
 def state(folder: Path) -> dict[str, tuple[int, int, int]]:
-    """What is in a folder and below it: mode, size and modification time, links not followed."""
+    """Return the files in and below a folder: mode, size and modification time, without following links."""
     return {str(path.relative_to(folder)): _look(path) for path in _below(folder)}
 
 
@@ -71,7 +71,7 @@ def _look(path: Path) -> tuple[int, int, int]:
 
 
 def unsafe_characters(lines: Iterable[str] | str) -> set[str]:
-    """Characters that steer a terminal, hide what a line says, or end a line where none should end."""
+    """Return characters that control a terminal, hide text, or end a line."""
     return {c for c in set("".join(lines)) if c != "\n" and unicodedata.category(c) in _UNSAFE}
 
 

@@ -1,4 +1,4 @@
-"""The steps of action.yml, run in bash as GitHub's runner runs them, but for what needs a network."""
+"""The steps of action.yml, run in bash as GitHub's runner runs them, without those that need a network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXPRESSION = re.compile(r"\$\{\{ (.+?) \}\}")
 
 @dataclass(frozen=True)
 class Finished:
-    """What a step left behind."""
+    """Results of a step."""
 
     code: int
     stdout: str
@@ -36,7 +36,7 @@ def read_action() -> Any:
 
 
 def runner(folder: Path) -> Path:
-    """A runner's folder for a job, with this source tree in the place where the action installs onnxledger."""
+    """Make a runner's folder for a job, with this source tree in the place where the action installs onnxledger."""
     binaries = folder / "temp" / "onnxledger" / "bin"
     binaries.mkdir(parents=True)
     for name, command in (
@@ -51,7 +51,7 @@ def runner(folder: Path) -> Path:
 
 
 def run_step(step: Mapping[str, Any], given: Mapping[str, str], folder: Path, **more: str) -> Finished:
-    """Run one step with these inputs; what else its expressions read is empty."""
+    """Run one step with these inputs; all other values in its expressions are empty."""
     inputs = {name: about.get("default", "") for name, about in read_action()["inputs"].items()}
     assert set(given) <= set(inputs)
     values = {f"inputs.{name}": value for name, value in (inputs | dict(given)).items()}
@@ -78,7 +78,7 @@ def run_step(step: Mapping[str, Any], given: Mapping[str, str], folder: Path, **
 
 
 def _evaluate(text: str, values: Mapping[str, str]) -> str:
-    """An expression of names and `||`, as far as action.yml has any."""
+    """Evaluate an expression of names and `||`, the only kind in action.yml."""
 
     def value(found: re.Match[str]) -> str:
         names = [name.strip() for name in found[1].split("||")]

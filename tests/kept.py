@@ -1,7 +1,7 @@
-"""What takes long to make, and depends on nothing but versions and sources -> a folder on disk, made once.
+"""Results that take long to make, and depend only on versions and sources -> a folder on disk, made once.
 
-An export is made by the first test that asks, in whichever process, and found by all others and by the next run. The
-folder is `build/kept`, or what `ONNXLEDGER_KEPT` names; what other versions or sources have made goes after a while.
+The first test that needs an export makes it, in any process; all others and the next run find it. The folder is
+`build/kept`, or the one in `ONNXLEDGER_KEPT`; results of other versions or sources are deleted after a while.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ IMPORT = re.compile(
     r"^\s*(?:from|import) ((?:analyzer|exporter|tools|exports|kept)[\w.]*)(?: import (\([^)]*\)|.*))?",
     re.MULTILINE,
 )
-"""What a source imports of ours, inside functions too."""
+"""Imports of our own modules in a source, also inside functions."""
 
 UNUSED = 14 * 24 * 3600
-"""Seconds after which what nobody has asked for goes."""
+"""Seconds after which unused results are deleted."""
 
 
 @functools.cache
 def home(*recipes: str) -> Path:
-    """The folder of what the installed versions, and the sources that these modules need, make."""
+    """Return the folder for results of the installed versions, and of the sources that these modules need."""
     digest = hashlib.sha256(f"{platform.machine()} {platform.python_version()}".encode())
     for library in LIBRARIES:
         with contextlib.suppress(PackageNotFoundError):
@@ -53,11 +53,11 @@ def home(*recipes: str) -> Path:
     for path in sources(*recipes):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     kept = Path(os.environ.get("ONNXLEDGER_KEPT", ROOT / "build" / "kept")).resolve()
-    digest.update(str(kept).encode())  # exports name the folder that they were made in, which may have moved
+    digest.update(str(kept).encode())  # exports contain the path of their folder, which may have moved
     found = kept / f"{recipes[0].replace('.', '-')}-{digest.hexdigest()[:16]}"
     found.mkdir(parents=True, exist_ok=True)
     os.utime(found)
-    for failure in found.rglob("*.failed.txt"):  # what took too long once is tried again
+    for failure in found.rglob("*.failed.txt"):  # timeouts are tried again
         failure.unlink(missing_ok=True)
     for other in kept.iterdir():
         if other != found and time.time() - other.stat().st_mtime > UNUSED:
@@ -66,7 +66,7 @@ def home(*recipes: str) -> Path:
 
 
 def sources(*recipes: str) -> list[Path]:
-    """The files of modules of ours and of all that they import, with the data beside them."""
+    """Return the files of our modules and all their imports, with the data files beside them."""
     found: set[Path] = set()
     left = list(recipes)
     while left:
@@ -83,9 +83,9 @@ def sources(*recipes: str) -> list[Path]:
 
 
 def keep(recipe: str, name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder of this name, which `make` of the module `recipe` fills when it is first asked for.
+    """Return the folder of this name, which `make` of the module `recipe` fills at the first request.
 
-    What a failure or a kill has left is made again. Who reads the folder leaves it as it is.
+    The rest of a failed or killed attempt is deleted and made again. Callers must not change the folder.
     """
     folder = home(recipe) / name
     done = folder / ".made"
@@ -101,7 +101,7 @@ def keep(recipe: str, name: str, make: Callable[[Path], None]) -> Path:
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process works at this folder; the system lets go of it when a process dies."""
+    """Wait until no other process works at this folder; the system releases the lock of a process that dies."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""A model file in memory: what `analyzer.model.ranges.Source` asks for, and what was read of it."""
+"""A model file in memory, as an `analyzer.model.ranges.Source`, with a record of the ranges that were read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from analyzer.read import read_model
 
 @dataclass
 class MemoryFile:
-    """A source that notes every range it is asked for."""
+    """A source that records every range that is read."""
 
     content: bytes
     step: int = 1 << 14
     name: str = "/memory/model.onnx"
     siblings: Mapping[str, bytes] = field(default_factory=dict)
     reads: list[tuple[int, int]] = field(default_factory=list)
-    """(offset, length)"""
+    """(offset, length) of each range that was read."""
 
     is_remote = False
     at_once = 1
@@ -61,10 +61,10 @@ class MemoryFile:
         return MemoryFile(self.siblings[location], self.step, f"/memory/{location}")
 
     def check(self) -> None:
-        """Nobody else has it."""
+        """Do nothing: no other process can change it."""
 
     def bytes_read(self, start: int, end: int) -> int:
-        """How many of the bytes from `start` to `end` were read at least once."""
+        """Return how many of the bytes from `start` to `end` were read at least once."""
         seen = np.zeros(end - start, dtype=bool)
         for offset, length in self.reads:
             seen[max(0, offset - start) : max(0, offset + length - start)] = True
@@ -73,7 +73,7 @@ class MemoryFile:
 
 @contextmanager
 def opened(source: MemoryFile) -> Iterator[None]:
-    """What opens a file opens this one."""
+    """Replace `open_source`, so that it opens this file."""
     with patch.object(analyzer.read, "open_source", lambda location: source):
         yield
 

@@ -1,4 +1,4 @@
-"""Small models that one can read: ONNX text, plus what the text form cannot hold."""
+"""Small, readable models: ONNX text, plus parts that the text form does not support."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
 def text_model(text: str, weights: Mapping[str, Array] | None = None) -> onnx.ModelProto:
-    """ONNX text, with a header where it has none, and initializers (as `raw_data`) from numpy arrays."""
+    """Parse ONNX text, with a default header, and add initializers (as `raw_data`) from numpy arrays."""
     text = text.strip()
     proto = onnx.parser.parse_model(text if text.startswith("<") else HEADER + text)
     for name, array in (weights or {}).items():
@@ -52,7 +52,7 @@ def text_model(text: str, weights: Mapping[str, Array] | None = None) -> onnx.Mo
 
 
 def outs(count: int, names: str = "y") -> str:
-    """The outputs y0, y1, ... of a main graph, so that what each is computed from is needed."""
+    """Return the outputs y0, y1, ... of a main graph, so that their computations are needed."""
     return ", ".join(f"float[1] {name}{index}" for index in range(count) for name in names)
 
 
@@ -67,7 +67,7 @@ def audit(folder: Path, proto: onnx.ModelProto | bytes) -> Ledger:
 
 
 def entry(ledger: Ledger, name: str, *graph_path: str) -> Entry:
-    """The one entry of this name, in the main graph unless a path says otherwise."""
+    """Return the one entry of this name, in the main graph unless a path is given."""
     (found,) = [e for e in ledger.entries if e.tensor.key == (graph_path, name)]
     return found
 
@@ -82,7 +82,7 @@ def set_metadata(proto: Any, props: Mapping[str, str]) -> None:
 
 
 def with_scopes(proto: onnx.ModelProto, scopes: Mapping[str, str]) -> onnx.ModelProto:
-    """Nodes, by name, with the module path that torch.onnx.export(dynamo=True) notes on them."""
+    """Add the module paths that torch.onnx.export(dynamo=True) writes on nodes, by the name of the node."""
     for node in proto.graph.node:
         if node.name in scopes:
             set_metadata(node, {NAME_SCOPES: repr(["", scopes[node.name], node.name])})
@@ -90,7 +90,7 @@ def with_scopes(proto: onnx.ModelProto, scopes: Mapping[str, str]) -> onnx.Model
 
 
 def with_origins(proto: onnx.ModelProto, origins: Mapping[str, Mapping[str, str]]) -> onnx.ModelProto:
-    """Values, by name, with the notes that the exporter and its optimizer leave on `value_info`."""
+    """Add the notes that the exporter and its optimizer write on `value_info`, by the name of the value."""
     for name, props in origins.items():
         set_metadata(proto.graph.value_info.add(name=name), props)
     return proto
@@ -104,7 +104,7 @@ def dynamo_like(
     buffers: tuple[str, ...] = (),
     folded: Mapping[str, list[str]] | None = None,
 ) -> onnx.ModelProto:
-    """A model with the notes of a traced export."""
+    """Add the notes of a traced export to a model."""
     proto.producer_name = "pytorch"
     origins: dict[str, dict[str, str]] = {name: {INPUT_KIND: "PARAMETER"} for name in parameters}
     origins |= {name: {INPUT_KIND: "BUFFER"} for name in buffers}
@@ -115,7 +115,7 @@ def dynamo_like(
 def external(
     name: str, dims: list[int], data_type: int = TensorProto.FLOAT, **fields: object
 ) -> onnx.TensorProto:
-    """A tensor whose payload another file holds; `fields` are location, offset, length."""
+    """Return a tensor whose payload is in another file; `fields` are location, offset, length."""
     proto = TensorProto(name=name, dims=dims, data_type=data_type, data_location=TensorProto.EXTERNAL)
     for key, value in fields.items():
         proto.external_data.add(key=key, value=str(value))
@@ -123,26 +123,26 @@ def external(
 
 
 def raw(name: str, dims: list[int], data_type: int, raw_data: bytes) -> onnx.TensorProto:
-    """A tensor whose payload need not agree with its dims."""
+    """Return a tensor whose payload need not agree with its dims."""
     return TensorProto(name=name, dims=dims, data_type=data_type, raw_data=raw_data)
 
 
 def ramp(*shape: int, start: float = 1.0) -> Floats:
-    """Floats that all differ."""
+    """Return floats that all differ."""
     return (np.arange(np.prod(shape), dtype=np.float32) + np.float32(start)).reshape(shape)
 
 
 def noise(*shape: int, seed: int = 0) -> Floats:
-    """Floats as a trained layer has them: of either sign, around zero."""
+    """Return floats as in a trained layer: of either sign, around zero."""
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def quantized(
     name: str, array: Array, *, dtype: str = "i1", axis: int | None = None, zero: bool = False
 ) -> dict[str, Array]:
-    """Codes, scale and zero point of an array, named as onnxruntime's quantizer names them.
+    """Return codes, scale and zero point of an array, with the names of onnxruntime's quantizer.
 
-    One scale for all or one for each channel along `axis`; the zero point is 0, or not where `zero`.
+    There is one scale for all, or one for each channel along `axis`; the zero point is 0, unless `zero`.
     """
     least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
     others = None if axis is None else tuple(number for number in range(array.ndim) if number != axis)
@@ -164,7 +164,7 @@ def quantized(
 
 
 def packed(name: str, matrix: Array, *, block: int = 16, zero: bool = False) -> dict[str, Array]:
-    """Codes, scales and zero points of a (N, K) matrix as MatMulNBits of 4 bits has them; K in whole blocks."""
+    """Return codes, scales and zero points of a (N, K) matrix, as 4-bit MatMulNBits stores them; K in whole blocks."""
     rows, width = matrix.shape
     blocks = matrix.astype(np.float64).reshape(rows, -1, block)  # (N, blocks, block)
     low, high = blocks.min(axis=-1), blocks.max(axis=-1)
@@ -187,7 +187,7 @@ def packed(name: str, matrix: Array, *, block: int = 16, zero: bool = False) -> 
 
 
 class Values(dict[str, Array]):
-    """PyTorch's values at hand, as a checkpoint gives them."""
+    """PyTorch's values in memory, with the interface of a checkpoint."""
 
     def array(self, name: str) -> Array | None:
         return self.get(name)
@@ -211,7 +211,7 @@ def dtype_of(array: Array) -> DType:
 
 
 def parameter(name: str, array: Array, *, weightless: bool = False, **fields: Any) -> Parameter:
-    """What a census writes of a parameter; `weightless` as on the meta device."""
+    """Return a parameter as a census describes it; `weightless` as on the meta device."""
     known = {
         "shape": array.shape,
         "dtype": dtype_of(array),
@@ -225,7 +225,7 @@ def parameter(name: str, array: Array, *, weightless: bool = False, **fields: An
 
 
 def convolution(name: str, array: Array, **fields: Any) -> Parameter:
-    """A convolution's weight, in a model that has a BatchNorm."""
+    """Return a convolution's weight, in a model that has a BatchNorm."""
     sums, norms = channel_statistics(array)
     return parameter(
         name, array, channel_projections=encode_values(sums), channel_norms=encode_values(norms), **fields
@@ -233,7 +233,7 @@ def convolution(name: str, array: Array, **fields: Any) -> Parameter:
 
 
 def table(name: str, array: Array, **fields: Any) -> Parameter:
-    """An embedding's weight, whose rows an export may pick."""
+    """Return an embedding's weight, of which an export may select rows."""
     return parameter(name, array, row_digests=encode_values(row_digests(array)), **fields)
 
 
@@ -248,7 +248,7 @@ def buffer(name: str, array: Array, **fields: Any) -> Buffer:
 
 
 def traced(name: str, array: Array, expression: str, **fields: Any) -> Traced:
-    """A value of PyTorch's program that depends on no input, as the exporter describes it."""
+    """Return a value of PyTorch's program that depends on no input, as the exporter describes it."""
     known: dict[str, Any] = {"shape": array.shape, "dtype": dtype_of(array), "content": content_of(array)}
     is_small = array.size <= 4096
     known |= {"whole": encode_values(array)} if is_small else {"sums": encode_values(run_sums(array))}
@@ -280,7 +280,7 @@ def parameters_of(weights: Mapping[str, Array]) -> list[Parameter]:
 
 
 def without_values(manifest: Manifest) -> Manifest:
-    """The same model as its class alone describes it, where the values are in a checkpoint."""
+    """Return the same model as its class alone describes it, when the values are in a checkpoint."""
     bare = {"content": None}
     evidence = {"row_digests": None, "channel_projections": None, "channel_norms": None}
     return replace(
@@ -302,7 +302,7 @@ def reconcile(
     content: ContentMode | None = None,
     weights: Mapping[str, Array] | None = None,
 ) -> Reconciliation:
-    """A file against a manifest; with `weights`, against a manifest without values and a checkpoint that has them."""
+    """Reconcile a file with a manifest; with `weights`, with a manifest without values and a checkpoint of them."""
     if weights is None:
         return reconcile_ledger(audit(folder, proto), manifest, content)
     at_hand = Values(weights)
@@ -310,7 +310,7 @@ def reconcile(
 
 
 def bridge_of(result: Reconciliation) -> dict[str, tuple[int, int, int, int]]:
-    """(tensors, elements, parameter_delta, stored_delta) of each line that is not empty."""
+    """Return (tensors, elements, parameter_delta, stored_delta) of each line that is not empty."""
     return {
         row.line.value: (row.tensors, row.elements, row.parameter_delta, row.stored_delta)
         for row in result.bridge
@@ -319,10 +319,10 @@ def bridge_of(result: Reconciliation) -> dict[str, tuple[int, int, int, int]]:
 
 
 def as_it_stands(content: str) -> str:
-    """The line of what has PyTorch's name and shape, by how far contents are compared."""
+    """Return the line of a tensor with PyTorch's name and shape, for a content mode."""
     return "named" if content == "none" else "identical"
 
 
 def lines_of(result: Reconciliation) -> dict[str, str]:
-    """Each PyTorch parameter's line."""
+    """Return each PyTorch parameter's line."""
     return {settled.name: settled.line.value for settled in result.parameters}

@@ -1,4 +1,4 @@
-"""A report of every kind, of small models: what goldens, schemas, pages and the net of digests are made of."""
+"""A report of every kind, of small models, for goldens, schemas, pages and the net of digests."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ net (float[1,2] x, float[1,2] k) => (float[1,3] y)
 """
 
 
-# what the program writes
+# the program's documents
 
 
 def read(folder: Path, text: str, name: str = "model.onnx") -> Ledger:
@@ -143,7 +143,7 @@ def parameter(name: str, array: Array, **fields: Any) -> Parameter:
 
 
 def make_manifest() -> Manifest:
-    """PyTorch's side of `NET`: a tie, a transpose, a buffer, an unused, a missing and a differing parameter."""
+    """Return PyTorch's side of `NET`: a tie, a transpose, a buffer, an unused, a missing and a differing parameter."""
     kernel = np.arange(36, dtype="<f4").reshape(2, 2, 3, 3)
     sums, norms = (encode_values(values) for values in channel_statistics(kernel))
     return Manifest(
@@ -302,7 +302,7 @@ def user_grouped_generation(folder: Path) -> Report:
 
 
 def generation_with_doubts(folder: Path) -> Report:
-    """A loop whose decoder has no cache, of an encoder that does not say what it hands on, and a file of no step."""
+    """Return a loop with a decoder without a cache, an encoder with unknown outputs, and a file of no known step."""
     made = timings.make_generation(folder)
     encoder, prefill, decode = made.components
     first = replace(decode.timing, axis=None, points=(replace(decode.timing.points[0], value=None, axes=()),))
@@ -347,7 +347,7 @@ def formula_that_was_found(folder: Path) -> Report:
 
 
 def work(folder: Path) -> Report:
-    """What a product and one of no known shape are, at a size of one axis."""
+    """Return the cost of a product and of one with an unknown shape, at a size of one axis."""
     body = "h = MatMul(x, w) i = NonZero(h) f = Cast<to = 1>(i) y = MatMul(v, f)"
     weights = "<float[2,2] w = {1,2,3,4}, float[1,2] v = {5,6}>"
     proto = onnx.parser.parse_model(f"{HEADER} g (float[n,2] x) => (float[1,m] y) {weights} {{ {body} }}")
@@ -356,7 +356,7 @@ def work(folder: Path) -> Report:
 
 
 def verification(folder: Path) -> Report:
-    """Two files of which the outputs differ, as if they had run."""
+    """Return a comparison of two files with different outputs, as if they had run."""
     off = Agreement(0.0764, 31.6, 126.9, Verdict.DIFFERS)
     lost = Agreement(None, None, None, Verdict.NOT_COMPARED)
     reason = "LayerNormalization norm: epsilon 0.05, and epsilon 1e-05 in the other"

@@ -1,4 +1,4 @@
-"""A cross product -> the fixed part of it that every run tries; `make whole` tries all of it."""
+"""A cross product -> the fixed part of it that every run tests; `make whole` tests all of it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ WHOLE = bool(os.environ.get("ONNXLEDGER_WHOLE"))
 
 
 def drawn(everywhere: int) -> int:
-    """How many models a test draws at random of those that `make whole` draws: a third."""
+    """Return the number of models that a test draws at random: a third of those of `make whole`."""
     return everywhere if WHOLE else everywhere // 3
 
 
 def sampled(everything: Iterable[T], chosen: Iterable[T]) -> list[T]:
-    """What is chosen of everything, in the order of everything; all of it where the whole is asked for."""
+    """Return the chosen items in the order of everything; all items in `make whole`."""
     every, part = list(everything), list(chosen)
     strange = [each for each in part if each not in every]
     assert part, "a sample has something in it"

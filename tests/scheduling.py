@@ -1,7 +1,7 @@
-"""Which test runs in which process of xdist: those that share something go as one, the rest one by one.
+"""Assignment of tests to processes of xdist: those that share something go together, the rest one by one.
 
-xdist's own schedulers look through all that a process has done whenever a test ends, which with twenty thousand tests
-takes a fifth of the machine. Here a process's work is what it has yet to do.
+xdist's own schedulers search all that a process has done whenever a test ends, which takes a fifth of the machine for
+twenty thousand tests. Here a process's work is only what it has yet to do.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 WAITING = 12
-"""Tests that wait in a process, so that it does not wait for the next one; what takes long comes first, and singly."""
+"""Tests that are queued in a process, so that it does not wait for the next one; slow ones come first, and singly."""
 
 
 class Scheduling(LoadScopeScheduling):
@@ -25,7 +25,7 @@ class Scheduling(LoadScopeScheduling):
         self._place: dict[str, int] = {}
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """Forget a test that has run, and hand out what comes next."""
+        """Remove a finished test, and assign the next ones."""
         test = self.registered_collections[node][item_index]
         unit, work = self._split_scope(test), self.assigned_work[node]
         work[unit].pop(test)

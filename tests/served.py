@@ -1,7 +1,7 @@
-"""A command line -> the command, run by a copy of one process that has imported PyTorch and the exporters already.
+"""A command line -> the command, run by a copy of one process that has already imported PyTorch and the exporters.
 
-Run as a program this is that process, and `CLIENT` is what stands on the PATH as `onnxledger`. Each command still is a
-process of its own, with the streams, the folder and the environment of whoever calls it; only its imports are done.
+Run as a program, this is that process, and `CLIENT` is installed on the PATH as `onnxledger`. Each command is still a
+separate process, with the streams, the folder and the environment of its caller; only its imports are done.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ sys.exit(code[0] if code else "onnxledger died")
 
 @contextlib.contextmanager
 def serve_commands(program: Path, environment: dict[str, str]) -> Iterator[None]:
-    """Write `program`, which runs as `onnxledger` as long as this lasts."""
-    with tempfile.TemporaryDirectory() as folder:  # whose path is short, as that of a socket has to be
+    """Write `program`, which runs as `onnxledger` until the context ends."""
+    with tempfile.TemporaryDirectory() as folder:  # with a short path, which a socket needs
         address = str(Path(folder, "socket"))
         client = program.with_suffix(".py")
         client.write_text(CLIENT.format(address=address))
@@ -48,19 +48,19 @@ def serve_commands(program: Path, environment: dict[str, str]) -> Iterator[None]
         with subprocess.Popen(command, **pipes, env=environment, text=True) as server:
             assert server.stdout is not None
             assert server.stdout.readline() == "ready\n"
-            yield  # then its stdin ends, which it waits for
+            yield  # then its stdin ends, and so does the server
 
 
 def serve(address: str) -> None:
-    """Answer calls until stdin ends, as it does when whoever started this dies."""
-    sys.path.append(str(Path(__file__).resolve().parents[1]))  # where the tools are
+    """Answer calls until stdin ends, also because the parent died."""
+    sys.path.append(str(Path(__file__).resolve().parents[1]))  # for the package `tools`
     from tools.matrix.isolated import PRELOADED
 
     for name in PRELOADED:
-        with contextlib.suppress(ImportError):  # an extra that is not installed: the command says so
+        with contextlib.suppress(ImportError):  # an extra that is not installed: the command reports it
             importlib.import_module(name)
-    gc.freeze()  # no command walks, or copies, what is imported
-    gc.set_threshold(100_000, 20, 100)  # nor, as often as by default, what tracing holds
+    gc.freeze()  # so that no command collects, or copies, imported objects
+    gc.set_threshold(100_000, 20, 100)  # nor walks objects of tracing as often as by default
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen()
@@ -72,13 +72,13 @@ def serve(address: str) -> None:
                 if os.fork() == 0:
                     listener.close()
                     answer(caller)
-            with contextlib.suppress(ChildProcessError):  # there is none
+            with contextlib.suppress(ChildProcessError):  # there is no child
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
 
 
 def answer(caller: socket.socket) -> None:
-    """Be the command that was called; never returns."""
+    """Become the called command; never returns."""
     code = 1
     try:
         length, streams, _, _ = socket.recv_fds(caller, 8, 3)
@@ -87,9 +87,9 @@ def answer(caller: socket.socket) -> None:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115  the old ones know pipes
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115  the old ones are pipes
         os.chdir(folder)
-        sys.path[0] = folder  # as `python -m` has it
+        sys.path[0] = folder  # as for `python -m`
         os.environ.clear()
         os.environ.update(environment)
         code = run()

@@ -1,4 +1,4 @@
-"""A web server for one folder that counts what it is asked for and what it sends, and misbehaves on demand."""
+"""A web server for one folder that counts requests and sent bytes, and misbehaves on demand."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ class Request:
 
 @dataclass
 class Switches:
-    """How the server answers from now on; as it stands, it is a good one."""
+    """Behaviour of the server from now on; the defaults are those of a good one."""
 
     ranges: bool = True
     head: bool = True
     etag: str | None = '"one"'
     modified: str | None = None
     redirects: dict[str, str] = field(default_factory=dict)
-    """Path to location."""
+    """Path to new location."""
     statuses: dict[str, int] = field(default_factory=dict)
-    """Path to a status, instead of the file."""
+    """Path to a status that is sent instead of the file."""
     content_range: str | None = None
-    """Instead of the true one; with `{first}`, `{last}` and `{total}`."""
+    """Content-Range that replaces the true one; with `{first}`, `{last}` and `{total}`."""
     length: bool = True
-    """Whether a body is announced by its length, or ends with the connection."""
+    """Whether a body has a declared length; else it ends with the connection."""
     extra: int = 0
-    """Bytes that are sent beyond what was asked for."""
+    """Bytes that are sent beyond the requested ones."""
     cut: int | None = None
     """Bytes of a body after which the connection is closed."""
     delay: float = 0.0
     at_once: int | None = None
-    """Requests beyond so many at the same time are answered 503."""
+    """Most requests at the same time; further ones are answered 503."""
     encoding: str | None = None
     server: str = "counting/1"
 
 
 class CountingServer(ThreadingHTTPServer):
-    daemon_threads = False  # so that `server_close` waits for them
+    daemon_threads = False  # so that `server_close` waits for the threads
 
     def __init__(self, folder: Path) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
@@ -70,7 +70,7 @@ class CountingServer(ThreadingHTTPServer):
         self.counting = threading.Lock()
         self.answering = 0
         self.most_at_once = 0
-        """Requests that were under way together."""
+        """Most requests that were processed at the same time."""
         self.closing = threading.Event()
         self.connections: set[Any] = set()
 
@@ -84,13 +84,13 @@ class CountingServer(ThreadingHTTPServer):
         self.connections.add(request)
         try:
             super().finish_request(request, client_address)
-        except ConnectionError:  # the client has heard enough
+        except ConnectionError:  # the client closed the connection
             pass
         finally:
             self.connections.discard(request)
 
     def close(self) -> None:
-        """End connections that clients keep open, which the threads would wait for."""
+        """End connections that clients keep open, because the threads would wait for them."""
         self.closing.set()
         self.shutdown()
         for connection in list(self.connections):
@@ -114,7 +114,7 @@ def serving(folder: Path) -> Iterator[CountingServer]:
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     is_under_way = False
-    disable_nagle_algorithm = True  # or a body waits until its headers are acknowledged, for 0.04 s
+    disable_nagle_algorithm = True  # else a body waits until its headers are acknowledged, for 0.04 s
     server: CountingServer
 
     def do_HEAD(self) -> None:
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the tests count instead."""
+        """Log nothing: the tests count instead."""
 
     def version_string(self) -> str:
         return self.server.switches.server
@@ -145,7 +145,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._end()
 
     def _end(self) -> None:
-        """Count the request as answered: before its last byte is sent, after which the next may come at once."""
+        """Count the request as answered before its last byte is sent, because the next may come at once."""
         with self.server.counting:
             self.server.answering -= self.is_under_way
         self.is_under_way = False
@@ -210,7 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
             stream.seek(first)
             while first < end:
                 body = stream.read(min(CHUNK, end - first)) or b"?" * min(CHUNK, end - first)
-                with self.server.counting:  # before it is sent: a test may look as soon as it has the body
+                with self.server.counting:  # before sending: a test may check as soon as it has the body
                     self.server.sent[path] += len(body)
                 first += len(body)
                 if first >= end:

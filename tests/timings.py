@@ -56,17 +56,17 @@ ACROSS = ("layer.0", "layer.1")
 
 
 def audit_net(folder: Path) -> Ledger:
-    """A model of an embedding, three layers and a head."""
+    """Audit a model of an embedding, three layers and a head."""
     return models.audit(folder, models.dynamo_like(models.text_model(NET), scopes=SCOPES))
 
 
 def latency(mean: float, runs: int = 20, *, settled: bool = True) -> Latency:
-    """Runs that differ by some percent."""
+    """Return the latency of runs that differ by some percent."""
     return Latency(mean, 0.99 * mean, 1.05 * mean, 1.2 * mean, 0.95 * mean, runs, 0.004, settled)
 
 
 def own_groups(ledger: Ledger) -> Grouping:
-    """Groups of the user's that overlap in `layer.1` and leave the head out."""
+    """Return user's groups that overlap in `layer.1` and leave the head out."""
     patterns = parse_patterns(["early=embeddings|layer.[01]", "late=layer.[12]"])
     return group_by_patterns(ledger, patterns)
 
@@ -74,7 +74,7 @@ def own_groups(ledger: Ledger) -> Grouping:
 def make_point(
     grouping: Grouping, factor: float = 1.0, value: int | None = None, *, feeds: Sequence[Feed] = FEEDS
 ) -> Point:
-    """Times of the groups that `MS` names, a fused kernel, and what is left over."""
+    """Return times of the groups in `MS`, of a fused kernel, and an unattributed rest."""
     parts = [
         TimedGroup(group, factor * MS[group.name], 2, error_ms=0.02 * factor)
         if group.name in MS
@@ -110,7 +110,7 @@ def make_point(
 
 
 def make_own_point(grouping: Grouping) -> Point:
-    """Times of `own_groups`: 4.75 and 4.375, of which layer.1's 2.25 twice; the head's 1.0 in neither."""
+    """Return times of `own_groups`: 4.75 and 4.375, which both include layer.1's 2.25; the head's 1.0 is in neither."""
     early, late = grouping.groups
     parts = (TimedGroup(early, 4.75, 3, error_ms=0.1), TimedGroup(late, 4.375, 2, error_ms=0.1))
     return replace(
@@ -137,7 +137,7 @@ ENVIRONMENT = Environment(
 
 
 def make_timing(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> Timing:
-    """One measurement of the model, by scope or in the user's groups."""
+    """Return one measurement of the model, by scope or in the user's groups."""
     ledger = audit_net(folder)
     grouping = own_groups(ledger) if is_own else group_by(ledger, "scope", 2)
     point = make_own_point(grouping) if is_own else make_point(grouping, factor)
@@ -154,7 +154,7 @@ def make_timing(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> T
 
 
 def make_generation(folder: Path, *, is_own: bool = False, factor: float = 1.0) -> GenerationTiming:
-    """A loop of an encoder, a prefill and a decode of one model, with 16 tokens of a source and 5 new ones."""
+    """Return a loop of an encoder, a prefill and a decode of one model, with 16 tokens of a source and 5 new ones."""
     once = make_timing(folder, is_own=is_own, factor=factor)
 
     def at(factor: float, value: int | None = None, **others: int) -> Point:
@@ -184,7 +184,7 @@ def make_generation(folder: Path, *, is_own: bool = False, factor: float = 1.0) 
 
 
 def make_sweep(folder: Path, lengths: Sequence[int] = (16, 32, 64, 128, 256), power: int = 1) -> Timing:
-    """A measurement at each length; all times grow with its power."""
+    """Return a measurement at each length; all times grow with its power."""
     plain = make_timing(folder)
     points = tuple(
         make_point(

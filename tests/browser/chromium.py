@@ -1,4 +1,4 @@
-"""A page on disk -> the page in headless Chromium, without a network, with all that it complained of."""
+"""A page on disk -> the page in headless Chromium, without a network, with all complaints of the browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, syn
 __all__ = ["DESKTOP", "NAMES", "PHONE", "VARIABLE", "Visit", "Visitor", "find_chromium", "visitor"]
 
 VARIABLE = "ONNXLEDGER_CHROMIUM"
-"""Names the executable where it has another name or place."""
+"""Environment variable with the executable, if it has another name or place."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 DESKTOP, PHONE = ViewportSize(width=1280, height=900), ViewportSize(width=360, height=740)
 
@@ -28,17 +28,17 @@ document.addEventListener("securitypolicyviolation", (event) => {
 
 @dataclass
 class Visit:
-    """One page that was opened, in a profile of its own."""
+    """One page, opened in a separate profile."""
 
     page: Page
     context: BrowserContext
     complaints: list[str] = field(default_factory=list)
-    """Errors and warnings of the console, uncaught exceptions, dialogs, breaches of its policy."""
+    """Errors and warnings of the console, uncaught exceptions, dialogs, breaches of the page's policy."""
     requests: list[str] = field(default_factory=list)
-    """Every address that was asked for, the page's own included."""
+    """Every requested address, including the page's own."""
 
     def listen(self) -> None:
-        """Write down from now on what goes wrong, and what is asked for."""
+        """Record complaints and requests from now on."""
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(f"exception: {error}"))
         self.page.on("request", lambda request: self.requests.append(request.url))
@@ -58,9 +58,9 @@ Visitor = Callable[..., Visit]
 
 
 def find_chromium() -> str | None:
-    """The executable that is to be used; None where there is none.
+    """Return the executable to use; None if there is none.
 
-    What the variable names counts, whether it is there or not, so that a mistake in it is not passed over.
+    A name in the environment variable is used even if it does not exist, so that a mistake is noticed.
     """
     named = os.environ.get(VARIABLE)
     return shutil.which(named) if named else next(filter(None, map(shutil.which, NAMES)), None)
@@ -68,9 +68,9 @@ def find_chromium() -> str | None:
 
 @contextmanager
 def visitor(executable: str) -> Iterator[Visitor]:
-    """A way to open pages in one browser, which is closed at the end with all of them."""
+    """Start a browser and yield a function that opens pages; at the end the browser is closed with all pages."""
     with sync_playwright() as playwright:
-        # Chromium refuses to run as root with its sandbox, as containers want it to.
+        # Chromium refuses to run as root with its sandbox, as in containers.
         flags = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=executable, args=["--disable-gpu", *flags])
         try:
@@ -97,7 +97,7 @@ def _visit(
         locale="en-US",
         timezone_id="UTC",
     )
-    context.set_default_timeout(60_000)  # of a machine that has much else to do
+    context.set_default_timeout(60_000)  # for a machine that is busy
     if scripts:
         context.add_init_script(_TELL_VIOLATIONS)
     visit = Visit(context.new_page(), context)

@@ -14,7 +14,7 @@ pytest.register_assert_rewrite("journeys", "reader")
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[chromium.Visitor]:
-    """Opens pages. One browser for the tests of a file: while it runs, nobody else can run an event loop here."""
+    """Open pages. One browser serves the tests of a file: while it runs, no other event loop can run here."""
     executable = chromium.find_chromium()
     if executable is None:
         answer = pytest.fail if os.environ.get("CI") else pytest.skip
@@ -27,7 +27,7 @@ def browser() -> Iterator[chromium.Visitor]:
 
 @pytest.fixture
 def visit(browser: chromium.Visitor) -> Iterator[chromium.Visitor]:
-    """Opens pages and, after the test, checks that none complained, and that none asked for more than its own file."""
+    """Open pages and, after the test, check that none complained, and that none requested more than its own file."""
     visits: list[chromium.Visit] = []
 
     def opened(path: Path, **how: object) -> chromium.Visit:

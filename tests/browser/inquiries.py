@@ -1,4 +1,4 @@
-"""An open page -> what is wrong with it for those who read it: contrast, names, headings, width, focus."""
+"""An open page -> its defects for readers: contrast, names, headings, width, focus."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _INTERACTIVE = {
     "DisclosureTriangle",
 }
 
-# Colours are put over one another as the browser does, from the canvas up to the text. Returns what has less contrast
-# than WCAG 2 asks for at level AA: 4.5, of large text 3.
+# Blends colours as the browser does, from the canvas up to the text. Returns text with less contrast than WCAG 2 asks
+# for at level AA: 4.5, for large text 3.
 _PALE = """
 () => {
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -118,7 +118,7 @@ _FOCUSED = """
 
 
 def find_pale_text(page: Page) -> list[str]:
-    """Visible text that WCAG calls too pale, each pair of colours once."""
+    """Return visible text that is too pale by WCAG, each pair of colours once."""
     found = page.evaluate(_PALE)
     assert found["looked"] > 3, "hardly any text is visible"
     pale: list[str] = found["pale"]
@@ -126,7 +126,7 @@ def find_pale_text(page: Page) -> list[str]:
 
 
 def find_nameless(page: Page) -> list[str]:
-    """What can be operated, as assistive technology sees it, and has no name there."""
+    """Return the roles of operable elements that have no name in the accessibility tree."""
     session = page.context.new_cdp_session(page)
     nodes: list[dict[str, Any]] = session.send("Accessibility.getFullAXTree")["nodes"]
     session.detach()
@@ -141,19 +141,19 @@ def find_nameless(page: Page) -> list[str]:
 
 
 def find_duplicate_ids(page: Page) -> list[str]:
-    """Ids that several elements have."""
+    """Return ids of more than one element."""
     ids = page.evaluate("() => [...document.querySelectorAll('[id]')].map((element) => element.id)")
     return [name for name, count in Counter(ids).items() if count > 1]
 
 
 def find_handlers(page: Page) -> list[str]:
-    """Attributes that would run code, or that name another place than one in the page."""
+    """Return attributes that would run code, or that refer to a place outside the page."""
     found: list[str] = page.evaluate(_HANDLERS)
     return found
 
 
 def find_unfocused(page: Page, presses: int) -> list[str]:
-    """What Tab reaches without anyone being able to see that it did."""
+    """Return the elements that Tab reaches without a visible focus."""
     missed = []
     for _ in range(presses):
         page.keyboard.press("Tab")
@@ -164,7 +164,7 @@ def find_unfocused(page: Page, presses: int) -> list[str]:
 
 
 def headings(page: Page) -> list[int]:
-    """The levels of the headings that are shown, in order."""
+    """Return the levels of the visible headings, in order."""
     found: list[int] = page.evaluate(
         """() => [...document.querySelectorAll("h1, h2, h3, h4, h5, h6")]
             .filter((each) => each.checkVisibility()).map((each) => Number(each.localName[1]))"""
@@ -173,7 +173,7 @@ def headings(page: Page) -> list[int]:
 
 
 def count_elements(page: Page) -> Counter[str]:
-    """How many elements there are of each kind."""
+    """Return the number of elements of each kind."""
     return Counter(page.evaluate("() => [...document.querySelectorAll('*')].map((each) => each.localName)"))
 
 
@@ -184,7 +184,7 @@ def is_wide(page: Page) -> bool:
 
 
 def count_colours(canvas: Locator) -> int:
-    """How many colours a picture has; of one that is empty, one."""
+    """Return the number of colours of a picture; an empty one has one."""
     found: int = canvas.evaluate(
         """(canvas) => {
           const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);

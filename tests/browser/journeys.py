@@ -1,4 +1,4 @@
-"""The page of an `inspect` document, walked through as its reader would: the same for a model of any size."""
+"""The page of an `inspect` document, used as its reader would use it: the same for a model of any size."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def sort_tensors(visit: chromium.Visitor, path: Path, document: Mapping[str, Any
 
 
 def search_tensors(visit: chromium.Visitor, path: Path, document: Mapping[str, Any], text: str) -> None:
-    """Search for part of a name, for what is not there, and for nothing."""
+    """Search for part of a name, for a missing name, and for nothing."""
     reader = Reader(visit(path).page)
     total, shown = f"{len(document['tensors']):,}", reader.rows(TENSORS)
     ordered = sorted(document["tensors"], key=lambda tensor: (-tensor["stored_elements"], tensor["name"]))
@@ -74,17 +74,17 @@ def search_tensors(visit: chromium.Visitor, path: Path, document: Mapping[str, A
 
 
 def _shown(tensor: Mapping[str, Any]) -> str:
-    """What it is called there: as PyTorch calls it, where the file tells."""
+    """Return the name of a tensor on the page: PyTorch's names if the file has them."""
     return ", ".join(tensor["sources"]) or str(tensor["name"])
 
 
 def _said(tensor: Mapping[str, Any]) -> str:
-    """What a row of the table says in words."""
+    """Return the text of a table row, without numbers."""
     return " ".join([tensor["name"], tensor["scope"] or "", *tensor["sources"], tensor["copy_of"] or ""])
 
 
 def turn_dark(visit: chromium.Visitor, path: Path) -> None:
-    """Turn the light off and on, by the button and as the system asks for it."""
+    """Switch to dark and back, by the button and by the system's setting."""
     reader = Reader(visit(path).page)
     light, bright = reader.colours, reader.chart.locator("canvas").screenshot()
 
@@ -101,7 +101,7 @@ def turn_dark(visit: chromium.Visitor, path: Path) -> None:
 
 
 def print_page(visit: chromium.Visitor, path: Path, document: Mapping[str, Any]) -> str:
-    """Print, and return the text on paper, which holds totals, groups and the tensors that are shown."""
+    """Print the page and return the text on paper, which has totals, groups and the visible tensors."""
     visited = visit(path, scheme="dark")
     before = Reader(visited.page).colours
     file = path.with_suffix(".pdf")

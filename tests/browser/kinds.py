@@ -1,4 +1,4 @@
-"""One report of each kind, small, and what may stand beside it: the pages that every general claim is held against."""
+"""One small report of each kind, and documents beside it: the pages that all general tests of pages check."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ __all__ = ["PAGES", "TOGETHER", "make_page", "make_report"]
 
 
 def make_page(folder: Path, kind: str) -> Path:
-    """One of `PAGES`."""
+    """Write one of `PAGES`."""
     report, beside = make_report(folder, kind)
     return pages.write(folder, report, *beside, name=f"{kind}.html")
 
 
 def make_report(folder: Path, kind: str) -> _Made:
-    """The report of one of `PAGES`, and the documents beside it."""
+    """Return the report of one of `PAGES`, and the documents beside it."""
     if kind != TOGETHER:
         return KINDS[kind](folder)
     (report, beside), *others = (KINDS[each](folder) for each in KINDS if each not in ALONE)
@@ -53,14 +53,14 @@ def _inspected(folder: Path) -> _Made:
 
 
 def _beside(folder: Path) -> _Made:
-    """A model with its own timing, and a formula, which is of another."""
+    """Return a model with its own timing, and a formula of another model."""
     ledger = timings.audit_net(folder)
     report = Inspection(ledger, group_by(ledger, "scope", 2))
     return report, (to_document(timings.make_timing(folder)), to_document(formula_reports.compared()))
 
 
 def _reconciled(folder: Path) -> _Made:
-    """Most are there, one transposed, one missing, one unexpected, one twice."""
+    """Return a report in which most parameters match; one is transposed, one missing, one unexpected, one twice."""
     proto = pages.layers(3)
     weights = {tensor.name: numpy_helper.to_array(tensor) for tensor in proto.graph.initializer}
     weights["encoder.layer.0.up.weight"] = weights["encoder.layer.0.up.weight"].T.copy()
@@ -132,7 +132,7 @@ def _counted(_: Path) -> _Made:
 
 
 def _verified(folder: Path) -> _Made:
-    """Layers that are right, one that is not, and those behind it; names as long as they come."""
+    """Return a report of right layers, a wrong one, and those behind it; names are as long as real ones."""
     report = reports.verification(folder)
     assert isinstance(report, VerifyReport)
     values = tuple(
@@ -151,7 +151,7 @@ def _verified(folder: Path) -> _Made:
 
 
 def _the_same(folder: Path) -> _Made:
-    """Two runs of one file that are the same."""
+    """Return a report of two runs of one file that are the same."""
     report, _ = _verified(folder)
     assert isinstance(report, VerifyReport)
     same = replace(report.outputs[0], agreement=report.values[0].agreement)
@@ -176,8 +176,8 @@ KINDS: Mapping[str, Callable[[Path], _Made]] = {
 }
 
 ALONE = ("beside", "formula")
-"""What changes the sections of others: a formula gives them a table more, or a column."""
+"""Kinds that change the sections of others: a formula adds a table or a column to them."""
 TOGETHER = "together"
-"""All others on one page, a section each: what holds of the page holds of each, and it is opened once."""
+"""All other kinds on one page, a section each, so that one page is opened to check them all."""
 PAGES = sampled([*KINDS, TOGETHER], [*ALONE, TOGETHER])
-"""Every kind stands on one of these; `make whole` opens each by itself, too."""
+"""Pages that together have every kind; `make whole` also opens each kind by itself."""

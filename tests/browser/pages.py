@@ -1,4 +1,4 @@
-"""Models that are made for a page -> reports, and the pages of them."""
+"""Models made for a page -> reports, and their pages."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ HOSTILE = (*_MARKUP, *_CODE, *_CHARACTERS)
 
 
 def tame(name: str) -> str:
-    """A harmless name of the same shape: as long, and taken apart at the same places.
+    """Return a harmless name of the same shape: as long, and split at the same places.
 
     >>> tame("</script>.weight")
     'o/feckupg.hwriox'
@@ -80,7 +80,7 @@ def _model(nodes: Iterable[NodeProto], weights: dict[str, np.ndarray], **fields:
 
 
 def _stack(modules: Iterable[tuple[str, dict[str, np.ndarray]]], **fields: str) -> onnx.ModelProto:
-    """A node after the other, each reading the tensors of one module."""
+    """Return nodes in sequence, each of which reads the tensors of one module."""
     nodes, weights, value = [], {}, "x"
     for number, (module, tensors) in enumerate(modules):
         named = {f"{module}.{name}": array for name, array in tensors.items()}
@@ -92,13 +92,13 @@ def _stack(modules: Iterable[tuple[str, dict[str, np.ndarray]]], **fields: str) 
 
 
 def _noise(name: str, *shape: int) -> np.ndarray:
-    """Values that differ from those of any other name."""
+    """Return values that differ from those of any other name."""
     seed = int.from_bytes(name.encode(errors="replace")[-64:], "big")
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def layers(count: int) -> onnx.ModelProto:
-    """Embeddings, layers of seven tensors that grow, and a head."""
+    """Return embeddings, layers of seven tensors that grow, and a head."""
 
     def module(path: str, width: int) -> tuple[str, dict[str, np.ndarray]]:
         shapes = {name: (width, 4) if name.endswith("weight") else (width,) for name in TENSORS}
@@ -111,7 +111,7 @@ def layers(count: int) -> onnx.ModelProto:
 
 
 def many(count: int = MANY) -> onnx.ModelProto:
-    """So many tensors, twenty to a layer, forty layers to a stage."""
+    """Return `count` tensors, twenty for each layer, forty layers for each stage."""
 
     def module(layer: int) -> tuple[str, dict[str, np.ndarray]]:
         path = f"stage{layer // 40}.layer.{layer % 40}"
@@ -122,7 +122,7 @@ def many(count: int = MANY) -> onnx.ModelProto:
 
 
 def hostile(names: Callable[[str], str] = str) -> onnx.ModelProto:
-    """A model whose every name, where a file may choose one, is one of `HOSTILE`, as `names` writes it."""
+    """Return a model in which every free name is one of `HOSTILE`, passed through `names`."""
     modules = {
         names(name): {names(f"{name}#{n}"): _noise(f"{name}{n}", 3 + n, 2) for n in range(3)}
         for name in HOSTILE
@@ -137,7 +137,7 @@ def hostile(names: Callable[[str], str] = str) -> onnx.ModelProto:
 
 
 def inspect(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx", depth: int = 1) -> Inspection:
-    """The report of `inspect` on a model that is saved under a name."""
+    """Save a model under a name, and return its `inspect` report."""
     path = folder / name
     path.write_bytes(proto.SerializeToString())
     ledger = audit_model(path)
@@ -145,7 +145,7 @@ def inspect(folder: Path, proto: onnx.ModelProto, name: str = "model.onnx", dept
 
 
 def write(folder: Path, report: Report, *beside: dict[str, object], name: str = "page.html") -> Path:
-    """The page of a report, with documents beside it."""
+    """Write the page of a report, with documents beside it."""
     made = render_report(report, "html", RenderOptions(beside=beside))
     assert isinstance(made, str)
     path = folder / name

@@ -21,7 +21,7 @@ from reader import Reader
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "build/demo/bert/model.onnx"
 LARGEST = 200_000
-"""Bytes of one picture."""
+"""Most bytes of one picture."""
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ _QUANTIZE = (
 
 
 def make_small(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Pages of a small BERT and of what became of it."""
+    """Yield pages of a small BERT and of files made from it."""
     (folder / "config.json").write_text(_CONFIG)
     run(
         folder,
@@ -88,20 +88,20 @@ def make_small(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def make(folder: Path, command: list[str], path: Path) -> Path:
-    """Write the page of a command, which names the model as anybody would who ran it in that folder."""
+    """Run a command in the folder, so that its page shows the paths a user would see, and return the page."""
     run(folder, ["-m", "analyzer", *command, "--quiet", "-o", str(path)])
     return path
 
 
 def run(folder: Path, arguments: list[str]) -> None:
-    """Run Python there; a finding is an answer too."""
+    """Run Python in a folder; exit code 1, for findings, is accepted."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "ORT_DISABLE_TELEMETRY": "1"}
     done = subprocess.run([sys.executable, *arguments], cwd=folder, env=environment, check=False)
     assert done.returncode in (0, 1), arguments
 
 
 def shoot(visit: chromium.Visit, path: Path) -> None:
-    """Save what is seen, in few colours: charts and text need no more, and take a quarter of the bytes."""
+    """Save the visible page in few colours, which are enough for charts and text, and take a quarter of the bytes."""
     picture = Image.open(io.BytesIO(visit.page.screenshot())).convert("RGB")
     picture.quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
     size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""What CI runs: it brings a browser where there is none, and then runs what the README says runs every test."""
+"""The script of CI: it installs a browser if there is none, and then runs the README's command for every test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INSTALL = ["apt-get update -qq", "apt-get install -y -qq --no-install-recommends
 
 @pytest.fixture
 def commands(tmp_path: Path) -> Path:
-    """A folder for the PATH, with stand-ins that only write down how they were called."""
+    """Return a folder for the PATH, with stand-ins that only record how they were called."""
     for name in ("apt-get", "make"):
         stub(tmp_path, name, f'echo "{name} $*" >> "{tmp_path}/calls"')
     stub(tmp_path, "id", "echo 0")
@@ -36,7 +36,7 @@ def stub(folder: Path, name: str, line: str) -> None:
 
 
 def calls(commands: Path) -> list[str]:
-    """What the script called on a machine that has these commands and no others."""
+    """Return the script's calls on a machine that has these commands and no others."""
     kept = {key: value for key, value in os.environ.items() if key != chromium.VARIABLE}
     subprocess.run([SCRIPT], env=kept | {"PATH": str(commands)}, check=True)
     return (commands / "calls").read_text().splitlines()

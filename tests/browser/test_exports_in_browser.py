@@ -41,7 +41,7 @@ def make(workplace: Path) -> Callable[[str, str], Made]:
 
 @pytest.fixture(params=sampled(MODELS, ["bert"]))
 def inspected(request: pytest.FixtureRequest, make: Callable[[str, str], Made]) -> Made:
-    """What `inspect` says of each."""
+    """Return the page and the document of `inspect` for each."""
     return make(request.param, f"inspect build/demo/{request.param}/model.onnx")
 
 

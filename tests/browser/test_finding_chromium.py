@@ -1,4 +1,4 @@
-"""Whether there is a browser to open pages in, and what is said where there is none."""
+"""The search for a browser to open pages in, and the message if there is none."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAGE_TEST = """
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """A suite with the fixtures of this folder, on a machine without any Chromium, outside CI."""
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import all of them anew
+    """Return a suite with the fixtures of this folder, on a machine without Chromium, outside CI."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # else each run would import all of them anew
     monkeypatch.setenv("PATH", str(pytester.path))
     monkeypatch.delenv(chromium.VARIABLE, raising=False)
     monkeypatch.delenv("CI", raising=False)

@@ -1,7 +1,7 @@
-"""Names that would be markup, code, or a trick of the eye, opened in Chromium: they are text, and nothing but text.
+"""Names that look like markup or code, or deceive the eye, opened in Chromium: they stay text.
 
-A page of such names has exactly the elements of the page of harmless names of the same shape. That no dialog opens,
-that the console is quiet, and that nothing is asked for, the fixture `visit` holds after every test.
+A page of such names has exactly the elements of the page of harmless names of the same shape. After every test, the
+fixture `visit` checks that no dialog opened, the console was quiet, and nothing else was requested.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from analyzer.text import printable
 pytestmark = pytest.mark.browser
 
 KEPT = {"command", "kind", "schema_version", "tool"}
-"""Without these a document is none of ours, and no page is made of it."""
+"""Keys without which a document is not ours, and no page is made of it."""
 KEYS = {"opsets"}
 """Objects whose keys a file chooses."""
 SHOWN = 40
-"""Characters that are shown of the beginning of even the longest name."""
+"""Characters of the beginning that are visible even of the longest name."""
 
 
 def rename(document: dict[str, Any], names: Callable[[str], str]) -> dict[str, Any]:
-    """A document in which every text is one that `names` makes of it, but where its record takes only a few words."""
+    """Return a document in which `names` has replaced every text, except where its record allows only certain words."""
     kept: set[tuple[str, ...]] = set()
     while True:
         renamed: dict[str, Any] = _rename(document, names, kept, ())
@@ -73,17 +73,17 @@ def _rename(
 
 
 def pick(text: str) -> str:
-    """Something that nobody would call a tensor; the same for the same text, and no more of it than a page takes."""
+    """Return a hostile name, always the same for a text, cut to what a page accepts."""
     return pages.HOSTILE[sum(text.encode()) % len(pages.HOSTILE)][:1000]
 
 
 def vile(text: str) -> str:
-    """A text after such a name."""
+    """Return a text after such a name."""
     return pick(text) + text
 
 
 def mild(text: str) -> str:
-    """The same after a harmless one."""
+    """Return the same text after a harmless name."""
     return pages.tame(pick(text)) + text
 
 
@@ -94,7 +94,7 @@ def write(folder: Path, name: str, *documents: dict[str, Any]) -> Path:
 
 
 def globals_of(page: Page) -> set[str]:
-    """What the window has, but for Playwright's own."""
+    """Return the window's properties, without Playwright's own."""
     return {
         name for name in page.evaluate("() => Object.getOwnPropertyNames(window)") if "playwright" not in name
     }
@@ -113,9 +113,9 @@ def test_hostile_names_make_no_element_more_than_harmless_ones(
 
         made, harmless_ones = inquiries.count_elements(found), inquiries.count_elements(expected)
         assert found.locator("wbr").evaluate_all("all => all.every((each) => !each.attributes.length)")
-        del made["wbr"], harmless_ones["wbr"]  # where the script lets a long name be broken
+        del made["wbr"], harmless_ones["wbr"]  # where the script allows a line break in a long name
         assert not made - harmless_ones
-        # Names that no field of a config can have stand for no symbols: a formula of them has a table less.
+        # Names that no config field can have are no symbols: a formula of them has one table less.
         assert made == harmless_ones or kind in ("beside", "formula")
         assert inquiries.find_handlers(found) == []
         assert inquiries.find_duplicate_ids(found) == []
@@ -125,7 +125,7 @@ def test_hostile_names_make_no_element_more_than_harmless_ones(
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of a file with such names, whose own name is one too."""
+    """Write the page of a file with such names, whose own name is one, too."""
     folder = tmp_path_factory.mktemp("hostile")
     report = pages.inspect(folder, pages.hostile(), "<img src=x onerror=alert(1)>{{7*7}}.onnx")
     return pages.write(folder, report)

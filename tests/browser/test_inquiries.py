@@ -1,4 +1,4 @@
-"""A page that is badly made: each inquiry finds what is wrong with it, so that its silence about others counts."""
+"""A badly made page: each inquiry finds its defect, so that no findings on other pages mean something."""
 
 from __future__ import annotations
 

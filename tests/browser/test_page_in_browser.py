@@ -1,7 +1,7 @@
-"""The HTML report in headless Chromium: what its reader does, what it looks like, and what it never does.
+"""The HTML report in headless Chromium: its use, its look, and things that it must never do.
 
-The fixture `visit` holds after every test that the console was quiet, that the page's own policy was kept, and that
-nothing but the file was asked for.
+After every test, the fixture `visit` checks that the console was quiet, that the page's own policy was kept, and that
+only the file was requested.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(folder: Path) -> Small:
-    """The page of a model of 147 + 3 tensors, and its document."""
+    """Write the page of a model of 147 + 3 tensors; return it with its document."""
     report = pages.inspect(folder, pages.layers(21), "small.onnx")
     return pages.write(folder, report, name="small.html"), to_document(report)
 
 
 @pytest.fixture(scope="module")
 def large(folder: Path) -> Small:
-    """The page of a model of 20,000 tensors, and its document."""
+    """Write the page of a model of 20,000 tensors; return it with its document."""
     report = pages.inspect(folder, pages.many(), "large.onnx")
     return pages.write(folder, report, name="large.html"), to_document(report)
 
 
 @pytest.fixture(scope="module")
 def made(folder: Path) -> Made:
-    """Makes the page of a kind, once."""
+    """Return a function that makes the page of a kind, once."""
     return functools.cache(lambda kind: kinds.make_page(folder, kind))
 
 
 @pytest.fixture(params=["small", "large"])
 def either(request: pytest.FixtureRequest) -> Small:
-    """The one and the other."""
+    """Return one and the other."""
     made: Small = request.getfixturevalue(request.param)
     return made
 
 
-# what its reader does
+# use by its reader
 
 
 def test_a_click_enters_a_group_and_another_one_leaves_it(visit: chromium.Visitor, either: Small) -> None:
@@ -218,7 +218,7 @@ def test_what_is_printed_has_the_totals_the_groups_and_the_rows(
     assert not {name for name in names if name not in "".join(text.split())}
 
 
-# those without a mouse, a large screen, or scripts
+# readers without a mouse, a large screen, or scripts
 
 
 def test_the_keyboard_alone_enters_sorts_searches_and_turns_dark(

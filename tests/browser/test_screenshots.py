@@ -1,4 +1,4 @@
-"""The pictures of pages that the documents show, as `make screenshots` took them."""
+"""The pictures of pages in the documents, as `make screenshots` took them."""
 
 from __future__ import annotations
 

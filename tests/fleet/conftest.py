@@ -1,4 +1,4 @@
-"""What the tests of fleets share."""
+"""Fixtures of the tests of fleets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_reader_left() -> Iterator[None]:
-    """Processes that a test has started end with it."""
+    """End the processes that a test has started."""
     yield
     from analyzer.fleet.reading import dismiss_readers
 

@@ -1,4 +1,4 @@
-"""Small fleets: models of two layers with weights of their own, their copies, casts and edits."""
+"""Small fleets: models of two layers with their own weights, their copies, casts and edits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def add(folder: Path, name: str, values: Mapping[str, Any]) -> Path:
 
 
 def turned(values: Mapping[str, Any]) -> onnx.ModelProto:
-    """The same weights under other names: one transposed in a Gemm, another in a Constant node."""
+    """Return the same weights under other names: one transposed in a Gemm, another in a Constant node."""
     a, c = values["fc.weight"].shape[0], values["out.weight"].shape[1]
     proto = text_model(
         f"""g (float[N,{a}] x) => (float[N,{c}] y) {{
@@ -59,7 +59,7 @@ def turned(values: Mapping[str, Any]) -> onnx.ModelProto:
 
 
 def codes(values: Mapping[str, Any]) -> onnx.ModelProto:
-    """The weights as int8 with a scale a column, decoded by DequantizeLinear."""
+    """Return the weights as int8 with a scale for each column, decoded by DequantizeLinear."""
     a, c = values["fc.weight"].shape[0], values["out.weight"].shape[1]
     stored: dict[str, Any] = {"b": values["fc.bias"]}
     for name, key in (("w0", "fc.weight"), ("w1", "out.weight")):
@@ -82,7 +82,7 @@ def codes(values: Mapping[str, Any]) -> onnx.ModelProto:
 
 
 def survey(*sources: Path | str, lake: Path, engine: Engine | None = None, **options: Any) -> Survey:
-    """A run of one process, unless an engine is given."""
+    """Survey with one process, unless an engine is given."""
     shard = options.pop("shard", 8)
     return survey_fleet(
         [str(source) for source in sources],
@@ -94,7 +94,7 @@ def survey(*sources: Path | str, lake: Path, engine: Engine | None = None, **opt
 
 
 def content(lake: Path) -> dict[str, bytes]:
-    """Every file of a lake that says something, byte for byte."""
+    """Return every file of a lake except locks, byte for byte."""
     return {
         str(path.relative_to(lake)): path.read_bytes()
         for path in sorted(lake.rglob("*"))

@@ -1,4 +1,4 @@
-"""Formulas of tiny models, and what else might be counted beside them."""
+"""Formulas of tiny models, and counts to compare them with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FAMILIES = Path(__file__).parents[2] / "analyzer" / "formulas" / "families"
 
 
 def read_variants(key: str) -> dict[str, Any]:
-    """The tiny configs of a family, else of the one that it is like; nothing where neither has any."""
+    """Return the tiny configs of a family, else of the family that it is like; empty if neither has any."""
     path = FOLDER / f"{key}.toml"
     if path.is_file():
         return tomllib.loads(path.read_text(encoding="utf-8"))
@@ -26,7 +26,7 @@ def read_variants(key: str) -> dict[str, Any]:
 
 
 def tiny_config(key: str, name: str | None = None) -> dict[str, Any]:
-    """The config of the family's smallest model."""
+    """Return the config of the family's smallest model."""
     base = read_variants(key)["base"]
     named = {} if name is None else {"architectures": [name]}
     return {"model_type": load_family(key).model_types[0], **base, **named}
@@ -38,7 +38,7 @@ def tiny_formula(
     changes: Mapping[str, Value] | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> Formula:
-    """Its formula, with these changes."""
+    """Return its formula, with these changes."""
     counted = count_config({**tiny_config(key, name), **(config or {})}, changes=changes)
     assert counted is not None
     return counted
@@ -50,7 +50,7 @@ def side_of(
     *,
     unmatched: Mapping[str, int] | None = None,
 ) -> Side:
-    """A file that holds just what a formula says."""
+    """Return a file that has exactly the counts of a formula."""
     return Side(
         name="model.onnx",
         kind=kind,

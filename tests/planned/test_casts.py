@@ -1,4 +1,4 @@
-"""Casts that a session takes away before anything is optimized."""
+"""Casts that a session removes before any other optimization."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of a DequantizeLinear for its readers, planned without a session, beside what runs."""
+"""Copies of a DequantizeLinear for its readers, planned without a session, compared with a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_what_is_planned_is_what_runs_and_asks_for(tmp_path: Path, body: str, co
 
 
 def test_of_a_copy_no_more_is_known_than_of_what_it_reads(tmp_path: Path) -> None:
-    """An output of the graph, whose axes the file names, is read by a node too."""
+    """The graph has an output whose axes the file names, and which a node reads, too."""
     text = """
     <ir_version: 8, opset_import: ["": 18]>
     g (float[n, 4] x, int64[2] t) => (float[a, b] d, float[k, m] y) <float s = {0.5}, uint8 z = {0}>

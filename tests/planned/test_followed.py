@@ -1,4 +1,4 @@
-"""What onnxruntime knows of shapes before it runs, said without it, beside its own word."""
+"""Shapes that onnxruntime knows before a run, found without it, compared with its own answers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_what_is_known_is_what_onnxruntime_knows(
 
 
 def test_an_axis_that_the_file_names_is_no_number_that_follows_from_a_stored_one(tmp_path: Path) -> None:
-    """As TorchScript writes it: a Reshape to -1 and a number that onnxruntime does not follow."""
+    """TorchScript writes this: a Reshape to -1 and a number that onnxruntime does not follow."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     g (float[n, 2, 8] x) => (float[k, m] y) <int64[1] all = {-1}, int64 two = {2}, int64[1] zero = {0}>

@@ -1,4 +1,4 @@
-"""What a session puts around FLOAT16, planned without a session, beside what runs."""
+"""Casts that a session inserts around FLOAT16, planned without a session, compared with a run."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path:
 
 
 def test_a_cast_that_a_converter_has_put_behind_all_other_nodes(tmp_path: Path) -> None:
-    """What reads it stands before it in the file, which alone says what it is: `-1` is then still a size."""
+    """The Cast's reader comes before it in the file, which alone has its type: `-1` is then still a size."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     g (float[n, 2, 8] x) => (float16[k, m, l] y) <float16[2, 2, 1] w, int64[3] t>

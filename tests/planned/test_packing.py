@@ -1,4 +1,4 @@
-"""What kernels copy of their weights, held against what a session of one node holds before it runs."""
+"""Copies that kernels make of their weights, compared with the bytes of a session of one node before it runs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Arrays = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 def noise(*dims: int, kind: str = "f4") -> np.ndarray[Any, Any]:
-    """Values of which no two tensors have the same: kernels share what they make of equal ones."""
+    """Return values that differ between any two tensors: kernels share their copies of equal ones."""
     drawn = np.random.default_rng(sum(dims)).standard_normal(dims)
     return (drawn * 20 + 100).astype(kind)
 
 
 def held(folder: Path, op_type: str, feeds: Arrays, weights: Arrays, **attributes: Any) -> tuple[int, int]:
-    """Bytes that a session of one node holds, as they are said and as they are; `order` names its inputs."""
+    """Return the planned and the actual bytes that a session of one node holds; `order` names its inputs."""
     order = attributes.pop("order", None) or [*feeds, *weights]
     domain = attributes.pop("domain", "")
     out = attributes.pop("out", helper.np_dtype_to_tensor_dtype(next(iter(feeds.values())).dtype))
@@ -56,7 +56,7 @@ def held(folder: Path, op_type: str, feeds: Arrays, weights: Arrays, **attribute
 
 @pytest.fixture
 def rows_of_this_processor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AMX, codes of 8 bits are packed in rows of 64, which are filled up; the plan says VNNI's 4."""
+    """Adapt to AMX, which packs 8-bit codes in padded rows of 64; the plan assumes VNNI's 4."""
     processor = Path("/proc/cpuinfo")
     if processor.exists() and "amx_int8" in processor.read_text():
         monkeypatch.setattr(packing, "_DEPTH", 64)
@@ -83,7 +83,7 @@ def test_recurrent_weights(tmp_path: Path, op_type: str, gates: int, hidden: int
         ((1, 8, 3, 3), 1),
         ((8, 1, 1, 1), 1),  # one column
         ((16, 8, 1, 5), 2),
-        ((2, 3, 1, 1), 1),  # so small that the session has a copy of its own, which it lets go of
+        ((2, 3, 1, 1), 1),  # so small that the session makes its own copy, and frees it
         ((8, 4, 3), 4),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a run takes: lines, what holds the peak, what fits; on files of a few nodes."""
+"""The memory of a run: lines, the peak, and limits; for files of a few nodes."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_the_largest_size_that_fits_passes_a_limit_and_one_more_does_not(held: s
 
 @pytest.mark.child
 def test_pieces_that_a_loop_stacks_count_beside_the_whole(tmp_path: Path) -> None:
-    """onnxruntime keeps what each turn made until it has joined all, so that the output is there twice."""
+    """onnxruntime keeps the result of each iteration until it has joined all, so that the output exists twice."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     agraph (float[n, 8] x) => (float[m, n, 8] y) <int64 trip = {100}>
@@ -393,7 +393,7 @@ def test_a_local_file_is_planned_from(model: Path) -> None:
 
 @pytest.mark.child
 def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Path) -> None:
-    """Nobody but them knows `NhwcConv`."""
+    """Only those rules know `NhwcConv`."""
     text = """agraph (float[batch, 8, 8, 3] x) => (float[batch, 6, 6, 5] y) {
         a = Relu(x) h = com.microsoft.NhwcConv <kernel_shape = [3, 3]> (a, k) y = Relu(h)
     }"""
@@ -410,7 +410,7 @@ def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Pa
 
 @pytest.mark.child
 def test_a_value_of_which_the_file_has_no_more_than_a_name_is_a_tensor_too(tmp_path: Path) -> None:
-    """As quantizers leave them behind operators of onnxruntime's own."""
+    """Quantizers leave such values behind onnxruntime's own operators."""
     text = "agraph (float[batch, 8] x) => (float[batch, 8] y) { a = com.microsoft.Gelu(x) y = Relu(a) }"
     proto = text_model(text, {})
     proto.graph.value_info.append(onnx.ValueInfoProto(name="a"))

@@ -13,7 +13,7 @@ ALIKE = Value(4, ("n", 8))
 
 
 def steps(*lines: str) -> tuple[Step, ...]:
-    """`Add a b -> c` as a step."""
+    """Parse `Add a b -> c` as a step."""
     made = []
     for line in lines:
         left, right = line.split(" -> ")
@@ -98,7 +98,7 @@ def test_an_output_that_nobody_reads_takes_nothing_and_is_not_given_back_until_s
     plan = plan_buffers(planned, default_order(planned.steps), REUSES)
     lives = {buffer.owner: buffer for buffer in plan.buffers}
     assert lives["d"].tenants == ("d", "e") or lives["d"].last is None
-    assert "d" in lives  # asked for though a was free
+    assert "d" in lives  # requested though a was free
 
 
 def test_a_reader_in_a_nested_graph_keeps_a_value() -> None:
@@ -106,7 +106,7 @@ def test_a_reader_in_a_nested_graph_keeps_a_value() -> None:
     made = (*steps("Sin x -> a", "Sin x -> b"), inner, *steps("Add b c -> y"))
     values = dict.fromkeys("xabcy", ALIKE)
     planned = Program(made, values, ("x",), frozenset(), ("y",))
-    assert owners(planned) == [("a", "b"), ("c",), ("y",)]  # a is free once the If has run, and not for it
+    assert owners(planned) == [("a", "b"), ("c",), ("y",)]  # a is free after the If, and not for it
 
 
 def test_live_bytes_are_of_first_tenants_from_first_to_last_reader() -> None:

@@ -1,4 +1,4 @@
-"""What is planned, held against what onnxruntime asks for, at every node."""
+"""Planned memory, compared with onnxruntime's requests at every node."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def _prepare(source: Path, target: Path) -> None:
 
 
 def _drop_shapes(source: Path, target: Path) -> None:
-    """Drop intermediate values' shapes, but not types: the quantizer cannot infer those past onnxruntime's operators."""
+    """Drop the shapes of intermediate values, but keep types: the quantizer cannot infer those past fused operators."""
     import onnx
 
     model = onnx.load(source)
