@@ -14,7 +14,7 @@ from typing import Any
 
 import documents
 import kept
-import numpy.testing  # noqa: F401 - numpy 1 starts a process there, which no test is to be blamed for
+import numpy.testing  # noqa: F401 - else importing numpy 1 would start a process during a test
 import pytest
 from exports import Exports
 from forked import Forking
@@ -281,7 +281,7 @@ def forked_children(forking: Forking, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def newer_runtime() -> None:
-    """Skip if the runtime's profile lacks the bytes that each node holds, or its QMoE takes no zero points."""
+    """Skip older runtimes, whose profiles lack the bytes of each node, and whose QMoE takes no zero points."""
     told = tuple(map(int, version("onnxruntime").split(".")[:2]))
     if told < (1, 28):
         pytest.skip("onnxruntime is older than 1.28")

@@ -53,7 +53,7 @@ class Step:
 
 @contextlib.contextmanager
 def prepared(folder: Path) -> Iterator[Path]:
-    """Yield a folder with the prerequisites of the documents: the command on the PATH, and the exports of `make demo`."""
+    """Yield a folder with the documents' prerequisites: the command on the PATH, and the exports of `make demo`."""
     (folder / "bin").mkdir()
     shim = folder / "bin" / "python3"
     shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')

@@ -1,4 +1,4 @@
-"""The corpus of hostile files, made anew by the generator of the external cases, and unsafe contents of answers."""
+"""The corpus of hostile files, made anew by the external cases' generator, and contents that no answer may have."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def made(folder: Path) -> Made:
 
 @pytest.fixture(params=["small", "large"])
 def either(request: pytest.FixtureRequest) -> Small:
-    """Return one and the other."""
+    """Return the small page, then the large one."""
     made: Small = request.getfixturevalue(request.param)
     return made
 

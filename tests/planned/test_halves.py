@@ -109,7 +109,7 @@ def test_an_operator_of_which_nobody_knows_has_a_line_without_a_number(tmp_path:
 
 
 def test_a_cast_that_a_converter_has_put_behind_all_other_nodes(tmp_path: Path) -> None:
-    """The Cast's reader comes before it in the file, which alone has its type: `-1` is then still a size."""
+    """The Cast's reader comes first in the file, so that only value_info has its type; `-1` is then still a size."""
     text = """
     <ir_version: 8, opset_import: ["": 17]>
     g (float[n, 2, 8] x) => (float16[k, m, l] y) <float16[2, 2, 1] w, int64[3] t>

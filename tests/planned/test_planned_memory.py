@@ -393,7 +393,7 @@ def test_a_local_file_is_planned_from(model: Path) -> None:
 
 @pytest.mark.child
 def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Path) -> None:
-    """Only those rules know `NhwcConv`."""
+    """Only the rules of the cost know `NhwcConv`."""
     text = """agraph (float[batch, 8, 8, 3] x) => (float[batch, 6, 6, 5] y) {
         a = Relu(x) h = com.microsoft.NhwcConv <kernel_shape = [3, 3]> (a, k) y = Relu(h)
     }"""
@@ -410,7 +410,7 @@ def test_a_shape_that_only_the_rules_of_the_cost_tell_is_a_size_too(tmp_path: Pa
 
 @pytest.mark.child
 def test_a_value_of_which_the_file_has_no_more_than_a_name_is_a_tensor_too(tmp_path: Path) -> None:
-    """Quantizers leave such values behind onnxruntime's own operators."""
+    """Quantizers leave value_info with only a name behind onnxruntime's own operators."""
     text = "agraph (float[batch, 8] x) => (float[batch, 8] y) { a = com.microsoft.Gelu(x) y = Relu(a) }"
     proto = text_model(text, {})
     proto.graph.value_info.append(onnx.ValueInfoProto(name="a"))

@@ -192,7 +192,7 @@ def _change(
         fields.insert(rng.randint(0, len(fields)), field.copy())
     elif what == 5:
         fields.insert(rng.randint(0, len(fields)), fields.pop(at))
-    elif what == 6:  # a field of the same kind of message from elsewhere
+    elif what == 6:  # a field of any message of the same kind
         others = [f for inner, other in places if other is kind for f in inner]
         fields.insert(at, rng.choice(others).copy())
     elif what == 7:

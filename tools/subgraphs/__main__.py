@@ -83,7 +83,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _misplaced(score: Score) -> Iterator[str]:
-    """Yield found and true blocks of misplaced tensors; if numbers are shifted, a layer is its largest block."""
+    """Yield found and true blocks of misplaced tensors; with shifted numbers, layers are matched to blocks first."""
     groups: dict[tuple[str, str], list[str]] = {}
     is_shifted = len(score.misaligned) < len(score.misplaced)
     if is_shifted:

@@ -193,7 +193,7 @@ def _orderless(ledger: Ledger) -> Iterator[tuple[int, str]]:
 
 
 def _by_use(reads: Mapping[Key, Sequence[int]], uses: int) -> dict[Key, frozenset[str]]:
-    """Return the blocks of each copy of a shared layer's tensor: its first reader's, and the first, where it counts."""
+    """Return the blocks of each copy of a shared layer's tensor: its first use's, and block.0, where it counts."""
     events = sorted((depth, key) for key, depths in reads.items() for depth in depths)
     if uses == 1 or len(events) % uses:
         return {}

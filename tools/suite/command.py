@@ -35,7 +35,7 @@ class Suite:
     """Names of the changes that are made to each honest file."""
     run: Callable[[Path, Base, Sequence[str], int], list[Any]]
     absent: Callable[[Base, str, str], Any]
-    """Return the case of a file that could not be made, with the reason."""
+    """Function that returns the case of a file that could not be made, with the reason."""
     is_wrong: Callable[[Any], bool]
     """Whether a case fails; any such case makes the exit code 1."""
     loud: frozenset[str]

@@ -43,7 +43,7 @@ class Case:
 
     @property
     def is_at_positions(self) -> bool:
-        """Whether it passes only against a manifest alone, whose report says that codes were compared at positions."""
+        """Whether it passes only on sides that compared codes at positions: against a manifest alone."""
         return self.status == "silent" and self.judgement is not None and self.judgement.is_told_of_all
 
     @property

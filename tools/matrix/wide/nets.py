@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812  as everybody calls it
+import torch.nn.functional as F  # noqa: N812  the usual name
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
