@@ -106,7 +106,7 @@ def listed(proto: onnx.TensorProto) -> None:
 def stored_as(
     carrier: str, name: str, dtype: DType, shape: list[int], seed: int, outside: bytearray | None = None
 ) -> onnx.TensorProto:
-    """Return a tensor stored as `raw`, `listed` or `external`; the latter is appended to `outside` ("w.bin")."""
+    """Return a tensor stored as `raw`, `listed` or `external`, then at the end of `outside` ("w.bin")."""
     content = elements(dtype, int(np.prod(shape)), seed)
     if carrier == "external" and outside is not None:
         proto = external(name, shape, dtype, location="w.bin", offset=len(outside), length=len(content))

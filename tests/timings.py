@@ -66,7 +66,7 @@ def latency(mean: float, runs: int = 20, *, settled: bool = True) -> Latency:
 
 
 def own_groups(ledger: Ledger) -> Grouping:
-    """Return user's groups that overlap in `layer.1` and leave the head out."""
+    """Return the user's groups that overlap in `layer.1` and leave the head out."""
     patterns = parse_patterns(["early=embeddings|layer.[01]", "late=layer.[12]"])
     return group_by_patterns(ledger, patterns)
 

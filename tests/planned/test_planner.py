@@ -106,11 +106,7 @@ def test_a_reader_in_a_nested_graph_keeps_a_value() -> None:
     made = (*steps("Sin x -> a", "Sin x -> b"), inner, *steps("Add b c -> y"))
     values = dict.fromkeys("xabcy", ALIKE)
     planned = Program(made, values, ("x",), frozenset(), ("y",))
-    assert owners(planned) == [
-        ("a", "b"),
-        ("c",),
-        ("y",),
-    ]  # a is free only after the If, so c cannot take its memory
+    assert owners(planned) == [("a", "b"), ("c",), ("y",)]  # a is free after the If: too late for c
 
 
 def test_live_bytes_are_of_first_tenants_from_first_to_last_reader() -> None:
