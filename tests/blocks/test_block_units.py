@@ -1,4 +1,4 @@
-"""Where each node of a graph is: in which block of which run, before them or after."""
+"""Position of each node of a graph: its block and run, or before or after all blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What flows between nodes, what everything flows through, and what lies between."""
+"""Dataflow between nodes: edges, post-dominators, and the sections between post-dominators."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def test_a_node_has_the_sizes_of_its_weights_also_past_arithmetic_on_them(tmp_pa
     assert (sizes["h"], sizes["y"], sizes["same"]) == ((6,), (3,), ())
 
 
-# post-dominators are those that networkx finds
+# post-dominators equal those of networkx
 
 
 @st.composite
 def acyclic(draw) -> list[list[int]]:
-    """The successors of each vertex, all with higher numbers."""
+    """Successors of each vertex, all with higher numbers."""
     count = draw(st.integers(1, 24))
     edges = draw(st.sets(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=60))
     after: list[list[int]] = [[] for _ in range(count)]
@@ -93,7 +93,7 @@ def test_long_chain_is_no_deeper_than_it_is_long():
     assert found.depth[0] == count - 1
 
 
-# the points that everything flows through, and what lies between them
+# vertices that all paths pass through, and the sections between them
 
 
 def test_a_residual_sum_ends_a_section_and_what_is_added_is_its_branch(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Modules that names number are the blocks; and what is no block, whatever its number."""
+"""Numbered modules are the blocks; some numbered modules are not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def modules_of(ledger: Ledger) -> list[str]:
 
 
 def tower(net: Net, value: str, name: str, widths: list[int]) -> str:
-    """Blocks of two maps each, without a residual connection, no two of one size."""
+    """Append blocks of two linear layers each, without a residual connection; no two blocks are of one size."""
     for number, (rows, columns) in enumerate(itertools.pairwise(widths)):
         wide = net.op("Relu", net.linear(value, f"{name}.{number}.expand", rows, 2 * rows))
         value = net.linear(wide, f"{name}.{number}.project", 2 * rows, columns)
@@ -265,7 +265,7 @@ def test_layers_of_one_matrix_and_a_norm_are_blocks_where_no_others_are_numbered
 
 
 def test_a_module_far_below_is_met_once_for_each_that_asks(tmp_path):
-    """Of 100 modules 30 below the root, 20 asked for what is in them: not 100 times 30."""
+    """20 of 100 modules, 30 levels below the root, are queried for their contents: fewer than 100 times 30 calls."""
     home = ".".join("abcdefghijklmnopqrstuvwxyzabcd")
     weights = {f"{home}.{number}.{part}.weight": noise(2, 2) for number in range(20) for part in "uv"}
     chain = [f'x{at + 1} = MatMul(x{at}, "{name}")' for at, name in enumerate(weights)]

@@ -1,4 +1,4 @@
-"""Repeats are those that were planted, and variants of them."""
+"""Planted repeats, and variants of them, are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts: what passes, what fails and by how much, and what is never guessed."""
+"""Verdicts: which limits pass, which fail and by how much; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from analyzer.errors import UsageError
 
 
 def make(folder: Path, widths: Mapping[str, int], layers: int = 2) -> Ledger:
-    """Parameters: embeddings 7 x 3, each layer 3 x 3 x its width, pooler 3 x 2."""
+    """Return a model's ledger: embeddings 7 x 3, each layer 3 x 3 x its width, pooler 3 x 2."""
     weights = {"embeddings.word.weight": ramp(7, 3), "pooler.weight": ramp(3, 2)}
     lines = ['["/embeddings/word/Gather"] h0 = Gather("embeddings.word.weight", ids)']
     for layer in range(layers):
@@ -305,7 +305,7 @@ def test_counts_with_and_without_contents_are_not_compared(small: Ledger) -> Non
         assert ask(model, "bytes", "+0", over=over).status is Status.PASS
 
 
-# what is not evaluated
+# limits that are not evaluated
 
 
 def test_what_cannot_be_read_whole_may_fail_and_does_not_pass(tmp_path: Path) -> None:

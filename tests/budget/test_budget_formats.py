@@ -1,4 +1,4 @@
-"""What `check` says of one budget in text, Markdown, JUnit and CSV: the same answer, the decisive first."""
+"""`check` gives one answer for a budget in text, Markdown, JUnit and CSV, with the decisive rules first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Evidence that is lacking, kind by kind: which metrics then have no answer, of which side of a limit, and which do."""
+"""Lacking evidence, by kind: the metrics that it leaves without an answer, and on which side of a limit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ HOLDERS: Mapping[str, Callable[[], onnx.TensorProto]] = {
     "payload-mismatch": lambda: raw("w", [3, 3], TensorProto.FLOAT, b""),
     "unknown-dtype": lambda: raw("w", [3, 3], 99, NAMED.tobytes()),
 }
-"""The second weight, which has no PyTorch name, as it cannot be read."""
+"""Second weight of the model; it has no PyTorch name, as it cannot be read."""
 
 UNLOOKED = "contents not looked at"
 KINDS = (*HOLDERS, UNLOOKED)
@@ -80,10 +80,10 @@ MORE: Mapping[str, frozenset[str]] = {
     "domains": frozenset(),
     "dtypes": frozenset({"unknown-dtype"}),
 }
-"""Where there may be more than what was observed, so that no `at most` holds."""
+"""Kinds under which the true value may exceed the observed one, by metric: no `at most` then holds."""
 
 LESS = _ALL - {"invalid-dims"}
-"""Where what was counted as parameters may be a copy, so that no `at least` holds that needs it."""
+"""Kinds under which counted parameters may be copies: no `at least` that depends on them then holds."""
 
 MUCH = 1 << 40
 PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
@@ -91,7 +91,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "budgets.md"
 
 @functools.cache
 def make(kind: str, folder: Path) -> Ledger:
-    """Nine parameters of a name, and nine without one that nobody could look at."""
+    """Return the ledger of a model with nine named parameters, and nine unnamed ones that could not be read."""
     proto = text_model(TEXT, {"encoder.fc.weight": NAMED})
     holder = HOLDERS.get(kind, lambda: raw("w", [3, 3], TensorProto.FLOAT, ramp(3, 3, start=50).tobytes()))
     proto.graph.initializer.append(holder())
@@ -110,14 +110,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def save_and_load(ledger: Ledger, folder: Path) -> Ledger:
-    """The ledger as a saved report tells it, which has no contents to look at."""
+    """Return the ledger as loaded from a saved report, which has no contents to examine."""
     path = folder / "report.json"
     path.write_text(render_json(Inspection(ledger, group_by(ledger))))
     return load_report(path)
 
 
 def widest(metric: str, ledger: Ledger) -> Limit:
-    """A limit that everything observed is within."""
+    """Return a limit that every observed value satisfies."""
     if METRICS[metric].kind != "among":
         return AtMost(MUCH)
     (part,) = _select(ledger)
@@ -182,7 +182,7 @@ def test_a_saved_report_lacks_what_its_model_lacked(kind: str, metric: str, fold
 def test_a_baseline_that_lacks_evidence_is_none(kind: str, metric: str, folder: Path) -> None:
     ledger = make(kind, folder)
     if metric == "ir-version":
-        return  # a version does not grow
+        return  # an IR version does not grow
 
     verdict = ask(ledger, metric, Over((Growth(amount=0),)))
 
@@ -321,7 +321,7 @@ def test_a_file_that_does_not_say_its_ir_version_has_none(tmp_path: Path) -> Non
     assert ask(audit_model(save(tmp_path, proto)), "ir-version", AtMost(10)).status is Status.SKIP
 
 
-# a property
+# random models
 
 NAMES = ("encoder.fc.weight", "head.fc.weight", "a", "b", "c", "d")
 TENSORS = st.dictionaries(

@@ -1,4 +1,4 @@
-"""What each metric counts, of models, of groups and of saved reports, and what cannot be counted."""
+"""Count of each metric for models, groups and saved reports, and values that cannot be counted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WEIGHTS = {
     "encoder.layer.1.fc.weight": ramp(3, 3, start=20),
     "pooler.weight": ramp(3, 2),
 }
-"""21 + 9 + 9 + 6 = 45 parameters; `shape` is a constant of 2 without a scope."""
+"""Weights of 21 + 9 + 9 + 6 = 45 parameters; `shape` is a constant of 2 elements without a scope."""
 
 TEXT = """
     g (int64[1,4] ids) => (float[1,4,2] y) <int64[2] shape = {4, 3}> {
@@ -48,7 +48,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Callable[[Ledger], Ledger]:
-    """A ledger as a saved report tells it."""
+    """Return a function that saves a ledger as a report and loads it again."""
 
     def save_and_load(ledger: Ledger) -> Ledger:
         path = tmp_path / "report.json"
@@ -320,4 +320,6 @@ def test_what_all_groups_ask_of_the_model_is_found_once_for_all_of_them(tmp_path
     found = [measure("duplicates", part, lowest=False) for part in parts]
 
     assert len(found) == count
-    assert time.process_time() - started < 0.5  # seconds; by the square of the groups it is more than one
+    assert (
+        time.process_time() - started < 0.5
+    )  # seconds; quadratic time in the number of groups takes more than one

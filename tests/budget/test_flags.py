@@ -1,4 +1,4 @@
-"""Flags become rules; files that list operators are read, or everything that is wrong with them is told."""
+"""Flags become rules; files that list operators are read, or all their errors are reported."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_all_bad_values_are_told_at_once() -> None:
         make_rules({"--max-bytes": "x", "--max-nodes": "y"})
 
 
-# files of operators
+# files that list operators
 
 
 def test_a_file_lists_operators_by_line_or_as_onnxruntime_does(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The grammar of limits: what is read exactly, what is refused, and what is then said."""
+"""Grammar of limits: exact parsing, refusals and their messages."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ LIMITS = st.one_of(
 
 
 def format_limit(limit: Limit) -> str:
-    """A limit as a person writes it."""
+    """Return a limit in the text that a user would write."""
     match limit:
         case AtMost(value):
             return f"at most {value:,}"

@@ -1,4 +1,4 @@
-"""The closed form of a config's work beside files of it, term by term."""
+"""Closed form of a config's work, compared term by term with files of that config."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG = {
 
 
 def layer(folder: Path, scores: str = "MatMul(q, t)") -> Path:
-    """One layer of BERT without its biases and norms, whose nodes have the names of their modules."""
+    """Save one layer of BERT without biases and norms, whose nodes have the names of their modules."""
     text = f"""
         g (float[rows, places, 4] x) => (float[rows, places, 4] y, float[rows, 4] z) {{
             q = MatMul(x, wq) k = MatMul(x, wk) v = MatMul(x, wv) t = Transpose<perm = [0, 2, 1]>(k)

@@ -1,4 +1,4 @@
-"""The work of a model, as formulas: exact beside what onnxruntime runs, and never 0 in silence."""
+"""Work of a model as formulas: exact beside onnxruntime's runs, and never silently 0."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_what_is_not_known_is_told_and_never_nothing(tmp_path: Path, body: str, 
 def test_behind_a_custom_operator_the_shape_is_what_the_file_notes(
     tmp_path: Path, noted: list[str | int] | None, macs: int | None
 ) -> None:
-    """The operator's own work stays unknown, and so does what follows where nothing tells its shape."""
+    """The operator's own work stays unknown, and so does the work after it where no shape is noted."""
     text = "g (float[b, 2] x) => (float[b, 4] y) { m = acme.Mystery(x) y = MatMul(m, w) }"
     proto = text_model(text, {"w": noise(2, 4)})
     proto.opset_import.append(onnx.helper.make_opsetid("acme", 1))
@@ -300,7 +300,7 @@ def test_functions_that_double_forty_times_are_told_and_not_followed(tmp_path: P
 
 
 def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is not looked into is never work of 0."""
+    """Work that is not examined is never reported as 0."""
     monkeypatch.setattr("analyzer.cost.walk._MOST_INNER", 3)
     text = """
         g (float[2, 6] x, int64 m) => (float[2, 6] y) {
@@ -321,7 +321,7 @@ def test_loops_in_loops_are_told_and_not_followed(tmp_path: Path, monkeypatch: p
 
 
 def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> None:
-    """Each of 14 MatMuls doubles the terms, 2 KB of file in all."""
+    """Each of 14 MatMuls doubles the number of terms, in a file of 2 KB."""
     inputs = ", ".join(f"float[a{at}, 1] p{at}, float[b{at}, 1] q{at}" for at in range(14))
     body = "".join(
         f" c{at} = Concat<axis = 0>(p{at}, q{at}) t{at} = Transpose(c{at})"
@@ -340,7 +340,7 @@ def test_a_product_of_many_sums_is_told_and_not_worked_out(tmp_path: Path) -> No
 
 
 def test_a_size_of_hundreds_of_functions_in_one_another_is_told_and_not_worked_out(tmp_path: Path) -> None:
-    """Each Slice takes the smaller of two sizes."""
+    """Each Slice takes the minimum of two sizes."""
     body = " ".join(
         f"c{at} = Concat<axis = 0>(s{at}, s{at}) s{at + 1} = Slice(c{at}, first, last)" for at in range(500)
     )
@@ -398,7 +398,7 @@ def test_an_axis_that_is_no_number_is_not_known(tmp_path: Path, body: str, value
 
 
 def test_a_size_can_be_given_to_an_axis_as_the_report_prints_it(tmp_path: Path) -> None:
-    """An axis that has no name, and one whose name is no name in an expression."""
+    """One axis has no name; another has a name that is no identifier."""
     proto = text_model("g (float[?, 8] X, float[s, 8] Z) => (float[?, 8] y) { a = Sin(X) y = Add(a, Z) }", {})
     proto.graph.input[0].type.tensor_type.shape.dim[0].Clear()
     proto.graph.input[1].type.tensor_type.shape.dim[0].dim_param = "s - 1"

@@ -1,4 +1,4 @@
-"""Graphs of many nodes and tensors of many axes: what is alike is counted once, and what is left out is told."""
+"""Graphs of many nodes and tensors of many axes: equal nodes are counted once, and omissions are reported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from analyzer.cost.values import MOST_AXES
 
 
 def chain(folder: Path, nodes: int) -> Path:
-    """`nodes` Tanh one behind the other, of 64 elements for each of `b`."""
+    """Save a chain of `nodes` Tanh nodes, each on 64 elements per unit of `b`."""
     lines = " ".join(f"x{at + 1} = Tanh(x{at})" for at in range(nodes))
     return save(
         folder,
@@ -53,7 +53,7 @@ def test_a_node_more_takes_little_more(tmp_path: Path) -> None:
         profile.runcall(run_here, "cost", model)
         return pstats.Stats(profile).total_calls
 
-    calls(10)  # what is imported then, and read of tables
+    calls(10)  # loads imports and tables before the measurement
     few, some, many = calls(200), calls(400), calls(800)
 
     assert many - some <= 2.1 * (some - few)

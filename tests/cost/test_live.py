@@ -1,4 +1,4 @@
-"""What is there after each node: in the document, and as a picture."""
+"""Bytes alive after each node: in the document, and as a picture."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models import noise, save, text_model
 
 from analyzer.schemas import load_schema
 
-pytestmark = pytest.mark.child  # the optimized graph is asked of onnxruntime in a process of its own
+pytestmark = pytest.mark.child  # onnxruntime writes the optimized graph in a child process
 
 TEXT = """
 g (float[b, 64] x) => (float[b, 8] y) {

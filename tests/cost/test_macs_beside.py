@@ -1,4 +1,4 @@
-"""The work of a run beside other answers: `inspect --shape`, `inspect -v`, `compare --shape`."""
+"""Work of a run beside other answers: `inspect --shape`, `inspect -v`, `compare --shape`."""
 
 from __future__ import annotations
 

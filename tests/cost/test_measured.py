@@ -1,4 +1,4 @@
-"""What is said of a model beside a run of it by onnxruntime."""
+"""Computed work of a model beside a run of it in onnxruntime."""
 
 from __future__ import annotations
 

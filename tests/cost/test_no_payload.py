@@ -1,4 +1,4 @@
-"""Work and memory are told without a byte of what weights hold."""
+"""Work and memory are computed without reading the weights' payload."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def test_of_the_weights_in_a_file_no_more_is_read_than_their_ends() -> None:
 
     assert report.is_complete
     assert str(report.total.macs) == "532480*b"
-    pages = 2 * source.step  # in which what stands before and behind it lies
+    pages = 2 * source.step  # contain the bytes before and after the weight
     assert source.bytes_read(start, start + weight.nbytes) <= pages < weight.nbytes / 50
 
 
-@pytest.mark.child  # inference has a process of its own
+@pytest.mark.child  # shape inference runs in a child process
 def test_the_answer_is_the_same_where_the_file_of_the_weights_is_absent(tmp_path: Path) -> None:
     proto = text_model(TEXT, {"size": SIZE})
     weights = {"w": noise(512, 1024), "v": noise(1024, 8)}

@@ -1,4 +1,4 @@
-"""Experts that take tokens by values: how many one takes is unknown, how many all take is not."""
+"""Experts that select tokens by value: the share of each is unknown, the share of all is known."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def test_the_ones_may_be_stored_where_all_sizes_are_fixed(tmp_path: object) -> N
 @pytest.mark.parametrize(
     ("text", "weights"),
     [
-        (EXPERTS.replace(', reduction = "add"', ""), {}),  # the last one counts, not all
+        (EXPERTS.replace(', reduction = "add"', ""), {}),  # the last expert overwrites the others
         (EXPERTS, {"zeros": np.ones(3, np.float32)}),
         (EXPERTS, {"w2": noise(8, 16)[:, :8]}),  # experts that differ
-        (EXPERTS.replace("MatMul(x2, w2)", "MatMul(x1, w2)"), {}),  # one takes another's tokens
+        (EXPERTS.replace("MatMul(x2, w2)", "MatMul(x1, w2)"), {}),  # one expert takes another's tokens
         (EXPERTS.replace("Cast <to = 7> (counts)", "Neg(chosen)"), {}),
     ],
 )

@@ -1,4 +1,4 @@
-"""Rules of operators against counters that know nothing but loops."""
+"""Cost rules of operators, compared with counters that only loop."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_windows_are_those_that_a_loop_finds(
     if up and starts[-1] + reach < room and starts[-1] + stride < n + before:
         starts.append(
             starts[-1] + stride
-        )  # one more that reaches over the end, if it begins before the pads behind
+        )  # one more window reaches over the end, if it begins before the end padding
     step = step_of(
         "MaxPool",
         value(1, 1, N),
@@ -184,7 +184,7 @@ EQUATIONS = {
     "i,j->ij": ((3,), (4,), 12),
     "ij,jk": ((3, 4), (4, 5), 60),
     "bhid,bhjd->bhij": ((2, 3, 4, 5), (2, 3, 6, 5), 2 * 3 * 4 * 6 * 5),
-    "ij,jk->k": ((3, 4), (4, 5), 20),  # rows are summed before
+    "ij,jk->k": ((3, 4), (4, 5), 20),  # rows are summed first
 }
 
 
@@ -204,7 +204,7 @@ def test_einsum_multiplies_two_at_a_time() -> None:
 
 
 def seen(queries: int, keys: int, offset: int, width: int | None = None) -> int:
-    """Pairs of a query and a key that a causal mask, and a window, leave."""
+    """Number of query-key pairs that a causal mask, and a window, leave."""
     return sum(
         1
         for query in range(queries)
@@ -312,7 +312,7 @@ def test_a_remainder_of_what_was_filled_up_is_nothing(n: int, width: int) -> Non
 
 @given(st.integers(1, 40), st.sampled_from([4, 5]))
 def test_a_floor_that_exporters_spell_out_is_one(n: int, width: int) -> None:
-    """`a // b` of whole numbers: the quotient towards 0, less 1 where a remainder has another sign than b."""
+    """`a // b` of integers: the quotient towards 0, less 1 where the remainder and b differ in sign."""
     by = value(data=[width])
     given = Value(DType.INT64, (), (N,))
     left = made_of(step_of("Mod", given, by))[0]

@@ -1,4 +1,4 @@
-"""`check --max-macs`: within, too much, and what nobody can say."""
+"""`check --max-macs`: within the limit, over it, and unknown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_work_at_the_sizes_is_held_against_the_limit(model: Path, limit: str
 @pytest.mark.parametrize(
     ("limit", "said"),
     [
-        ("2K", "b"),  # at which size?
+        ("2K", "b"),  # no size given
         ("b=4: much", "write it as 'batch=1,sequence=128: 12G'"),
         ("b=1:9:x2: 2K", "a limit is of one size of each axis"),
     ],

@@ -1,4 +1,4 @@
-"""The catalogue has every finding of the sources and no other, and what it tells people to do works."""
+"""The catalogue has every finding of the sources and no other, and its advice works."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OF_ONE_WORD = {"truncated", "unattributed", "weightless", *(line.value for line 
 
 
 def texts(*places: str) -> set[str]:
-    """The string literals of source files."""
+    """String literals of source files."""
     files = [file for place in places for file in SOURCES.glob(place)]
     assert len(files) >= len(places)
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in files]
@@ -39,14 +39,14 @@ def texts(*places: str) -> set[str]:
 
 
 def found_by_rules() -> set[str]:
-    """Ids in the rules: they are literals there, and no other literal looks like one."""
+    """Ids in the rules: they are literals there, and no other literal has their form."""
     known = texts("account/findings/*.py", "account/group/patterns.py", "reconciliation/verdict.py")
     found = {text for text in known if ID.fullmatch(text) or text in OF_ONE_WORD} - NO_IDS
     return found | (texts("reconciliation/siblings.py") & {"odd-layer"})
 
 
 def told_by_errors() -> set[str]:
-    """Ids in brackets, after the name of a file or before a sentence."""
+    """Ids in brackets, after a file name or before a sentence."""
     return {
         id_
         for text in texts("read/**/*.py", "model/ranges.py")
@@ -54,7 +54,7 @@ def told_by_errors() -> set[str]:
     }
 
 
-# what it has
+# contents
 
 
 def test_every_finding_of_the_sources_is_explained_and_nothing_else():
@@ -125,7 +125,7 @@ def test_catalogue_loads_no_numbers():
     assert done.stdout.strip() == "[]"
 
 
-# looking up
+# lookup
 
 
 def test_id_is_looked_up():
@@ -147,7 +147,7 @@ def test_unknown_id_is_refused_with_the_nearest(id_, nearest):
         explain(id_)
 
 
-# what it tells people to do
+# advice
 
 
 MATMUL = "g (float[1,3] x) => (float[1,3] y) { y = MatMul(x, w) }"
@@ -226,7 +226,7 @@ MENDED: dict[str, Callable[[], onnx.ModelProto | bytes]] = {
 
 
 def code_of(id_: str) -> str:
-    """The Python in what mends a finding."""
+    """Return the Python code in a finding's advice."""
     parts = list_paragraphs(EXPLANATIONS[id_].mend)
     return "\n".join(text for is_code, text in parts if is_code and not text.startswith("onnxledger "))
 

@@ -1,4 +1,4 @@
-"""What each finding says that mending it would save, what files lose with tensors, and what the report makes of it."""
+"""Savings that each finding names, bytes freed with tensors, and both in reports."""
 
 from __future__ import annotations
 
@@ -125,11 +125,11 @@ def test_json_has_the_bytes_of_each_finding_of_one_model_and_of_many(tmp_path):
     assert [each["bytes"] for each in row["findings"]] == [None, 8000]
 
 
-# what the files lose with some tensors: each byte once, and none that another tensor needs
+# bytes that files lose with some tensors: each byte once, and none that another tensor needs
 
 FILE = 40
 RANGES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3)), min_size=1, max_size=6)
-"""(offset, length) in floats, within a file of ten."""
+"""(offset, length) in floats, within a file of ten floats."""
 
 
 def model_of(folder: Path, ranges: list[tuple[int, int]], inline: int = 0) -> Ledger:
@@ -192,4 +192,4 @@ def test_no_finding_costs_more_than_the_files_have(ranges, inline):
 
 
 DISJOINT = ("external-orphaned", "strippable-metadata", "unknown-fields", "unused-initializer")
-"""Findings that are never about the same bytes."""
+"""Findings that never concern the same bytes."""

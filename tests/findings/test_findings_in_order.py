@@ -1,4 +1,4 @@
-"""Findings as people read them: the worst first in every format, and what two are about listed once."""
+"""Findings as readers see them: the worst first in every format, and the subject of two findings listed once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the values of weights give away, and when weights of one value are worth a warning."""
+"""Findings about the values of weights, and when equal values deserve a warning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOATS = ["f2", "f4", "f8", "c8", "c16", ml_dtypes.bfloat16, ml_dtypes.float8_e4
 
 @dataclass(frozen=True)
 class InMemory:
-    """Elements that are at hand."""
+    """Elements held in memory."""
 
     whole: Array
 
@@ -101,7 +101,7 @@ def test_only_what_is_learned_is_told_to_be_constant(role):
     assert looked(np.zeros(4, "f4"), role) == (False, False)
 
 
-# no numbers
+# elements that are no numbers
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -157,7 +157,7 @@ def test_one_broken_tensor_among_many_is_told_alone():
     assert look_at_values(entries, "sampled") == Values(frozenset({((), "w7")}), frozenset({((), "w1500")}))
 
 
-# how far they are looked at
+# how much of a tensor is examined
 
 
 LARGE = 100_000
@@ -227,7 +227,7 @@ def test_progress_counts_all_that_is_looked_at():
     assert told == [(3, 4), (4, 4)]
 
 
-# when weights of one value are worth a warning, and when they are what every fresh model has
+# when equal values deserve a warning, and when every fresh model has them
 
 TEXT = """
     g (float[1,8] x) => (float[1,8] y) {

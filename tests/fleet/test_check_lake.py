@@ -1,4 +1,4 @@
-"""Budgets over a lake say what they say over its models, and relative ones what has changed since an earlier lake."""
+"""Budgets over a lake give the verdicts of its models; relative budgets compare it with an earlier lake."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def without_contributors(text: str) -> Any:
-    """A report but for the parts of what failed: a lake, as a saved report, has no nodes to list."""
+    """Return a report without the contributors of failed rules: a lake, like a saved report, has no nodes to list."""
     document = json.loads(text)
     for rule in document["rules"]:
         del rule["contributors"]

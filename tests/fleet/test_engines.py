@@ -1,4 +1,4 @@
-"""Clusters of other people: the same shards, the same lake to the byte."""
+"""Third-party clusters: the same shards, and the same lake to the byte."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ def ray_address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str
         import ray
 
         ray.shutdown()
-        head.terminate()  # which ends what it has started, and nothing else
+        head.terminate()  # ends the processes that it has started, and no others
         head.wait(30)
 
 
 def _wait_for(address: str) -> None:
-    """Until somebody listens there."""
+    """Wait until a server listens at the address."""
     host, _, port = address.partition(":")
     for _ in range(300):
         with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
@@ -101,7 +101,7 @@ def test_several_processes_here_make_the_same_lake(zoo: Path, tmp_path: Path) ->
 def test_a_cluster_whose_address_nobody_told_is_refused(
     engine: str, library: str, zoo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if importlib.util.find_spec(library) is None:  # to import it takes seconds
+    if importlib.util.find_spec(library) is None:  # an import takes seconds
         pytest.skip(f"{library} is not installed")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.delenv("DASK_SCHEDULER_ADDRESS", raising=False)

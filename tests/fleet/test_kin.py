@@ -1,4 +1,4 @@
-"""Which models of a lake have weights in common, and how."""
+"""Models of a lake that share weights, and how they share them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lake: what is read, what is kept, and what is there whenever who writes it is killed."""
+"""A lake: which files are read, which rows are kept, and its state after its writer is killed at any time."""
 
 from __future__ import annotations
 
@@ -384,7 +384,7 @@ def test_a_person_sees_how_many_are_done_at_which_rate_and_the_time_left(zoo: Pa
     process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=theirs)
     os.close(theirs)
     said = b""
-    with contextlib.suppress(OSError):  # Linux says so when nobody is left to write
+    with contextlib.suppress(OSError):  # Linux raises it once no writer is left
         while part := os.read(ours, 1 << 16):
             said += part
     os.close(ours)

@@ -30,7 +30,7 @@ def lake(tmp_path: Path) -> Path:
 
 
 def islands(page: str) -> dict[str, Any]:
-    """The data of the page's tables and pictures, by the title of each."""
+    """Data of the page's tables and pictures, by title."""
     found = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
     return {data.get("title", "picture"): data for data in map(json.loads, found)}
 
@@ -42,7 +42,7 @@ def test_a_page_has_every_model_and_its_families_and_findings(lake: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     models = data["Models"]
     assert len(models["rows"]) == 18
-    assert Path(models["rows"][0][0]).name == "broken.onnx"  # the worst first
+    assert Path(models["rows"][0][0]).name == "broken.onnx"  # the worst model is first
     assert [column[0] for column in models["columns"]][:3] == ["model", "parameters", "file bytes"]
     (families,) = [each for title, each in data.items() if title.startswith("Which models hold the same")]
     assert len(families["rows"]) == 2

@@ -1,4 +1,4 @@
-"""Models that somebody else keeps: what is asked for, and what a second run asks for."""
+"""Remote models: which bytes a survey requests, and which a second survey requests."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_little_is_read_of_a_remote_model_and_nothing_of_one_that_has_not_change
     assert sent < 0.05 * sum(path.stat().st_size for path in server.folder.iterdir())
     assert (second.read, second.kept) == (0, COUNT)
     assert len(server.requests) - asked == COUNT
-    assert server.sent.total() - sent == COUNT  # a byte each: no payload
+    assert server.sent.total() - sent == COUNT  # one byte each: no payload
     assert content(tmp_path / "lake") == before
     rows = ask_lake(tmp_path / "lake", "SELECT DISTINCT sha256, etag FROM models").rows
     assert rows == [(None, '"one"')]

@@ -1,4 +1,4 @@
-"""What a lake answers, and what it may not be asked."""
+"""Answers of a lake, and queries that it refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lake(zoo: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def ledgers(zoo: Path) -> dict[str, Ledger]:
-    """The independent count: each file audited here, one after the other."""
+    """Independent count: each file audited here, one after the other."""
     return {str(path): audit_model(path) for path in sorted(zoo.glob("*.onnx")) if path.name != "broken.onnx"}
 
 
@@ -293,7 +293,7 @@ def test_what_is_no_lake_is_refused(tmp_path: Path) -> None:
 
 
 def test_work_and_memory_of_a_run_are_told_at_the_sizes_that_a_model_has(tmp_path: Path) -> None:
-    """What `fits` says of weights alone without sizes, it says of a run with them."""
+    """Without sizes, `fits` judges the weights alone; with sizes, it judges a run."""
     (tmp_path / "zoo").mkdir()
     graph = "g (float[batch, 64] x) => (float[batch, 8] y) { y = MatMul(x, w) }"
     save(tmp_path / "zoo", text_model(graph, {"w": noise(64, 8)}), "open.onnx")

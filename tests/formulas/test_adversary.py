@@ -1,4 +1,4 @@
-"""What once made `formula` say something that is false of its input."""
+"""Inputs that once made `formula` print something false."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_number_of_layers_is_not_read_off_one_part_of_them() -> None:
     norms = next(part for part in formula.parts if part.key == "blocks/norms")
     assert find_size(formula, norms.key, norms.each * 8) is None
     attention = next(part for part in formula.parts if part.key == "blocks/self-attention")
-    # Wider, not longer: in the norms alone that looks like more layers.
+    # Wider, not longer: the norms alone look like more layers.
     changed = {norms.key: norms.each * 8, attention.key: attention.value * 5 // 2 + 1}
     reasons = {reason.part: reason for reason in find_reasons(formula, _side(formula, changed))}
     assert reasons[norms.key].sentence == "as many as 8 of them have, where the formula has 3"

@@ -1,4 +1,4 @@
-"""Expressions are put in order for reading, and are still the same: for every class of every family."""
+"""Expressions are rearranged for reading and keep their value, for every class of every family."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from analyzer.formulas.record import FieldOrigin, FieldValue, Formula, Kind, Par
 
 
 def formulas(key: str) -> list[Formula]:
-    """Every class of a family, with the defaults of its config."""
+    """Formulas of every class of a family, with the defaults of its config."""
     family = load_family(key)
     configs = [{"model_type": family.model_types[0], "architectures": [name]} for name in family.classes]
     return [formula_reports.count(config) for config in configs]
 
 
 def evaluated(layout: Arranged | None, formula: Formula) -> Any:
-    """What Python makes of an expression with the fields, as the reader of a report may do."""
+    """Evaluate an expression with the fields in Python, as a reader of a report may."""
     assert layout is not None
     return eval(layout.python, {"__builtins__": {}, **FUNCTIONS}, dict(formula.values))
 
@@ -48,7 +48,7 @@ FIELDS = (
 
 
 def made(*parts: tuple[str, str | None]) -> tuple[Algebra, Formula]:
-    """The algebra of parts given by what one counts, and how many there are."""
+    """Return the algebra of parts, each given by its count and its number of repeats."""
     values = {each.name: each.value for each in FIELDS}
     counted = []
     for number, (count, times) in enumerate(parts):
@@ -80,7 +80,7 @@ def text(*parts: tuple[str, str | None], usual: bool = False) -> str:
     return layout.text
 
 
-# what is printed
+# output
 
 
 def test_bert_is_printed_as_it_is_written_in_papers() -> None:
@@ -159,7 +159,7 @@ def test_latex_has_indices_and_quotients() -> None:
     assert to_latex("C_in") == "C_{in}"
 
 
-# what holds for all of them
+# properties of all formulas
 
 
 @pytest.mark.parametrize("key", family_names())

@@ -1,4 +1,4 @@
-"""A file beside a formula: what it lacks that is no count is told too."""
+"""A file checked with a formula: lacking evidence that is no count is reported too."""
 
 from __future__ import annotations
 

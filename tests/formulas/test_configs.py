@@ -29,7 +29,7 @@ from analyzer.formulas.family import load_families, load_family
 from analyzer.formulas.record import CacheSize, FieldValue
 
 Written = Any
-"""What a config.json holds: a value, text or bytes."""
+"""Contents of a config.json: a value, text or bytes."""
 
 
 def write(folder: Path, content: Written) -> Path:
@@ -47,12 +47,12 @@ def settled(key: str, config: dict[str, Any], **changes: Any) -> dict[str, Field
 
 
 def value(key: str, field: str, config: dict[str, Any]) -> tuple[Any, str]:
-    """What a field is, and where it is from."""
+    """Value of a field, and its origin."""
     found = settled(key, {"model_type": key, **config})[field]
     return found.value, found.origin.value
 
 
-# where values come from
+# origins of values
 
 
 def test_what_the_config_lacks_is_the_default_of_its_class() -> None:
@@ -105,7 +105,7 @@ def test_what_the_class_decides_goes_before_what_the_config_says() -> None:
         ({"id2label": None}, 2, "default"),
         ({"id2label": None, "num_labels": 7}, 7, "config"),
         ({"id2label": {"0": "a"}, "num_labels": None}, 1, "config"),
-        ({"id2label": {"0": "a"}, "num_labels": 7}, 7, "config"),  # transformers warns, and makes 7
+        ({"id2label": {"0": "a"}, "num_labels": 7}, 7, "config"),  # transformers warns, and uses 7
         ({"id2label": 3, "num_labels": 7}, 7, "config"),
     ],
 )
@@ -134,7 +134,7 @@ def test_the_usual_value_is_told_where_a_config_has_it() -> None:
     assert (usual.text, other) == ("4 * hidden_size", None)
 
 
-# what is wrong
+# errors
 
 SIZES = [
     "768",
@@ -288,7 +288,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def _check_refused(path: Path, message: str) -> None:
-    """The command answers in one line that names the file."""
+    """Check that the command answers in one line that names the file."""
     answer = run_here("formula", path)
 
     assert (answer.returncode, answer.stdout) == (2, "")
@@ -496,7 +496,7 @@ def test_the_command_refuses_changes_in_one_line(tmp_path: Path, changed: str, m
     assert answer.stderr.count("\n") == 1
 
 
-# anything
+# arbitrary configs
 
 
 @settings(deadline=None, max_examples=150)

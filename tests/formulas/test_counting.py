@@ -1,4 +1,4 @@
-"""Counts add up, grow with the config, and are sizes or refused: for every class of every family."""
+"""Counts add up, grow with the config, and are sizes or refused, for every class of every family."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ every_family = pytest.mark.parametrize("key", family_names())
 
 
 def tiny(key: str, name: str, **fields: Any) -> dict[str, Any]:
-    """The config of the family's smallest model, with other fields."""
+    """Return the config of the family's smallest model, with some fields changed."""
     return {**tiny_config(key, name), **fields}
 
 
@@ -36,7 +36,7 @@ def counted(config: dict[str, Any], **options: Any) -> Formula:
 
 
 def check_sums(formula: Formula) -> None:
-    """The identities of a count, whatever the config says."""
+    """Check the identities of a count, which hold for every config."""
     assert formula.total == sum(term.value for term in formula.terms)
     assert 0 <= formula.active <= formula.total
     assert len({part.key for part in formula.parts}) == len(formula.parts)
@@ -117,7 +117,7 @@ def test_more_of_any_size_never_counts_less(key: str, name: str) -> None:
 
 
 _DIVISORS = {"num_attention_heads", "patch_size", "num_hidden_groups"}
-"""What another size is divided by, so that more of it may be less."""
+"""Fields that divide another size, so that a larger value may give a smaller count."""
 
 
 def _sizes(family: Family) -> list[Field]:
@@ -148,7 +148,7 @@ def test_flipping_the_tie_moves_the_output_matrix_and_nothing_else(key: str, nam
     by_key = {part.key: part for part in family.parts}
     names = {part.tied_to for part in family.parts}
 
-    # What is added is documented as tied to another part, or is that part: tables that are stored once where tied.
+    # Parts that grow are documented as tied to another part, or are that part: tied tables are stored once.
     for part, difference in moved.items():
         assert difference >= 0
         if difference:
@@ -164,7 +164,10 @@ def test_flipping_the_tie_moves_the_output_matrix_and_nothing_else(key: str, nam
         ({"model_type": "bert", "architectures": ["BertModel"]}, 0),
         ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]}, 50_257 * 768),
         ({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, 32_000 * 4096),
-        ({"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]}, 0),  # which ties it always
+        (
+            {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"]},
+            0,
+        ),  # the class always ties it
         ({"model_type": "vit", "architectures": ["ViTModel"]}, 0),
     ],
 )
@@ -174,7 +177,7 @@ def test_an_untied_head_is_an_output_matrix_more(config: dict[str, Any], differe
     assert untied.total - tied.total == difference
 
 
-# anybody's configs
+# arbitrary configs
 
 NUMBERS = st.integers(0, 40) | st.sampled_from([1 << 20, 1 << 53])
 JUNK: st.SearchStrategy[Any] = st.one_of(
@@ -213,7 +216,7 @@ def configs(draw: st.DrawFn, key: str, junk: st.SearchStrategy[Any] | None = Non
 
 
 def attempt(config: dict[str, Any]) -> Formula | str:
-    """The count, or what is wrong."""
+    """Return the count, or the error's message."""
     try:
         return counted(config, source="here")
     except FormulaError as error:
@@ -276,7 +279,7 @@ def test_huge_sizes_are_exact(key: str) -> None:
         assert part.each == eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(formula.values))
 
 
-# what has no closed form, and what is asked for
+# classes without a closed form, and --set
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def census(name: str) -> Manifest:
 
 
 def by_names(manifest: Manifest) -> Manifest:
-    """The same where only the names of tensors are known."""
+    """Return the manifest of a checkpoint, which knows only the names of tensors."""
     return replace(manifest, modules={}, source={"source": "folder/model.safetensors"})
 
 
@@ -89,7 +89,7 @@ def matrix(name: str, *shape: int, tied: tuple[str, ...] = ()) -> Parameter:
 
 
 def check(formula: Formula, manifest: Manifest) -> None:
-    """Each parameter is in one part, under all its names, and each part counts its own parameters."""
+    """Check that each parameter is in one part under all its names, and that each part counts its own parameters."""
     assert formula.kind is Kind.DERIVED
     assert formula.total == formula.active == manifest.numel
     patterns = {part.key: re.compile(part.scope) for part in formula.parts}
@@ -106,7 +106,7 @@ def check(formula: Formula, manifest: Manifest) -> None:
         assert part.value == sum(parameter.numel for parameter in owned[part.key])
         assert part.vector_elements == sum(p.numel for p in owned[part.key] if len(p.shape) == 1)
         assert re.fullmatch(r"[0-9()*+ ]+", part.shown or "")
-        assert eval(part.shown or "") == part.value  # digits and operators alone, as just seen
+        assert eval(part.shown or "") == part.value  # digits and operators only, as just asserted
 
 
 @pytest.mark.export
@@ -318,7 +318,7 @@ SHAPES = st.lists(st.integers(0, 3), max_size=3).map(tuple)
 
 @st.composite
 def manifests(draw: st.DrawFn) -> Manifest:
-    """Any names, some of them tied, some of their modules known."""
+    """Draw a manifest of any names, some of them tied, with some modules known."""
     names = draw(st.lists(NAMES, unique=True, max_size=12))
     parameters = []
     while names:

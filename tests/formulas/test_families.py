@@ -17,7 +17,7 @@ from analyzer.formulas.family import Family, family_names, load_families, load_f
 def _variants(key: str) -> list[dict[str, Any]]:
     table = read_variants(key)
     if not table:
-        return []  # told by a test of its own
+        return []  # another test reports it
     return [table["base"], *({**table["base"], **changed} for changed in table.get("variants", ()))]
 
 
@@ -43,7 +43,7 @@ def test_each_part_counts_what_pytorch_counts(key: str, name: str, number: int) 
 
 
 def _census(family: Family, config: dict[str, Any], name: str) -> tuple[Counter[str], Counter[str]]:
-    """Elements by part, and those of them in vectors, as the class has them on the meta device."""
+    """Count elements by part, and those in vectors, of the class on the meta device."""
     import torch
     import transformers
 
@@ -57,7 +57,7 @@ def _census(family: Family, config: dict[str, Any], name: str) -> tuple[Counter[
     for parameter_name, parameter in model.named_parameters(remove_duplicate=False):
         names[parameter].append(parameter_name)
     for parameter, known in names.items():
-        # A class may list its head first: a tied matrix is the embedding's, under the base model.
+        # A class may list its head first, but a tied matrix belongs to the embedding, under the base model.
         part = family.find_part(sorted(known, key=lambda name: not name.startswith(f"{family.prefix}.")))
         assert part is not None, known
         counts[part.key] += parameter.numel()
@@ -82,7 +82,7 @@ def test_defaults_are_those_of_the_config_class(key: str) -> None:
         declared = type(config).__dataclass_fields__
         for field in family.fields.values():
             if field.default is not None or field.otherwise is None:
-                # What the class declares, or makes of it once it is there: an empty list of null.
+                # Either the declared default or the value on the instance: the class may replace null by an empty list.
                 made = getattr(config, field.name, None)
                 said = getattr(declared.get(field.name), "default", made)
                 assert field.default in (said, tuple(made) if isinstance(made, list) else made), field.name

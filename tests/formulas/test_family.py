@@ -1,4 +1,4 @@
-"""A family's file is checked as it is read: whatever contradicts itself is refused, and says where."""
+"""A family's file is checked as it is read: contradictions are refused, with their place."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ TABLE: dict[str, Any] = {
 
 
 def changed(*path: Any, to: object) -> dict[str, Any]:
-    """The table with another value at a place."""
+    """Return the table with another value at a path."""
     table = copy.deepcopy(TABLE)
     inner = table
     for key in path[:-1]:
@@ -77,7 +77,7 @@ def made() -> Family:
     return read_family("made", TABLE)
 
 
-# what is read
+# fields that are read
 
 
 def test_all_that_a_file_says_is_read(made: Family) -> None:
@@ -176,7 +176,7 @@ def test_a_family_without_a_prefix_has_modules_at_the_top() -> None:
     assert family.find_part([".head"]) is None
 
 
-# what is refused
+# refusals
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_scope_that_is_no_pattern_is_refused() -> None:
         read_family("made", changed("terms", 0, "parts", 0, "scope", to="layers(["))
 
 
-# like another
+# families like another one
 
 ALIKE: dict[str, Any] = {
     "name": "CamemBERT",
@@ -269,7 +269,7 @@ def test_a_key_that_a_family_does_not_have_is_refused() -> None:
         read_family("made", {**TABLE, "likes": "roberta"})
 
 
-# those that ship
+# families that ship
 
 
 def test_families_are_found_by_the_types_of_their_models() -> None:

@@ -1,4 +1,4 @@
-"""Functions of formulas do what their names say."""
+"""Functions of formulas return the values that their names promise."""
 
 from __future__ import annotations
 

@@ -79,11 +79,11 @@ def test_terms_are_in_the_formulas_order_and_sum_to_the_whole() -> None:
     [
         (0, 0, 32, 0, 0),
         (32, 0, 32, 32 + 2, 16 + 2),
-        (33, 0, 32, 33 + 4, 17 + 4),  # 33 half bytes take 17, and a second block has a scale of its own
+        (33, 0, 32, 33 + 4, 17 + 4),  # 33 half bytes take 17 bytes, and a second block has its own scale
         (31, 0, 32, 31 + 2, 16 + 2),
         (64, 0, 64, 64 + 2, 32 + 2),
         (64, 0, 16, 64 + 8, 32 + 8),
-        (8, 8, 32, 16, 16),  # vectors stay at fp16
+        (8, 8, 32, 16, 16),  # vectors stay in fp16
         (40, 8, 32, 32 + 16 + 2, 16 + 16 + 2),
     ],
 )
@@ -170,6 +170,6 @@ def test_whisper_caches_what_its_encoder_says_once() -> None:
     assert size is not None
     found = cache_bytes(size)
 
-    # Keys and values of 4 layers of 384: 448 tokens of the text, 1,500 positions of the sound.
+    # Keys and values of 4 layers of width 384: 448 tokens of text, 1,500 positions of audio.
     assert (found.tokens, found.source_tokens) == (448, 1500)
     assert found.nbytes == 2 * 4 * 384 * 2 * (448 + 1500)

@@ -1,4 +1,4 @@
-"""Rows of a formula hold all that any side has, each once, and add up."""
+"""Rows of a formula hold all parts of both sides, each once, and add up."""
 
 from __future__ import annotations
 

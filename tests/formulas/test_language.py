@@ -1,4 +1,4 @@
-"""Expressions are Python's, of which they are a small part: same values, nothing executed, no surprise."""
+"""Expressions are a small subset of Python's: same values, and nothing is executed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ TEXTS = _numbers(3) | _conditions(3)
 
 
 def pythons(text: str, values: Mapping[str, Value]) -> Any:
-    """What Python makes of it."""
+    """Return the value that Python computes."""
     return eval(text, {"__builtins__": {}, **FUNCTIONS}, dict(values))
 
 
@@ -88,7 +88,7 @@ def test_an_expression_has_the_value_that_python_gives_it(text: str, values: dic
     try:
         value = expression.evaluate(values)
     except FormulaError:
-        # Where Python has a value too it is of a truth value taken for a number, which no formula means.
+        # Where Python has a value too, it uses a truth value as a number, which no formula means.
         assert "divides by zero" in _refusal(text, values) or "cannot be computed" in _refusal(text, values)
         return
 
@@ -121,7 +121,7 @@ def test_settling_never_changes_the_value(text: str, values: dict[str, Value]) -
         value = expression.evaluate(values)
         settled = expression.settle(values)
     except FormulaError:
-        return  # a condition of a branch that is not taken may have no value
+        return  # the condition of an untaken branch may have no value
 
     assert settled.evaluate(values) == value
     assert settled.settle(values) == settled or settled.settle(values).text == settled.text
@@ -254,7 +254,7 @@ def test_a_message_is_short_however_long_the_value_is() -> None:
         assert len(str(error.value)) < 400
 
 
-# what is refused
+# refusals
 
 REFUSED = [
     "",
@@ -350,7 +350,7 @@ def test_nothing_is_executed() -> None:
         if is_listening and event in {"exec", "import", "open", "os.system", "subprocess.Popen"}:
             events.append(event)
 
-    sys.addaudithook(listen)  # stays until the process ends, and so is told to be deaf
+    sys.addaudithook(listen)  # cannot be removed before the process ends, so a flag switches it off
     for text in REFUSED:
         with pytest.raises(ValueError, match=r"."):
             parse_expression(text)

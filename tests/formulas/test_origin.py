@@ -1,4 +1,4 @@
-"""SOURCE is what it is on the disk: a config, a checkpoint, a manifest; and nothing is read that is none of them."""
+"""SOURCE is recognized by its contents: a config, a checkpoint or a manifest; other files are not read."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def write(path: Path, content: Any) -> Path:
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A safetensors file of no tensors."""
+    """Write a safetensors file without tensors."""
     return write(tmp_path / "model.safetensors", len(HEADER).to_bytes(8, "little") + HEADER)
 
 
-# what is found
+# sources that are found
 
 
 def test_a_config_file_is_a_config_whatever_its_name(tmp_path: Path) -> None:
@@ -108,11 +108,11 @@ def test_no_other_name_is_a_familys(name: str) -> None:
     assert family_config(name) is None
 
 
-# what is refused
+# refusals
 
 
 def refused(source: object, error: type[OnnxLedgerError], message: str) -> None:
-    """Both the library and the command refuse it; the command in one line."""
+    """Check that the library and the command both refuse a source, the command in one line."""
     with pytest.raises(error) as raised:
         find_files(str(source))
     answer = run_here("formula", source)
@@ -173,7 +173,7 @@ def test_a_config_that_is_a_folder_or_a_loop_is_none(tmp_path: Path) -> None:
     "name", ["pipe", "config.json", "manifest.json", "model.safetensors", "x.index.json"]
 )
 def test_a_pipe_is_not_opened(tmp_path: Path, name: str) -> None:
-    os.mkfifo(tmp_path / name)  # whoever opens it waits for ever
+    os.mkfifo(tmp_path / name)  # opening it would block for ever
 
     refused(tmp_path / name, FormulaError, "none that can be read")
     with pytest.raises(UsageError, match=r"holds no config\.json"):

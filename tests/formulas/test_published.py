@@ -1,4 +1,4 @@
-"""Every published model: its closed form beside PyTorch's census, what is published of it, and the page's table."""
+"""Published models: the closed form beside PyTorch's census, the published counts, and the page's table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MODELS = load_published()
 PAGE = ROOT / "docs" / "evidence" / "formulas.md"
 FORMAT = ROOT / "docs" / "reference" / "families.md"
 GUIDE = ROOT / "docs" / "formulas.md"
-RENAMED = {"fixed": "set"}  # what the record calls otherwise than the file
+RENAMED = {"fixed": "set"}  # names that differ between the record and the file
 
 
 @pytest.mark.export
@@ -72,7 +72,7 @@ def test_an_exact_count_in_a_note_has_separators_and_a_source_is_a_place(model: 
 
 
 def test_the_files_of_t5_that_hold_a_matrix_more_come_to_what_their_notes_say() -> None:
-    # The class ties it, so its number is the closed form's with the matrix beside it.
+    # The class ties the matrix, so the file's count is the closed form's plus that matrix.
     models = [model for model in MODELS.values() if "t5-v1_1" in model.hub_id]
 
     for model in models:
@@ -150,7 +150,7 @@ def test_the_page_tells_every_key_of_a_family() -> None:
 
 
 def test_the_page_weighs_bert_as_the_command_does() -> None:
-    """What was measured differs from the formula by what the page says."""
+    """Measured sizes differ from the formula by the amounts on the page."""
     formula = count_config(preset_config("bert-base-uncased"), "BertModel")
     assert formula is not None
     weights = {each.precision.label: each.nbytes for each in weigh(formula)}

@@ -1,4 +1,4 @@
-"""Every kind of difference, and what it is told."""
+"""Reasons that are found for every kind of difference."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_no_layer_is_called_missing_where_names_are_missing() -> None:
 
 
 def _changeable(key: str, name: str) -> list[str]:
-    """Fields whose change has a name: those with a role, and flags."""
+    """Names of fields whose change can be named: those with a role, and flags."""
     family = load_family(key)
     fixed = family.classes[name].fixed
     named = [

@@ -1,4 +1,4 @@
-"""A file of another model of the family is told by the sizes that it must have."""
+"""A file of another model of the family is recognized by the sizes that it must have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of operators, beside the schemas of ONNX and of onnxruntime."""
+"""Table of operators, beside the schemas of ONNX and of onnxruntime."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from analyzer.model.operators import (
 )
 
 _NEWEST_ONNX = 28
-"""The opset that the table was written from: of an older one the table knows more."""
+"""Opset from which the table was written; it knows more operators than an older opset."""
 _NEWEST_RUNTIME = (1, 32)
 
 _BY_NAME = (
@@ -30,17 +30,17 @@ _BY_NAME = (
     (r"(?:cos|sin)_cache|input_(?:mean|var)", Slot.BUFFER),
     (r"[a-z]+_scales?|scales", Slot.SCALE),
 )  # fmt: skip
-"""What an input's name in a schema says it is."""
+"""Slot of an input by its name in a schema."""
 _NAMED_OTHERWISE = frozenset(
     {
         ("EngramGate", Slot.SCALE),  # three scales of a norm, which are learned
         ("HyperConnectionLowRankMix", Slot.SCALE),
         ("LinearAttentionGate", Slot.SCALE),  # -exp(A_log)
-        ("MatMulNBitsMlp", Slot.SCALE),  # beside scales of codes the norm's
+        ("MatMulNBitsMlp", Slot.SCALE),  # a norm's scales, beside scales of codes
         ("MatMulNBitsQkv", Slot.SCALE),
-        ("Resize", Slot.SCALE),  # how much larger
+        ("Resize", Slot.SCALE),  # factors of the output size
         ("Upsample", Slot.SCALE),
-        ("Scan", Slot.INDEX),  # of its first version alone
+        ("Scan", Slot.INDEX),  # in its first version only
     }
 )
 
@@ -59,7 +59,7 @@ def _is_newest_runtime() -> bool:
 
 
 def _inputs(schemas: Iterable[Any]) -> dict[tuple[str, str], tuple[int, bool]]:
-    """For each operator, the most inputs that a version of it lists, and whether further ones may come."""
+    """Return each operator's largest number of inputs over its versions, and whether it is variadic."""
     found: dict[tuple[str, str], tuple[int, bool]] = {}
     for schema in schemas:
         count, variadic = found.get((schema.domain, schema.name), (0, False))
@@ -70,7 +70,7 @@ def _inputs(schemas: Iterable[Any]) -> dict[tuple[str, str], tuple[int, bool]]:
 
 def _told(domain: str, name: str) -> tuple[int, bool]:
     known = OPERATORS.get(domain, {}).get(name)
-    # What comes again stands in a schema once: scale, zero point and codes of QLinearConcat as one input.
+    # A schema lists repeated inputs once: scale, zero point and codes of QLinearConcat are one input.
     return (-1, False) if known is None else (len(known.slots) - max(known.again - 1, 0), known.again > 0)
 
 
@@ -90,7 +90,7 @@ def test_every_input_of_every_onnx_operator_is_told_and_none_invented():
 
 
 def test_every_input_of_every_operator_that_onnxruntime_registers_is_told_and_none_invented():
-    # onnxruntime's own copies of ONNX's operators may be older than onnx.
+    # onnxruntime's copies of ONNX's operators may be older than onnx.
     contributed = [schema for schema in _runtime_schemas() if schema.domain not in ("", "ai.onnx.ml")]
 
     assert _untold(contributed, is_newest=_is_newest_runtime()) == []
@@ -179,7 +179,7 @@ def test_a_name_that_a_domain_lacks_is_nobodys():
     assert operator_of(node("ai.onnx", "MatMul")) is operator_of(node("", "MatMul"))
     assert is_own(node("com.microsoft", "FusedMatMul"))
     assert not is_own(node("com.microsoft", "MyMatMul"))
-    assert not is_own(node("ai.onnx.contrib", "BertTokenizer"))  # a library's that may not be there
+    assert not is_own(node("ai.onnx.contrib", "BertTokenizer"))  # from a library that may not be installed
 
 
 def test_every_kind_has_operators():

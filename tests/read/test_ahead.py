@@ -1,4 +1,4 @@
-"""Models behind a URL in few rounds: guesses at where the next headers are, right or wrong."""
+"""Models behind a URL are read in few rounds: guesses at the places of the next headers, right or wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Tensors = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def interleaved() -> Tensors:
-    """The order of modules: a weight, its bias, the next; as of Linear layers that are kept as they are."""
+    """Tensors in the order of modules: a weight, its bias, the next weight; as of Linear layers stored unchanged."""
     layer = [
         (f"{name}.{leaf}", s)
         for name, shape in MATRICES
@@ -53,20 +53,20 @@ def interleaved() -> Tensors:
 
 
 def apart() -> Tensors:
-    """As torch.onnx writes it: what kept its name first, and then the matrices that were transposed."""
+    """Tensors as torch.onnx writes them: first those that kept their names, then the transposed matrices."""
     named = [each for each in interleaved() if len(each[1]) == 1 or "embeddings" in each[0]]
     matrices = [shape for name, shape in interleaved() if len(shape) == 2 and "embeddings" not in name]
     return [*named, *((f"val_{3 * index}", shape[::-1]) for index, shape in enumerate(matrices))]
 
 
 def unlike() -> Tensors:
-    """Matrices no two of which are of one size: nothing repeats."""
+    """Matrices of which no two have one size: nothing repeats."""
     random = Random(7)
     return [(f"w{index}", (random.randrange(1 << 14, 1 << 20), 4)) for index in range(120)]
 
 
 def write(path: Path, tensors: Tensors, nodes: int = 500, note: int = 2200) -> None:
-    """A file of these tensors, all of it holes; its nodes have notes as long as stack traces."""
+    """Write a sparse file of these tensors; its nodes have notes as long as stack traces."""
     graph = []
     for index in range(nodes):
         name = b"node_%d" % index
@@ -95,7 +95,7 @@ def server(tmp_path: Path) -> Iterator[CountingServer]:
 
 @pytest.fixture
 def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Of each time that requests were waited for, how many were under way together."""
+    """Return a list that collects the number of concurrent requests of each round."""
     found: list[int] = []
     ask = Web.ask
 
@@ -143,7 +143,7 @@ def test_the_nodes_of_a_model_with_external_data_take_few_rounds(server, rounds)
     remote = read_model(server.url("model.onnx"))
 
     assert len(remote.graphs[0].nodes) == 2000
-    assert len(rounds) <= 14  # 4.6 MB
+    assert len(rounds) <= 14  # of 4.6 MB
 
 
 def test_a_small_model_is_one_request_and_a_check(server, rounds):

@@ -1,4 +1,4 @@
-"""What one pass over a file writes down: names, once each, and how many objects there are."""
+"""Records of one pass over a file: names, each once, and the number of objects."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_odd_names_are_found_wherever_they_stand(field):
     assert model_of(graph).odd_names == (odd,)
 
 
-# how many objects
+# number of objects
 
 
 def relus(count: int) -> onnx.ModelProto:

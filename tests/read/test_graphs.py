@@ -1,4 +1,4 @@
-"""The main graph, nested graphs, local functions, training graphs, and the types of a graph's inputs."""
+"""Main graph, nested graphs, local functions, training graphs, and the types of a graph's inputs."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_value_that_is_no_message_is_refused_by_its_place(number):
 def test_type_nested_deeper_than_protobuf_reads_is_refused():
     kind = b""
     for _ in range(200):
-        kind = block(4, block(1, kind))  # sequence of
+        kind = block(4, block(1, kind))  # sequence type
 
     with pytest.raises(ModelReadError, match="nested deeper than protobuf reads"):
         model_of(block(11, block(1, "x") + block(2, kind)))
@@ -291,7 +291,7 @@ def test_nested_graphs_come_before_those_of_later_nodes():
 
 
 def nested(depth: int) -> bytes:
-    """A node in `depth` graphs within each other, deeper than protobuf itself would write."""
+    """Return the bytes of a node nested in `depth` graphs, deeper than protobuf itself would write."""
     graph = block(1, block(4, "Relu"))
     for _ in range(depth):
         attribute = block(1, "then_branch") + block(6, graph) + integer(20, 5)

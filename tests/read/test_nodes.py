@@ -1,4 +1,4 @@
-"""Nodes as they stand in the file, their attributes, and the tensors that they carry."""
+"""Nodes as stored in the file, their attributes, and the tensors that they carry."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from analyzer.read.nodes import (
 from analyzer.read.wire import Window
 
 CHUNK = 1 << 12
-"""Nodes up to this size are read in runs."""
+"""Largest size, in bytes, of nodes that are read in runs."""
 
 
 def model_of(*nodes: onnx.NodeProto | bytes) -> Model:
-    """A model of these nodes alone, each in the bytes it is given in."""
+    """Return a model of these nodes alone, each given as a message or as bytes."""
     written = [node if isinstance(node, bytes) else node.SerializeToString() for node in nodes]
     return read_memory(MemoryFile(block(7, *(block(1, node) for node in written))))
 
@@ -54,7 +54,7 @@ def read(folder: Path, proto: onnx.ModelProto) -> Model:
     return read_model(save(folder, proto))
 
 
-# what a node says
+# fields of a node
 
 
 FULL = helper.make_node(
@@ -115,7 +115,7 @@ def test_other_fields_between_the_nodes_change_nothing():
     assert len(main.tensors) == 1
 
 
-# ways to write one
+# encodings of a node
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_bytes_of_a_node_are_booked_by_what_they_are(length):
 
 
 def without(proto: onnx.NodeProto, field: str) -> int:
-    """The size of a message but for one field."""
+    """Return the size of a message without one field."""
     copy = onnx.NodeProto()
     copy.CopyFrom(proto)
     copy.ClearField(field)
@@ -263,7 +263,7 @@ def test_stack_traces_are_booked_and_dropped():
     assert METADATA not in accounts(model)
 
 
-# tensors that nodes carry
+# tensors in nodes
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_every_form_of_constant_is_a_stored_tensor_named_after_its_output(
 
 
 def sparse(name: str = "") -> onnx.SparseTensorProto:
-    """3 of 20 elements."""
+    """Return a sparse tensor with 3 of 20 elements."""
     values = numpy_helper.from_array(np.array([1, 2, 3], dtype="f4"), name)
     indices = numpy_helper.from_array(np.array([0, 7, 19], dtype="i8"), "at")
     return helper.make_sparse_tensor(values, indices, [4, 5])
@@ -445,11 +445,11 @@ def test_stored_list_that_is_broken_is_refused_and_not_dropped():
         model_of(node)
 
 
-# attributes: their scalars and lists by protobuf, tensors and graphs in them by their place only
+# attributes: protobuf parses their scalars and lists, but only places of tensors and graphs are kept
 
 TENSOR_CONTENT = TensorProto(dims=[2], data_type=1, raw_data=bytes(8)).SerializeToString()
 LONG = [block(13, "x" * BIG), b""]
-"""A note that makes the attribute longer than what is handed to protobuf as it stands, or none."""
+"""A note that makes the attribute too long to be handed to protobuf whole, or no note."""
 
 
 def attribute_of(content: bytes | AttributeProto) -> Attribute:
@@ -510,7 +510,7 @@ def test_tensors_and_graphs_are_located_and_not_parsed(number, note, times):
 
 @pytest.mark.parametrize("nbytes", [BIG, BIG + 1, 1 << 22])
 def test_long_text_is_counted_and_not_read(nbytes):
-    """What a device was given, compiled, may be as large as the model."""
+    """A compiled context for a device may be as large as the model."""
     written = block(1, "ep_cache_context") + block(4, b"\xff" * nbytes) + integer(20, AttributeProto.STRING)
     file = MemoryFile(block(5, written))
     window = Window(file)

@@ -1,4 +1,4 @@
-"""Payloads: elements as numpy has them, whatever the encoding, and no more bytes read than are wanted."""
+"""Payloads: elements equal numpy's in every encoding, and no more bytes are read than requested."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from analyzer.read import read_model
 from analyzer.read.payload import read_together
 
 LISTED = [dtype for dtype in NUMERIC if dtype.bits != 6]
-"""Types whose elements have a place in TensorProto's typed lists."""
+"""Types whose elements have a typed list in TensorProto."""
 
 _INITIALIZER, _GRAPH = 5, 7
 
 
 def tensor_of(content: onnx.TensorProto | bytes, **files: bytes) -> StoredTensor:
-    """The one initializer of a model, as read; external data is in `files`."""
+    """Return the only initializer of a model after reading; external data is in `files`."""
     written = content if isinstance(content, bytes) else content.SerializeToString()
     whole = integer(1, 10) + block(_GRAPH, block(_INITIALIZER, written))
     siblings = {name.replace("_", "."): data for name, data in files.items()}
@@ -43,7 +43,7 @@ def written(proto: onnx.TensorProto, **ways: Any) -> bytes:
 
 
 def assert_same(found: Any, expected: Any) -> None:
-    """Equal to the bit: NaN is NaN, and zero is not minus zero."""
+    """Assert equality to the bit: NaN equals NaN, and zero differs from minus zero."""
     assert found is not None
     assert (found.dtype, found.shape, found.tobytes()) == (expected.dtype, expected.shape, expected.tobytes())
 
@@ -203,7 +203,7 @@ def test_elements_that_do_not_fit_the_shape_are_not_read(proto):
     assert read_together([payload]) == [None]
 
 
-# ways to write a list
+# encodings of a list
 
 
 def test_list_in_several_packed_parts_is_one_list():

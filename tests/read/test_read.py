@@ -142,12 +142,12 @@ def test_polyglot_is_refused(tmp_path):
         read(tmp_path, linear().SerializeToString() + b"PK\x03\x04" + bytes(60))
 
 
-# payloads stay where they are
+# payloads are not read
 
 
 @pytest.mark.parametrize("carrier", ["initializer", "constant", "attribute", "sparse", "list", "default"])
 def test_payload_is_not_read(carrier):
-    """Besides the step in which its header stands, and the one after it when the file is begun."""
+    """Only the step with the header, and the one after it when the file is opened, may be read."""
     step = 1 << 10
     payload = ramp(256, 256)  # 256 KiB
     value = numpy_helper.from_array(payload, "w")
@@ -300,7 +300,7 @@ def test_model_cut_within_a_part_is_truncated(tmp_path, content):
 
 
 def cuts() -> list[int]:
-    """Places where a model may be cut that are no end of a part."""
+    """Offsets where a model may be cut that are not the end of a part."""
     content = linear().SerializeToString()
     ends = {0, len(content)}
     ends |= {field.end for field in read_parts(content)}

@@ -1,4 +1,4 @@
-"""What holds for every file: the model is what protobuf's own reader sees, in whatever bytes it is written."""
+"""Properties of every file: the model equals protobuf's own reading, in every encoding."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from analyzer.read.book import (
     UNKNOWN,
 )
 
-pytestmark = pytest.mark.slow  # models drawn at random
+pytestmark = pytest.mark.slow  # draws random models
 
 steady = settings(
     derandomize=True,
@@ -45,7 +45,7 @@ steps = st.sampled_from([1, 7, 64, 4096, 1 << 14])
 seeds = st.integers(0, 2**32)
 
 _FILE_ORDER = {"initializer": 0, "sparse_initializer": 1}
-"""Which of the two kinds stands first in the file is the writer's choice; the rest is in the order of the nodes."""
+"""Order of the two kinds of initializers, since writers may store either first; others follow node order."""
 
 
 def source_of(artifact: Artifact, content: bytes | None = None, step: int = 1 << 14) -> MemoryFile:
@@ -54,7 +54,7 @@ def source_of(artifact: Artifact, content: bytes | None = None, step: int = 1 <<
 
 
 def graphs_of(model: Model) -> dict[GraphPath, tuple[int, list[StoredTensor]]]:
-    """Nodes and tensors of each graph."""
+    """Return the number of nodes and the tensors of each graph."""
     return {
         graph.path: (
             len(graph.nodes),
@@ -65,7 +65,7 @@ def graphs_of(model: Model) -> dict[GraphPath, tuple[int, list[StoredTensor]]]:
 
 
 def assert_as_expected(model: Model, artifact: Artifact) -> None:
-    """Paths, nodes, and of each tensor its name, carrier, type, shape, elements and payload."""
+    """Assert equal paths, nodes, and each tensor's name, carrier, type, shape, elements and payload."""
     found, expected = graphs_of(model), expected_graphs(artifact)
     assert {path: nodes for path, (nodes, _) in found.items()} == {
         p: nodes for p, (nodes, _) in expected.items()
@@ -93,7 +93,7 @@ def assert_payload(tensor: StoredTensor, expected: Expected) -> None:
 
 
 def sum_of(model: Model) -> int:
-    """Every byte of the model file: the accounts, and the payload that is in it."""
+    """Bytes of the model file: its accounts plus the payload inside it."""
     inside = sum(t.nbytes - (t.extent.length if t.extent else 0) for t in model.tensors())
     return inside + sum(nbytes for _, nbytes in model.structure)
 
@@ -106,12 +106,10 @@ class AllDrawnError(Exception):
 
 
 def test_random_models_carry_tensors_in_every_way():
-    """A place that `any_model` never fills is one that nothing here holds to what protobuf sees."""
+    """Every carrier must appear, because the tests here check none that `any_model` never draws."""
     lacking = {carrier.value for carrier in Carrier}
 
-    @settings(
-        parent=steady, max_examples=2000, phases=[Phase.generate]
-    )  # which are drawn changes with our sources
+    @settings(parent=steady, max_examples=2000, phases=[Phase.generate])  # draws depend on our source code
     @given(any_model())
     def draw(artifact: Artifact) -> None:
         for _, tensors in expected_graphs(artifact).values():
@@ -135,7 +133,7 @@ def test_model_is_what_protobuf_reads_however_small_the_pieces(artifact, step):
     assert sum_of(model) == source.nbytes
     assert {finding for finding, _, _ in model.unread} <= {
         "undefined-input"
-    }  # attributes of no function's caller
+    }  # reference attributes outside a function have no caller
 
 
 @steady
@@ -171,7 +169,7 @@ def test_every_way_to_write_a_model_is_the_same_model(artifact, seed, step, unkn
 @steady
 @given(any_model(), seeds)
 def test_unknown_fields_anywhere_are_in_no_other_account_than_that_of_what_holds_them(artifact, seed):
-    """An account may grow by those within what is booked as a whole, such as an opset; none ever shrinks."""
+    """An account may grow by unknown fields inside a part that it books whole, such as an opset; none shrinks."""
     ways = Ways(random.Random(seed), "usual", False, False, False, False, unknown=True)
     usual, odd = artifact.proto.SerializeToString(), rewrite(artifact.proto, ways)
 
@@ -188,7 +186,7 @@ def test_unknown_fields_anywhere_are_in_no_other_account_than_that_of_what_holds
     assert [t.nbytes for t in after.tensors()] == [t.nbytes for t in before.tensors()]
 
 
-# every account, counted another way
+# every account, counted in another way
 
 
 @steady
@@ -206,7 +204,7 @@ def test_every_account_is_what_protobuf_says_its_fields_take(artifact, step):
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
-    """The content with a few bytes changed, taken out, put in, or copied from elsewhere."""
+    """Return the content with a few bytes changed, removed, inserted, or copied from elsewhere."""
     changed = bytearray(content)
     for _ in range(chance.choice((1, 1, 2, 4))):
         place = chance.randrange(len(changed) + 1)
@@ -265,7 +263,7 @@ def test_file_with_wrong_bytes_that_protobuf_reads_has_the_same_nodes_and_elemen
 
 
 def bodies_of(proto: onnx.ModelProto) -> Iterator[Any]:
-    """Every graph and function, at any depth."""
+    """Yield every graph and function, at any depth."""
     waiting: list[Any] = [proto.graph, *proto.functions]
     waiting += [graph for info in proto.training_info for graph in (info.initialization, info.algorithm)]
     while waiting:
@@ -281,7 +279,7 @@ def attributes_of(body: Any) -> Iterator[onnx.AttributeProto]:
 
 
 def elements_of(body: Any) -> Iterator[int]:
-    """Stored elements of each tensor in one body; those of a negative shape cannot be counted."""
+    """Yield the number of stored elements of each tensor in one body; a negative shape cannot be counted."""
     tensors = list(getattr(body, "initializer", ()))
     tensors += [sparse.values for sparse in getattr(body, "sparse_initializer", ())]
     for attribute in (*attributes_of(body), *getattr(body, "attribute_proto", ())):
