@@ -1,4 +1,4 @@
-"""The composite action, as far as it can be run without GitHub: its steps in bash, its inputs, its outputs."""
+"""The composite action, as far as it runs without GitHub: its steps in bash, its inputs, its outputs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(folder: Path, **given: str) -> Finished:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    """A job whose workspace has a model of 6,400 parameters."""
+    """Prepare a job whose workspace has a model of 6,400 parameters."""
     folder = runner(tmp_path)
     proto = text_model(
         "m (float[1,80] x) => (float[1,80] y) { y = MatMul(x, weight) }", {"weight": ramp(80, 80)}
@@ -54,7 +54,7 @@ def expressions(value: Any) -> str:
     return " ".join(re.findall(r"\$\{\{(.*?)\}\}", json.dumps(value)))
 
 
-# what it says of itself
+# metadata
 
 
 def test_the_action_is_what_github_takes_for_one():
@@ -102,7 +102,7 @@ def test_every_variable_of_a_script_is_set():
         assert set(step["env"]) <= read | set(re.findall(r'environ\["(\w+)"\]', step["run"]))
 
 
-# the step that installs
+# the installation step
 
 
 @pytest.mark.child
@@ -122,7 +122,7 @@ def test_it_installs_into_an_environment_of_its_own(tmp_path, given, installed):
     (tmp_path / "bin").mkdir()
     fake = (
         tmp_path / "bin" / "python3"
-    )  # it says what it was told, and makes itself the new environment's Python
+    )  # prints its arguments, and copies itself as the new environment's Python
     fake.write_text(
         f'#!/bin/sh\nprintf "%s\\n" "$@" >> "{log}"\n'
         f'if [ "$2" = venv ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; fi\n'
@@ -158,7 +158,7 @@ def test_what_it_installs_by_default_has_the_extra_that_it_asks_for():
     assert any(each.startswith("jinja2") for each in project["optional-dependencies"]["report"])
 
 
-# the step that checks
+# the check step
 
 
 @pytest.mark.child

@@ -32,7 +32,7 @@ def test_nodes_that_are_alike_are_each_counted(tmp_path: Path) -> None:
     operators = {row["op_type"]: row["nodes"] for row in told["operators"]}
     moved = 500 * 2 * 64 * 4
     assert operators == {"Tanh": 500}
-    assert told["totals"]["flops"]["value"] == 500 * 2 * 64 * 4  # a function is four for each element
+    assert told["totals"]["flops"]["value"] == 500 * 2 * 64 * 4  # Tanh counts as four operations per element
     assert (told["totals"]["read_bytes"]["value"], told["totals"]["written_bytes"]["value"]) == (moved, moved)
 
 

@@ -253,7 +253,7 @@ def cost(ledger: Ledger, id_: str) -> int:
 
 
 def wasted(ledger: Ledger) -> int:
-    """Payload, and the accounts of what a finding may be about: without names and headers, which go too."""
+    """Bytes of payload and of accounts that findings may concern: no names or headers, which a fix removes too."""
     return sum(
         account.nbytes
         for account in ledger.accounts

@@ -1,4 +1,4 @@
-"""A config gives the values that transformers would take, or says which field is wrong: whatever it holds."""
+"""A config gives transformers' values, or an error names the wrong field, whatever the config holds."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def test_every_class_of_the_family_has_its_closed_form(key: str) -> None:
 
 @functools.cache
 def auto_mappings() -> dict[str, Any]:
-    """What each automatic class gives for a config; to list the names of transformers takes half a second."""
+    """Return the mapping of each automatic class; listing the names of transformers takes half a second."""
     import transformers
 
     found = {

@@ -1,4 +1,4 @@
-"""Local files: what may be opened, what is read of it, and what a file is that is no ONNX model."""
+"""Local files: which may be opened, which bytes are read, and how files that are no ONNX model are described."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from analyzer.read.source import HEAD, LocalFile, describe_kind, open_source
 
 
 def model(folder: Path, content: bytes = b"model") -> LocalFile:
-    """The model file beside which external data is looked for."""
+    """Return the model file whose external data is looked up beside it."""
     (folder / "model.onnx").write_bytes(content)
     return LocalFile.at(folder / "model.onnx")
 
@@ -93,12 +93,12 @@ def test_file_that_is_gone_is_an_error_and_no_crash(tmp_path):
         source.check()
 
 
-# reading while it is kept open
+# reading a file that stays open
 
 
 @pytest.fixture
 def descriptors(monkeypatch):
-    """Those that were opened, and not closed again."""
+    """Return a function that lists the descriptors that were opened and not closed."""
     opened: list[int] = []
     real_open, real_close = os.open, os.close
 
@@ -222,7 +222,7 @@ def test_copy_for_another_process_opens_the_file_itself(tmp_path):
     assert (copied, copied.read(3, 2)) == (source, b"34")
 
 
-# what is opened
+# opening
 
 
 @pytest.mark.parametrize(
@@ -294,11 +294,11 @@ def test_device_is_refused():
         LocalFile.at(Path("/dev/zero"))
 
 
-# where external data may be
+# permitted places of external data
 
 
 def hub_cache(folder: Path) -> Path:
-    """A snapshot of a hub cache, whose files are links into its blob store."""
+    """Make a snapshot of a hub cache, whose files are links into its blob store."""
     blobs, snapshot = folder / "hub" / "blobs", folder / "hub" / "snapshots" / "0123abcd"
     blobs.mkdir(parents=True)
     snapshot.mkdir(parents=True)
@@ -440,7 +440,7 @@ def test_the_model_itself_is_no_external_data(tmp_path, location):
         sibling(tmp_path, location)
 
 
-# files that are no ONNX model are told by what they are
+# files that are no ONNX model are described by their kind
 
 
 @pytest.mark.parametrize(

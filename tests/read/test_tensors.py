@@ -1,4 +1,4 @@
-"""Tensors as they stand in the file: type, shape, elements, bytes, and what is wrong with them."""
+"""Tensors as stored in the file: type, shape, elements, bytes, and their errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from analyzer.read.book import NAMES, ORPHANED, TENSORS, UNKNOWN
 
 
 def model_of(*tensors: onnx.TensorProto | bytes, sparse: bool = False, **files: bytes) -> Model:
-    """A model of these initializers alone; files beside it are named with `_` for the dot."""
+    """Return a model of these initializers alone; `_` stands for the dot in names of files beside it."""
     written = [t if isinstance(t, bytes) else t.SerializeToString() for t in tensors]
     graph = b"".join(block(15 if sparse else 5, content) for content in written)
     siblings = {name.replace("_", "."): data for name, data in files.items()}
@@ -136,7 +136,7 @@ def test_elements_of_a_shape_beyond_64_bits_are_counted_as_they_are(carrier):
 
 @pytest.mark.parametrize("carrier", ["raw", "external"])
 def test_shape_of_hundreds_of_huge_dimensions_is_told_and_no_element_is_counted(carrier):
-    """Their product has more digits than Python writes out."""
+    """The product of the dimensions has more digits than Python writes out."""
     dims = [2**62] * 300
     proto = (
         raw("w", dims, TensorProto.FLOAT, b"\0" * 4)
@@ -289,7 +289,7 @@ def test_bytes_of_all_payloads_of_one_tensor_are_counted():
 
 @pytest.mark.parametrize(("items", "is_told"), [(70_000, False), (1_000_000, True), (5_000, True)])
 def test_long_list_of_numbers_is_held_against_the_bounds_of_its_length(items, is_told):
-    """Beyond 64 KiB its numbers are not counted: each takes one byte to ten."""
+    """Beyond 64 KiB, list items are not counted: each takes one to ten bytes."""
     proto = TensorProto(name="w", dims=[items], data_type=DType.INT64, int64_data=[7] * 70_000)
 
     model = model_of(proto)
@@ -304,7 +304,7 @@ def test_list_of_floats_that_ends_within_one_is_told():
     assert [finding for finding, _, _ in unread(model)] == ["payload-mismatch"]
 
 
-# ways to write one
+# encodings of a tensor
 
 
 def test_field_that_is_repeated_counts_by_its_last():
@@ -370,7 +370,7 @@ def test_fields_of_another_number_or_wire_type_are_unknown(content):
 
 
 def sparse(name: str, dims: tuple[int, ...] = (4, 5), at: object = (0, 7, 19)) -> onnx.SparseTensorProto:
-    """3 elements."""
+    """Return a sparse tensor of 3 elements."""
     values = numpy_helper.from_array(np.array([1, 2, 3], dtype="f4"), name)
     return onnx.SparseTensorProto(
         values=values, indices=numpy_helper.from_array(np.array(at, "i8"), "at"), dims=dims
@@ -659,7 +659,7 @@ def test_empty_list_beside_the_one_that_counts_is_no_mismatch(tmp_path):
 
 
 def alike(name: str | bytes, value: float = 1) -> bytes:
-    """A tensor of two floats as nearly every writer writes it: shape, type, name, elements."""
+    """Encode a tensor of two floats as nearly every writer does: shape, type, name, elements."""
     given = name.encode() if isinstance(name, str) else name
     return integer(1, 2) + integer(2, 1) + block(8, given) + block(9, np.full(2, value, np.float32).tobytes())
 

@@ -1,4 +1,4 @@
-"""Protobuf fields found in a file, with the bytes around them and no others."""
+"""Protobuf fields are found in a file, and only the bytes around them are read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def window(content: bytes, step: int = 1 << 14) -> Window:
 
 
 def fields(content: bytes, step: int = 1 << 14) -> list[tuple[int, int, bytes]]:
-    """(number, wire type, content) of each field."""
+    """Return (number, wire type, content) of each field."""
     found = window(content, step).fields(0, len(content))
     return [(field.number, field.wire, content[field.start : field.end]) for field in found]
 
@@ -112,7 +112,7 @@ def test_twenty_thousand_groups_within_each_other_are_refused_without_recursion(
         fields(key(1, 3) * 20_000)
 
 
-# what is no message
+# bytes that are no message
 
 
 @pytest.mark.parametrize(

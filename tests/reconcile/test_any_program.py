@@ -1,4 +1,4 @@
-"""Whatever nodes do with named weights, each of them gets its line: most of these programs could not even run."""
+"""Every named weight gets its line, whatever nodes read it: most of these programs could not even run."""
 
 from __future__ import annotations
 

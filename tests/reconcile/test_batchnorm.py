@@ -58,7 +58,7 @@ def known(conv_bias: bool = False, affine: bool = True, weight: np.ndarray = WEI
 
 
 def fold(conv_bias: bool = False, affine: bool = True) -> dict[str, np.ndarray]:
-    """What the exporter stores: W * s, and (b - mean) * s + beta, with s = gamma / sqrt(var + eps)."""
+    """Return the tensors of the folded file: W * s, and (b - mean) * s + beta, with s = gamma / sqrt(var + eps)."""
     gamma, beta = (VECTORS["bn.weight"], VECTORS["bn.bias"]) if affine else (np.ones(2), np.zeros(2))
     scale = gamma / np.sqrt(VECTORS["bn.running_var"] + EPS)
     bias = VECTORS["conv.bias"] if conv_bias else np.zeros(2)
@@ -165,7 +165,7 @@ def test_unfolded_convolution_and_norm_are_identical(tmp_path):
 
 
 def test_each_norm_is_folded_once(tmp_path):
-    """Two convolutions of which only one has a norm: the other's scaled weight is unexplained by it."""
+    """Only one of two convolutions has a norm, which cannot explain the other's scaled weight."""
     folded = fold()
     proto = text_model(
         """g (float[1,3,4,4] x) => (float[1,2,3,3] y) {
@@ -200,7 +200,7 @@ def test_shapes_alone_presume_a_fold(tmp_path):
     assert result.parameters[1].decided_by == "structure:shape-batchnorm bn"
 
 
-# with the weights at hand, and stored in other ways
+# with PyTorch's values given, and in other encodings
 
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
@@ -313,11 +313,11 @@ def test_fold_into_a_transposed_convolution_scales_its_second_axis(tmp_path, gro
     assert result.balanced == (not is_changed)
 
 
-# in its place
+# fold under the parameter's own name
 
 
 def two_layers(names: tuple[str, str] = ("conv.weight", "other.weight")):
-    """Two convolutions of equal shape with a BatchNorm each, folded, and what PyTorch has."""
+    """Return two convolutions of equal shape, each folded with a BatchNorm, and PyTorch's tensors."""
     norms = []
     tensors: dict[str, Any] = {}
     parts: dict[str, np.ndarray] = {}
@@ -393,7 +393,7 @@ def test_what_was_swapped_between_two_layers_is_no_fold(tmp_path, order, names, 
 
 
 def without_bias(weight, arrays):
-    """The manifest of a convolution that has none, and its norm of these arrays."""
+    """Return the manifest of a convolution without a bias, and of its norm with these arrays."""
     names = ["bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"]
     return manifest_of(
         convolution("conv.weight", weight),
@@ -405,7 +405,7 @@ def without_bias(weight, arrays):
 
 @both
 def test_small_bias_is_looked_at_as_closely_as_a_large_one(tmp_path, at_hand):
-    """In float16 two thousandths of 1 would be rounding; of a shift of a thousandth they are all of it."""
+    """A change of 0.002 is float16 rounding beside 1, but it is all of a shift of 0.001."""
     arrays = {
         **ARRAYS,
         "bn.running_mean": np.array([1e-3, 2e-3], "f4"),
@@ -460,7 +460,7 @@ def test_bias_of_a_small_scale_is_looked_at_as_closely_as_that_of_a_large_one(tm
 
 
 def by_names(layers: int, eps: dict[int, float]) -> tuple[onnx.ModelProto, Manifest]:
-    """Convolutions, each folded with a norm of an eps of its own, beside a state dict, which has no eps."""
+    """Return convolutions, each folded with a norm of its own eps, and a state dict, which has no eps."""
     rng = np.random.default_rng(3)
     values, tensors, nodes, norms = {}, {}, [], []
     for i in range(layers):
@@ -523,7 +523,7 @@ def test_two_kinds_of_norms_have_two(tmp_path):
 
 
 def in_codes(proto: onnx.ModelProto, *, scaled: float = 1.0) -> onnx.ModelProto:
-    """The same with weights in eight bits, the first bias `scaled`; biases stay as they are, as in dynamic int8."""
+    """Return the model with 8-bit weights and the first bias times `scaled`; biases stay floats, as in dynamic int8."""
     stored = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
     nodes, tensors = [], {}
     for place, node in enumerate(proto.graph.node):
@@ -558,7 +558,7 @@ def test_nor_have_they_one_where_the_bias_is_another(tmp_path):
 
 
 def test_a_scalar_of_other_values_beside_a_fold_is_differing(tmp_path):
-    """A number has no channels that a norm could scale."""
+    """A scalar has no channels that a norm could scale."""
     parts, scale = fold(), np.array(0.5, "f4")
     text = 'g (float[1,3,4,4] x) => (float[1,2,3,3] y) { h = Conv(x, "conv.weight", b) y = Mul(h, scale) }'
     manifest = known()
@@ -575,7 +575,7 @@ def test_a_scalar_of_other_values_beside_a_fold_is_differing(tmp_path):
 
 
 def test_a_weight_of_one_number_for_each_channel_is_not_taken_for_the_bias(tmp_path):
-    """A bias that another node adds, as behind `ConvInteger`, is looked for anywhere."""
+    """The bias is added by another node, as after `ConvInteger`, and is searched for in the whole file."""
     weight = np.ascontiguousarray(WEIGHT[:, :1, :1, :1])
     scale = VECTORS["bn.weight"] / np.sqrt(VECTORS["bn.running_var"] + EPS)
     proto = text_model(

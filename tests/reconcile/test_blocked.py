@@ -1,4 +1,4 @@
-"""Weights of blocked convolutions get PyTorch's order back, whole, or nothing is said of them."""
+"""Weights of blocked convolutions are restored to PyTorch's order as a whole, or nothing is claimed of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from analyzer.reconciliation.layouts import Tiles
 
 
 def blocked(weight: np.ndarray, block: int, *, is_deep: bool) -> np.ndarray:
-    """As MLAS writes it, one element after the other: MlasReorderFilterOIHWBiBo, or -OIHWBo."""
+    """Return MLAS's layout, written element by element: MlasReorderFilterOIHWBiBo, or -OIHWBo."""
     rows, columns, height, width = weight.shape
     deep = block if is_deep else 1
     found = [
@@ -63,7 +63,7 @@ END = "y = com.microsoft.nchwc.ReorderOutput <channels = 20> (b)"
 
 
 def run(folder: Path, *, element: float = 0.0, nodes: str = f"{FIRST} {SECOND} {END}") -> Reconciliation:
-    """What onnxruntime makes of two convolutions for a machine with vectors of 8 floats."""
+    """Reconcile onnxruntime's optimized file of two convolutions for a machine with vectors of 8 floats."""
     stored = {
         "0_nchwc": blocked(KNOWN["layers.0.weight"], 8, is_deep=True),
         "layers.0.bias": KNOWN["layers.0.bias"],

@@ -1,4 +1,4 @@
-"""The bridge as a whole: its sums, its verdict, its culprits, its lines, and the ledger in PyTorch's terms."""
+"""The bridge as a whole: its sums, verdict, named culprits and lines, and the ledger in PyTorch's terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from analyzer.reconciliation.lines import MEANINGS, RETYPED, UNBALANCED, name_of
 
 
 def everything(tmp_path) -> Reconciliation:
-    """One file with a line of most kinds."""
+    """Reconcile a file that has most kinds of lines."""
     wte, fc, gone = ramp(4, 3), ramp(3, 3, start=20), ramp(2, 2, start=50)
     proto = text_model(
         """
@@ -235,7 +235,7 @@ def test_bytes_that_are_read_are_told_out_of_all_that_are_stored(tmp_path):
     assert told[-1] == (2400, 2400)
 
 
-# what the lines of the bridge mean: each says all that is asked of it, once
+# explanations of the bridge's lines: each has every field, once
 
 everyone = pytest.mark.parametrize("line", Line)
 

@@ -1,4 +1,4 @@
-"""Weights behind local functions: they are what the nodes in the functions make of them."""
+"""Weights passed to local functions count as the nodes inside the functions use them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ g (int64[1,4] ids) => (float[1,4,8] y) {
 
 
 def stored(known: dict[str, Array] = KNOWN) -> dict[str, Array]:
-    """Under names of the file's own, matrices as MatMul reads them."""
+    """Return the weights under names of the file's own, with matrices in MatMul's order."""
     return {
         f"v{number}": array.T.copy() if array.ndim == 2 and number else array
         for number, array in enumerate(known.values())

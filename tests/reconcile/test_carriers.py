@@ -1,4 +1,4 @@
-"""Data that computes and that nothing of PyTorch's explains; and what an exporter makes, which stays quiet."""
+"""Data that affects the output and that PyTorch's side does not explain, and exporters' data, which is not reported."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from analyzer.manifest import Manifest, Program, Traced
 from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 W = noise(8, 8, seed=3)
-"""PyTorch's own, which every model here multiplies by."""
+"""PyTorch's weight, by which every model here multiplies."""
 PLANTED = noise(8, 8, seed=4)
-"""Somebody else's."""
+"""Foreign data, which is no part of PyTorch's model."""
 
 HEAD = 'g (float[1,8] x, int64[1,5] ids, bool c) => (float[a,b] y) {{ h = Gemm <transB = 1> (x, "fc.weight") {nodes} }}'
 
@@ -195,7 +195,7 @@ def encoder(**attributes: object) -> onnx.ModelProto:
 
 
 def called() -> onnx.ModelProto:
-    """A function that is called, and holds a constant."""
+    """Return a model that calls a function which holds a constant."""
     text = """<ir_version: 10, opset_import: ["" : 18, "local" : 1]>
     g (float[1,8] x) => (float[1,8] y) { h = MatMul(x, "fc.weight") y = local.mix(h) }
     <domain: "local", opset_import: ["" : 18]>
@@ -268,7 +268,7 @@ def test_what_is_told_is_counted_as_stored(tmp_path: Path) -> None:
     assert bridge_of(against(tmp_path, model(nodes, stored)))["opaque"] == (1, 64, 0, 64)
 
 
-# what is explained
+# explained data
 
 
 @pytest.mark.parametrize("name", ["bn.running_mean", "table"])
@@ -311,7 +311,7 @@ def test_scales_of_codes_that_are_held_are_explained(tmp_path: Path) -> None:
     assert against(tmp_path, proto).balanced
 
 
-# what is honest
+# honest exports
 
 
 def causal(size: int, low: float) -> Array:
@@ -373,7 +373,7 @@ def test_what_exporters_make_stays_quiet(tmp_path: Path, name: str) -> None:
     assert "opaque" not in {finding.id for finding in result.ledger.findings}
 
 
-# how much is little
+# sizes that are too small to report
 
 
 @pytest.mark.parametrize(("count", "told"), [(10, False), (11, True)])
@@ -404,14 +404,14 @@ def test_the_same_is_said_against_a_checkpoint(tmp_path: Path) -> None:
     ]
 
 
-# what a file computes of stored numbers when it runs is PyTorch's own, or data of somebody's
+# values that a file computes from stored numbers at run time: from PyTorch's program, or foreign data
 
 SPEED, GROWTH = np.array(0.37, "f4"), np.array(0.05, "f4")
 
 POSITIONS = np.arange(1, 25, dtype="f4")
 
 TABLE = (np.sin(POSITIONS * SPEED) * np.exp(POSITIONS * GROWTH)).reshape(4, 6)
-"""Of no series that any table is known by."""
+"""Table of no known series."""
 
 WEIGHT = noise(6, 6, seed=6)
 
@@ -486,7 +486,7 @@ def test_another_modules_value_is_none_of_this_one(tmp_path: Path) -> None:
     assert not run(tmp_path, manifest, scope="decoder").balanced
 
 
-# what PyTorch's own program multiplies by zeros
+# zeros that PyTorch's own program multiplies
 
 QUERIES = """g (float[2,4] x) => (float[2,4] y) {
     [query] h = MatMul(zeros, "q.weight") [add] y = Add(x, h)

@@ -1,4 +1,4 @@
-"""What a node changes when the model runs, before an activation meets it: weights, gains, biases, known tables."""
+"""Changes that nodes make at run time to weights, gains, biases and known tables before an activation meets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS = {f"l{number}.weight": noise(6, 6, seed=number) for number in range(3)}
 
 
 def run(folder: Path, change: str, modules: dict[str, str] | None) -> dict[str, str]:
-    """Three layers one after another, of which the second one's weight goes through `change` first."""
+    """Return the line of each weight for three layers in a row; the second one's weight goes through `change` first."""
     text = f"""g (float[2,6] x) => (float[2,6] y) {{
         h0 = Gemm <transB = 1> (x, "l0.weight") {change}
         h1 = Gemm <transB = 1> (h0, c) y = Gemm <transB = 1> (h1, "l2.weight")
@@ -104,7 +104,7 @@ MOVED = {
     "the larger one of two layers'": """g = Greater("l1.weight", "l0.weight")
         c = Where(g, "l1.weight", "l0.weight")""",
 }
-"""What leaves no element as it is, or puts it in another place."""
+"""Nodes that change elements or move them to another place."""
 
 KEPT = {
     "cut and joined again": """a, b = Split <axis = 1, num_outputs = 2> ("l1.weight")
@@ -112,7 +112,7 @@ KEPT = {
     "flat and back": 'f = Reshape("l1.weight", flat) c = Reshape(f, shape)',
     "axes put in and taken out": 'f = Reshape("l1.weight", deep) c = Reshape(f, shape)',
 }
-"""What gives each element back in its place."""
+"""Nodes that return each element to its place."""
 
 NUMBERS = {
     "minus": np.array([-1]),
@@ -175,7 +175,7 @@ GAINS = {
 
 
 def normed(folder: Path, change: str, modules: dict[str, str] | None, leaf: str = "weight") -> Reconciliation:
-    """Three norms one after another; the second one's gain or bias goes through `change` first, from `v` to `c`."""
+    """Reconcile three norms in a row; the second one's gain or bias goes through `change` first, from `v` to `c`."""
     weight, bias = ("c", '"n1.bias"') if leaf == "weight" else ('"n1.weight"', "c")
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,6] x) => (float[2,6] y) {{
         h0 = LayerNormalization (x, "n0.weight", "n0.bias")
@@ -273,7 +273,7 @@ FREQUENCIES = (1e4 ** -(np.arange(6) / 6)).astype("f4")
 
 
 def turning(folder: Path, change: str) -> Reconciliation:
-    """Angles from frequencies that go through `change` first, from `f` to `c`."""
+    """Reconcile angles from frequencies that go through `change` first, from `f` to `c`."""
     held = {"l.weight": noise(6, 6, seed=2)}
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,1] x) => (float[2,6] y) {{
         {change.replace("f", '"r.inv_freq"', 1)} a = Mul(x, c) s = Sin(a) y = Gemm <transB = 1> (s, "l.weight")
@@ -301,7 +301,7 @@ def test_frequencies_that_a_node_changes_are_others(change: str, tmp_path: Path)
 
 @pytest.mark.parametrize("change", ["c = Identity(f)", "c = Mul(f, half)", "c = Unsqueeze(f, zero)"])
 def test_frequencies_may_be_scaled_as_a_whole(change: str, tmp_path: Path) -> None:
-    """Linear scaling of positions."""
+    """RoPE's linear scaling divides all positions by one factor."""
     assert turning(tmp_path, change).balanced
 
 
@@ -323,16 +323,16 @@ def test_of_an_if_each_output_is_what_its_own_branch_gives(gain: str, is_same: b
     assert reconcile(tmp_path, text_model(text, held), manifest).balanced is is_same
 
 
-# All of a kind
+# the same change to all weights or biases
 
 ALIKE = ("Abs", "Cos", "Neg")
-"""Operators that take the order from numbers around 0."""
+"""Operators that do not preserve the order of numbers around 0."""
 FORMULAS = ("Exp", "Round", "Sigmoid", "Sign", "Softmax", "Tanh")
-"""Operators that PyTorch's own modules apply to weights, and that keep it."""
+"""Order-preserving operators that PyTorch's own modules apply to weights."""
 
 
 def changed_alike(folder: Path, change: str, leaf: str = "weight") -> Reconciliation:
-    """Two layers whose weights, or biases, all go through `change` first, from `v` to `c`, beside a state dict."""
+    """Reconcile two layers, whose weights or biases all go through `change` (`v` to `c`), with a state dict."""
     weights = {
         f"l{number}.{name}": noise(*shape, seed=10 * number + len(name))
         for number, shape in enumerate([(8, 6), (6, 8)])
@@ -368,7 +368,7 @@ def test_what_is_no_formula_is_told_though_all_of_a_kind_go_through_it(
     assert {name: line for name, line in lines_of(result).items() if name.endswith(leaf)} == {
         f"l{number}.{leaf}": "differing" for number in range(2)
     }
-    assert result.compared["none"] == 0  # the values are PyTorch's, and were looked at
+    assert result.compared["none"] == 0  # the values are PyTorch's, and were compared
 
 
 @pytest.mark.parametrize("leaf", ["weight", "bias"])
@@ -389,7 +389,7 @@ def test_a_formula_that_all_of_a_kind_go_through_may_be_pytorchs_and_is_told(
 
 
 def test_codes_that_are_all_zero_are_not_what_was_rounded(tmp_path: Path) -> None:
-    """Near nothing every direction is the same."""
+    """All codes round to zero at the larger scale, and zeros point in no direction."""
     weights = {"l.weight": noise(4, 6), "l.bias": 0.3 * np.tanh(noise(4))}
     text = """g (float[2,6] x) => (float[2,4] y) {
         q = QuantizeLinear("l.bias", scale, point) c = DequantizeLinear(q, scale, point)
@@ -449,7 +449,7 @@ CUTS = """zero = Constant <value_int = 0> () one = Constant <value_int = 1> () t
 def test_parts_of_a_sequence_are_followed(
     parts: str, is_balanced: bool, told: list[str], tmp_path: Path
 ) -> None:
-    """As an exporter cuts the packed weights of `MultiheadAttention`."""
+    """Exporters cut the packed weights of `MultiheadAttention` in this way."""
     packed = noise(6, 5)
     text = f"""<ir_version: 10, opset_import: ["" : 18]> g (float[2,5] x) => (float[2,3] y) {{
         {CUTS} {parts} p = Gemm <transB = 1> (x, a) q = Gemm <transB = 1> (x, b) y = Add(p, q)

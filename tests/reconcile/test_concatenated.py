@@ -1,4 +1,4 @@
-"""Several PyTorch tensors that are stored side by side in one."""
+"""Several PyTorch tensors that are stored side by side in one tensor."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(
 
 
 def pieces_of(result: Reconciliation) -> dict[str, Any]:
-    """Where in the packed tensor each parameter is: (axis, start, stop)."""
+    """Return the place of each parameter in the packed tensor: (axis, start, stop)."""
     return {line.name.split(".")[-2]: line.pieces[0].taken for line in result.parameters if line.pieces}
 
 
@@ -116,7 +116,7 @@ def test_one_changed_element_is_seen(tmp_path, position, at_hand):
 
 @both
 def test_order_of_the_parts_shows_in_their_places(tmp_path, at_hand):
-    """Nothing in the file says which part is the query: who swaps two of them is seen here only."""
+    """The file does not say which part is the query, so only the places show that two parts are swapped."""
     query, key, value = QKV.values()
     stored = np.concatenate([key.T, query.T, value.T], axis=1)
 
@@ -174,7 +174,7 @@ def test_a_claim_of_terabytes_of_zeros_stands_for_no_bias(tmp_path, monkeypatch,
     proto = bias_file(np.zeros(1, np.float32))
     proto.graph.initializer[0].CopyFrom(external("b", [length], location="zeros.bin", length=4 * length))
     with (tmp_path / "zeros.bin").open("wb") as file:
-        file.truncate(4 * length)  # a sparse file takes no room
+        file.truncate(4 * length)  # a sparse file takes no disk space
     looks = []
     monkeypatch.setattr(Contents, "at", lambda self, *place: looks.append(place) or at(self, *place))
 
@@ -272,7 +272,7 @@ def test_codes_of_nothing_hold_no_parts(tmp_path, at_hand):
 def test_code_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
     arrays = {name: noise(30, 40, seed=seed) for seed, name in enumerate(NAMES)}
     tensors = quantized("w", np.concatenate([array.T for array in arrays.values()], axis=1))
-    assert 40 not in sample_positions(1200)  # (1, 0) of the query, (0, 1) of what is stored
+    assert 40 not in sample_positions(1200)  # element (1, 0) of the query, (0, 1) of the stored tensor
     tensors["w_quantized"][0, 1] += np.int8(5 if tensors["w_quantized"][0, 1] < 0 else -5)
     proto = text_model(
         "g (float[1] x) => (float[1] y) { d = DequantizeLinear(w_quantized, w_scale, w_zero_point) y = MatMul(x, d) }",
@@ -283,7 +283,7 @@ def test_code_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
     assert not run(tmp_path, proto, arrays, at_hand=True).balanced
 
 
-# which of several
+# choice among several parameters
 
 
 @both
@@ -375,7 +375,7 @@ HEAD = {"words.weight": noise(24, 8, seed=31), "head.weight": noise(24, 4, seed=
 
 
 def tied_head(joined: Array) -> onnx.ModelProto:
-    """A table of words, and a product with it and a matrix below it, turned round (MobileBERT's head)."""
+    """Return a model with a table of words, and a product with its transpose joined to a matrix (MobileBERT's head)."""
     return text_model(
         """g (int64[2] i, float[2,12] x) => (float[2,24] y) {
             t = Gather("words.weight", i)  h = MatMul(x, joined)  s = ReduceSum(t)  y = Add(h, s)

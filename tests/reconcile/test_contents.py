@@ -1,4 +1,4 @@
-"""How a stored content holds a PyTorch tensor's, in each mode, by a manifest's evidence and by the values."""
+"""Comparison of stored contents with PyTorch tensors, in each mode, by a manifest's evidence and by values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from analyzer.reconciliation.layouts import AxisLayout
 MODES: list[ContentMode] = ["none", "sampled", "full"]
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
-"""What is known of PyTorch's side: the evidence in a manifest, or all values. They must not contradict each other."""
+"""Two sources on PyTorch's side: the evidence in a manifest, or all values. They must not contradict each other."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Compare:
-    """Puts a stored content beside a PyTorch tensor's."""
+    """Compares a stored content with a PyTorch tensor's."""
 
     folder: Path
 
@@ -149,7 +149,7 @@ def test_evidence_says_how_much_was_compared(compare, at_hand):
 def test_samples_do_not_decide_which_way_a_square_matrix_stands(compare, size, at_hand):
     weight = noise(size, size)
     other = weight.copy()
-    other[1, 2] += 1  # where nobody looks, or somebody does
+    other[1, 2] += 1  # outside the samples for some sizes, among them for others
 
     assert compare(weight.T.copy(), weight, "sampled", at_hand).chain() == ["transposed"]
     assert compare(weight.T.copy(), weight, "sampled", at_hand).fit().evidence == "content"
@@ -222,7 +222,7 @@ def test_integers_are_no_cast_of_floats(compare):
     assert compare(ramp(2, 3).astype("i4"), ramp(2, 3)).fit() is None
 
 
-# what a name, a shape and an operator allow
+# limits by name, shape and operator
 
 
 def convolution_contents(kernel: Array, name: str) -> onnx.ModelProto:
@@ -314,7 +314,7 @@ def test_one_half_ulp_is_seen_in_a_cast_tensor(compare, position, at_hand):
 
 @both
 def test_smallest_halves_are_zero_and_infinity_is_the_largest(compare, at_hand):
-    """Onnxruntime's converter clamps to the smallest, that of onnxconverter-common to 1e-7, the second smallest."""
+    """onnxruntime's converter clamps to the smallest half; onnxconverter-common's to 1e-7, the second smallest."""
     known = np.array([1e-12, 1e9, 1.0], "f4")
 
     assert compare(np.array([6e-8, 65504, 1], "f2"), known, "full", at_hand).chain() == ["cast"]
@@ -408,7 +408,7 @@ def test_four_bits_hold_the_transpose_of_what_was_multiplied(compare, zero, mode
 
 
 def experts_in_codes(known: Array) -> onnx.ModelProto:
-    """QMoE with a stack of experts in four bits, blocks of 16 along their inputs."""
+    """Return a QMoE with a stack of experts in four bits, in blocks of 16 along their inputs."""
     tensors: dict[str, Array] = {}
     for slot, stack in (("fc1", known), ("fc2", noise(*known.shape[:1], *known.shape[:0:-1]))):
         parts = [packed(slot, each, zero=False) for each in stack]
@@ -574,7 +574,7 @@ def test_shape_and_elements_are_those_that_codes_stand_for(compare):
     assert pair.entry.tensor.numel == 384
 
 
-# what cannot be read
+# unreadable contents
 
 
 @both
@@ -693,7 +693,7 @@ def test_contents_of_a_model_without_weights_cannot_be_compared(tmp_path, conten
         reconcile_ledger(audit(tmp_path, proto), manifest, content)
 
 
-# what is known of PyTorch's values: by a manifest's evidence, and by the values where they are at hand
+# knowledge of PyTorch's values: from a manifest's evidence, and from the values if given
 
 WEIGHT = noise(40, 50)
 FEW = noise(4, 5)
@@ -812,7 +812,7 @@ def test_buffers_are_known_as_parameters_are():
     assert known.named("inv_freq") is manifest.buffers[0]
 
 
-# pyTorch tensors by shape, and which of them samples may be of
+# PyTorch tensors by shape, and candidates for samples
 
 KNOWN = np.array([[1.0, -2.0, 64.0]], np.float32)
 

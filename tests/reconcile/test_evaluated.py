@@ -55,7 +55,7 @@ def tensors_of(result: Reconciliation) -> dict[str, str]:
 
 
 def mixed(stored: Array, *, body: str = SHARED, value: Traced | None = None) -> tuple[ModelProto, Manifest]:
-    """A file that stores `stored` where the program has `1 - mix`."""
+    """Return a file that stores `stored` where the program computes `1 - mix`, and the manifest."""
     weights = {"val_4": stored} | ({"mix": MIX} if "mix)" in body else {})
     program = computed(1 - MIX, "1 - mix", "mix") if value is None else value
     through = () if "mix)" in body else ("mix",)
@@ -140,7 +140,7 @@ def test_one_changed_element_of_a_large_value_is_told_by_the_sums(tmp_path: Path
     value = computed(1 - large, "1 - w", "w")
     manifest = with_program(manifest_of(parameter("w", large)), value, through=("w",))
     stored = 1 - large
-    stored.reshape(-1)[7] += np.float32(1e-7)  # rounding is none
+    stored.reshape(-1)[7] += np.float32(1e-7)  # rounding errors are no change
 
     assert reconcile(tmp_path, text_model(body, {"val_4": stored}), manifest).balanced
     stored.reshape(-1)[place] *= 1.01
@@ -226,7 +226,7 @@ def test_what_another_operator_reads_than_in_the_program_is_not_explained(
 
 
 def scoped(stored: Mapping[str, Array]) -> ModelProto:
-    """One layer's mixing after another, in nodes that bear the names of modules."""
+    """Return a file that applies one layer's mix after another, in nodes named after modules."""
     steps = " ".join(f"a{n + 1} = Mul(a{n}, val_{n})" for n in range(len(stored)))
     proto = text_model(f"g (float[8] a0) => (float[8] a{len(stored)}) {{ {steps} }}", stored)
     for n, node in enumerate(proto.graph.node):
@@ -235,7 +235,7 @@ def scoped(stored: Mapping[str, Array]) -> ModelProto:
 
 
 def layers(*order: int) -> tuple[Mapping[str, Array], Manifest]:
-    """Two layers that multiply with `1 - mix`; the file has them in this order."""
+    """Return two layers that multiply by `1 - mix`, stored in this order, and their manifest."""
     mixes = [np.abs(noise(WIDTH, seed=seed)) for seed in (11, 12, 13, 14)]
     names = [f"layers.{n}.mix" for n in range(len(mixes))]
     values = [
@@ -308,7 +308,7 @@ SCALE = np.array(1.2345678, dtype=np.float32)
 
 
 def factor(alpha: float, *others: Traced) -> tuple[ModelProto, Manifest]:
-    """A file in which `exp(scale)` became the factor of a fused product, as onnxruntime's optimizer writes it."""
+    """Return a file that holds `exp(scale)` as the factor of a fused product, as onnxruntime's optimizer writes it."""
     proto = text_model(
         f"""g (float[2,3] x, float[3,2] z) => (float[2,2] y) {{
             y = com.microsoft.FusedMatMul<alpha = {alpha!r}>(x, z)
@@ -370,7 +370,7 @@ def test_a_table_of_no_parameter_that_would_be_opaque_is_explained(tmp_path: Pat
 def test_a_short_table_is_the_programs_to_the_bit_or_nobodys(
     tmp_path: Path, numbers: list[float], balanced: bool
 ) -> None:
-    """Of the module that reads it a tool has left nothing."""
+    """The file does not name the module that reads the table, as a tool removed the names."""
     table, weight = np.array(numbers), noise(8, 8, seed=5)
     body = f"""g (float[8,8] x, double[8,1] p) => (double[8,{len(table)}] a, float[8,8] y) {{
         y = MatMul(x, w) a = Mul(p, t)
@@ -397,7 +397,7 @@ SHORT = """g (float[8] x) => (float[8] y) {
 def test_a_short_table_of_buffers_is_explained_in_the_module_that_reads_it(
     tmp_path: Path, module: str, balanced: bool
 ) -> None:
-    """A frozen BatchNorm's four factors, which the exporter notes as a constant of its own."""
+    """The four factors of a frozen BatchNorm, which the exporter stores as a constant of its own."""
     table = 1 + noise(1, 4, 1, seed=3)
     known = {"layer.norm.bias": noise(8, seed=4), "layer.other.bias": noise(8, seed=5)}
     weights = {"mul_3": table, "pair": np.array([1, 4, 2]), "all": np.array([8])}

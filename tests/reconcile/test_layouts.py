@@ -1,4 +1,4 @@
-"""The orders of axes in which a stored tensor can hold one of PyTorch's, and what tells them apart."""
+"""Axis orders in which a stored tensor can hold a PyTorch tensor, and the evidence that tells them apart."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ shapes = st.lists(st.integers(1, 4), max_size=4).map(tuple)
 
 @st.composite
 def turned(draw: st.DrawFn) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """A shape, an order of its axes, and the permuted shape, perhaps with an axis of 1 more somewhere."""
+    """Draw a shape, an order of its axes, and the permuted shape, which may have an extra axis of 1."""
     shape = draw(shapes)
     axes = tuple(draw(st.permutations(range(len(shape)))))
     stored = [shape[axis] for axis in axes]
@@ -169,11 +169,11 @@ def test_sizes_that_no_memory_holds_are_nothing_to_try():
     assert list(layouts((1 << 40, 1 << 40), (1 << 40, 1 << 40))) == []
 
 
-# whether a stored tensor's axes stand as PyTorch has them, from its name and from what reads it
+# whether a stored tensor's axes are in PyTorch's order, by its name and its readers
 
 
 def read_by(folder: Path, nodes: str) -> tuple[Entry, Wiring]:
-    """A matrix that these nodes read as `w`."""
+    """Return a matrix that these nodes read as `w`, and the wiring."""
     proto = text_model(f"g (float[2] x) => (float[2] y) {{ {nodes} }}", {"w": ramp(3, 3)})
     ledger = audit(folder, proto)
     found = entry(ledger, "w")

@@ -1,4 +1,4 @@
-"""Lines of what no other rule settled: absent heads, other values under a name, fillers."""
+"""Lines of tensors that no other rule settled: absent heads, other values under a name, fillers."""
 
 from __future__ import annotations
 
@@ -179,11 +179,11 @@ def test_a_filler_that_nothing_reads_is_unexplained(tmp_path):
     assert bridge_of(result) == {"unexplained": (1, 12, 0, 12)}
 
 
-# fillers: what an operator must be given
+# fillers: inputs that an operator requires
 
 
 def beside(tmp_path, nodes: str, number: np.ndarray, known: tuple = ()):
-    """A file with `fc.weight` and one more tensor, `v`."""
+    """Reconcile a file with `fc.weight` and one more tensor, `v`."""
     proto = text_model(
         f'g (float[1] x) => (float[1] y) {{ h = Gemm(x, "fc.weight") {nodes} }}',
         {"fc.weight": FC, "v": number},
@@ -236,7 +236,7 @@ def test_number_that_changes_what_is_computed_is_unexpected(tmp_path, nodes, num
 
 
 STEPS = 'a = Gemm(v, "fc.weight") r = Relu(a) b = Gemm(r, "fc.weight") y = Add(b, h)'
-"""An unrolled loop of two steps, of which the first has no state."""
+"""Nodes of an unrolled loop of two steps, of which the first has no state."""
 
 
 def test_zeros_that_an_unrolled_loop_starts_with_are_added(tmp_path):
@@ -277,11 +277,11 @@ def test_bias_that_was_zeroed_is_no_filler(tmp_path):
     assert {finding.id for finding in result.findings} == {"missing", "unexpected"}
 
 
-# what a note says
+# exporters' notes
 
 
 def extra(tmp_path, note: str, nodes: str = "y = MatMul(h, v)", matrix: Array | None = None):
-    """A matrix that PyTorch does not have, and a note that says where it is from."""
+    """Reconcile a file with a matrix that PyTorch does not have, and a note of its origin."""
     proto = text_model(
         f'g (float[1] x) => (float[1] y) {{ h = Gemm(x, "fc.weight") {nodes} }}',
         {"fc.weight": FC, "v": noise(8, 8) if matrix is None else matrix},
@@ -406,7 +406,7 @@ HEAD = {"classifier.weight": ramp(2, 3, start=40), "classifier.bias": ramp(2, st
 
 
 def file_of(stored: dict[str, np.ndarray], nodes: str | None = None) -> onnx.ModelProto:
-    reads = {"bert.encoder.weight": "Gemm <transB = 1>"}  # as a Linear's that is square
+    reads = {"bert.encoder.weight": "Gemm <transB = 1>"}  # as for a square Linear weight
     inputs = [f'y{i} = {reads.get(name, "MatMul")} (x, "{name}")' for i, name in enumerate(stored)]
     given = outs(1 if nodes else len(stored))
     return text_model(f"g (float[1] x) => ({given}) {{ {nodes or ' '.join(inputs)} }}", stored)
@@ -601,7 +601,7 @@ def test_model_that_is_all_head_is_outside_but_nothing_balances_against_nothing(
     assert (result.onnx_parameters, bridge_of(result)) == (0, {"outside": (2, 8, -8, -8)})
 
 
-# what is said of a name with other values: only that, where the values are nowhere in the file
+# a name with other values is the only difference reported, if PyTorch's values are nowhere in the file
 
 A, B = noise(4, 6, seed=1), noise(4, 6, seed=2)
 KNOWN: dict[str, Array] = {"a.weight": A, "b.weight": B}
@@ -611,7 +611,7 @@ TEXT = """
 
 
 def meet(folder: Path, stored: dict[str, Array]) -> Reconciliation:
-    """Two weights of PyTorch's, beside a file that has what is stored under their names."""
+    """Reconcile a file that stores these tensors with two PyTorch weights."""
     manifest = manifest_of(*parameters_of(KNOWN), values=KNOWN)
     return reconcile(folder, text_model(TEXT, stored), manifest, content="full")
 
@@ -690,7 +690,7 @@ TABLE = noise(4, 3)
 
 
 def with_branch(row: Array) -> onnx.ModelProto:
-    """A lookup of a row, or a stored row in its place, of which the notes say that it was folded from the table."""
+    """Return a model that looks up a row or takes a stored row, which notes say was folded from the table."""
     proto = text_model(
         'g (int64[1] x, bool c) => (float[1,3] y) { seen = Gather("bag.weight", x) y = If(c) }',
         {"bag.weight": TABLE},

@@ -1,4 +1,4 @@
-"""Lines that names, content, or shapes and order decide."""
+"""Lines decided by names, by content, or by shapes and order."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def legacy(stored: np.ndarray, node: str = "/fc/MatMul"):
 
 
 def biases(stored: dict[str, np.ndarray], *nodes: tuple[str, str]):
-    """Nodes, each by its name, that add a stored bias to what a linear operator gave."""
+    """Return a model whose named nodes add a stored bias to a linear operator's output."""
     lines = [f'["{name}"] y{i} = Gemm(x, x, "{bias}")' for i, (name, bias) in enumerate(nodes)]
     return text_model(f"g (float[3,3] x) => (float[3,3] y0) {{ {' '.join(lines)} }}", stored)
 
@@ -180,7 +180,7 @@ def test_constant_filled_tensor_is_nobodys_copy(tmp_path):
     assert result.entries[1].decided_by == "content:constant-filled"
 
 
-# merged by the exporter, or cut out
+# merged by the exporter, or removed
 
 
 @pytest.mark.parametrize("content", ["none", "sampled", "full"])
@@ -300,7 +300,7 @@ def test_equal_zeros_of_another_module_prove_nothing(tmp_path):
     assert {line.name: line.line.value for line in result.parameters}["other.bias"] == "missing"
 
 
-# in its place
+# matches by module
 
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
@@ -309,7 +309,7 @@ LAYERS = {f"layer.{index}.fc.weight": noise(8, 8, seed=index) for index in (0, 1
 
 
 def in_places(first: str, second: str, stored=None):
-    """Two nameless matrices, read by two modules; layer 0 is stored first."""
+    """Return a model of two nameless matrices, read by two modules; layer 0 is stored first."""
     one, other = LAYERS.values()
     return text_model(
         f"""g (float[8,8] x) => (float[8,8] y) {{
@@ -345,7 +345,7 @@ def test_nameless_matrices_that_were_swapped_are_in_the_wrong_place(
 
 @both
 def test_modules_inside_one_another_may_read_what_the_other_keeps(tmp_path, at_hand):
-    """torch.nn.MultiheadAttention reads the weight of its child `out_proj`, and has one of that shape itself."""
+    """torch.nn.MultiheadAttention reads the weight of its child `out_proj`, and has a weight of that shape itself."""
     arrays = {"attn.q_proj_weight": noise(8, 8), "attn.out_proj.weight": noise(8, 8, seed=1)}
     stored = {f"onnx::MatMul_{i}": array.T.copy() for i, array in enumerate(arrays.values(), 1)}
     manifest = manifest_of(*parameters_of(arrays))
@@ -413,7 +413,7 @@ ODD, OTHER = np.float32(0.1), np.float32(0.3)
 
 
 def scaled_by(*numbers: np.float32):
-    """A product with each of the numbers, which are nobody's by their names."""
+    """Return a model that multiplies by each of the numbers, whose names match no parameter."""
     nodes = " ".join(f"y{i} = Mul(x, v{i})" for i in range(len(numbers)))
     stored = {f"v{i}": np.asarray(number) for i, number in enumerate(numbers)}
     return text_model(f"g (float[2] x) => ({outs(len(numbers))}) {{ {nodes} }}", stored)
@@ -545,7 +545,7 @@ def test_nameless_codes_of_nothing_are_not_a_weight_of_zeros(tmp_path, at_hand):
 def test_codes_that_repeat_a_tensor_of_the_file_are_held_against_all_of_it(
     tampered: bool, tmp_path: Path
 ) -> None:
-    """The manifest has sums of a large table alone; the file has all of its values."""
+    """The manifest has only sums of a large table; the file has all its values."""
     table = noise(160, 64, seed=4)
     stored = {"emb.weight": table, **packed("head", table)}
     if tampered:
@@ -563,7 +563,7 @@ def test_codes_that_repeat_a_tensor_of_the_file_are_held_against_all_of_it(
     assert result.compared == {"whole": table.size, "sampled": 0, "none": 0}
 
 
-# lines that a name decides, with the content that must go with it
+# lines decided by a name, whose content must match
 
 
 def linear(name: str, stored: np.ndarray, node: str = "n"):
@@ -812,13 +812,13 @@ def test_another_dtype_is_a_cast_where_contents_are_not_compared(tmp_path):
     assert result.parameters[0].line.value == "cast"
 
 
-# lines that shapes, roles and order alone decide, where values are not compared
+# lines decided by shapes, roles and order alone, where values are not compared
 
 
 def run(
     tmp_path: Any, known: dict[str, Array], *stored: Array, read: str = "MatMul(x, {})"
 ) -> Reconciliation:
-    """Matrices under names of the file's own, in a file without scopes."""
+    """Reconcile matrices under names of the file's own, in a file without scopes."""
     nodes = " ".join(f"y{i} = {read.format(f'v{i}')}" for i in range(len(stored)))
     proto = text_model(
         f"g (float[1] x) => ({outs(len(stored))}) {{ {nodes} }}",

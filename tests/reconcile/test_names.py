@@ -1,4 +1,4 @@
-"""One prefix more or less on every name."""
+"""Names that differ by one prefix."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_of_equally_good_prefixes_always_the_same_is_taken():
     }
 
 
-# prefixes of tools, without a dot, and of each part of a merged file
+# tools' prefixes without a dot, and prefixes of the parts of a merged file
 
 
 @pytest.mark.parametrize("prefix", ["enc_", "m1/", "m1::", "part-"])
@@ -183,7 +183,7 @@ def merged(**changed):
 
 
 def test_merged_file_balances_by_its_prefixes_and_nothing_else_does(tmp_path):
-    """Its biases of zeros and gains of ones are known by names alone, and have PyTorch's values."""
+    """Biases of zeros and gains of ones are matched by name alone, and must have PyTorch's values."""
     manifest = manifest_of(*parameters_of(MERGED))
 
     result = reconcile(tmp_path, merged(), manifest)

@@ -30,7 +30,7 @@ from analyzer.reconciliation import Reconciliation, reconcile_ledger
 
 
 def run(tmp_path, proto, known):
-    """Against a state dict that is all that there is of PyTorch's side."""
+    """Reconcile with a state dict alone on PyTorch's side."""
     path = tmp_path / "w.safetensors"
     save_file({name: np.ascontiguousarray(array) for name, array in known.items()}, path)
     original = open_checkpoint(path)
@@ -144,7 +144,7 @@ def test_a_layer_of_another_name_may_have_another_eps_but_not_stand_alone(tmp_pa
 
 
 def test_a_gain_of_the_weights_name_is_no_layer_that_stands_plain(tmp_path):
-    """In a Sequential, `1.weight` is a norm's, and the convolutions beside it are `0.weight` and `2.weight`."""
+    """In a Sequential, `1.weight` is a norm's gain between the convolutions `0.weight` and `2.weight`."""
     proto = text_model(
         """g (float[1,3,9,9] x) => (float[1,8,5,5] y) {
             a = Conv(x, v1)  b = GroupNormalization<num_groups = 4, epsilon = 0.00001>(a, "1.weight", "1.bias")
@@ -367,7 +367,7 @@ def test_exchanged_or_other_factors_are_told(tmp_path):
 
 @pytest.mark.parametrize("is_exchanged", [False, True])
 def test_factors_of_a_block_stand_in_the_order_in_which_the_class_defines_them(tmp_path, is_exchanged):
-    """EdgeNeXt's `gamma_xca` comes before its `gamma`; of a file that has sorted the names nobody knows that."""
+    """EdgeNeXt's `gamma_xca` comes before its `gamma`; a checkpoint with sorted names does not show that order."""
     first, second = GAMMAS.values()
     known = {"blocks.0.gamma_xca": first, **LINEARS, "blocks.0.gamma": second}
     proto = blocks(None, None, *((second, first) if is_exchanged else ()))
@@ -414,7 +414,7 @@ def test_one_plus_w_may_keep_the_name_of_w(tmp_path):
 
 
 def test_one_plus_a_gain_that_is_no_offset_is_another_model(tmp_path):
-    """One norm of two; gains around 1, as all others have them; another element."""
+    """Cases: one of two norms; gains around 1, as in all other models; one element changed."""
     first, second = GAINS.values()
     changed = 1 + second
     changed[3] += 1e-3
@@ -431,7 +431,7 @@ def test_a_note_of_the_exporter_is_no_proof(tmp_path):
     assert not run(tmp_path, proto, OLD).balanced
 
 
-# a weight norm that was multiplied out: W = g v / ||v||, by hand
+# a weight norm multiplied out: W = g v / ||v||, by hand
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 
@@ -439,7 +439,7 @@ DIRECTION = noise(4, 3, 5)
 
 
 def length_of(axis: int | None, direction: Array = DIRECTION) -> Array:
-    """Lengths as torch.nn.utils.weight_norm(dim=axis) shapes them, all different."""
+    """Return lengths of the shape that torch.nn.utils.weight_norm(dim=axis) gives them, all different."""
     if axis is None:
         return np.array([2.5], "f4")
     shape = [size if number == axis else 1 for number, size in enumerate(direction.shape)]

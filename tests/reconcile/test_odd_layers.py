@@ -1,4 +1,4 @@
-"""Layers that compute otherwise than those beside them, though they hold the same parameters."""
+"""Layers that compute differently from their neighbours, though they hold the same parameters."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LAYER = {
     "down": "MatMul(act, {down})",
     "sum": "Add(x, down)",
 }
-"""What each value of a layer is computed by: `x` is what the layer before gives, of the first the input."""
+"""Expression of each value of a layer; `x` is the previous layer's output, or the model's input."""
 
 
 def model(
     changes: Mapping[int, Mapping[str, str]], count: int = COUNT
 ) -> tuple[onnx.ModelProto, dict[str, Array]]:
-    """Layers before whose norms the stream is summed up; some of their values are computed in another way."""
+    """Return layers that normalize the summed residual stream first; `changes` replaces some of their values."""
     weights: dict[str, Array] = {"wte.weight": noise(9, 4, seed=99)}
     lines = ['h = Gather("wte.weight", ids)', "scale = Constant<value_float = 2.0>()"]
     lines += ["other = Constant<value_float = 5.0>()"] if "other" in str(changes) else []
@@ -59,7 +59,7 @@ def model(
 
 
 def _changed(change: Mapping[str, str]) -> dict[str, str]:
-    """The rules of a layer; what no layer has stands before the value that it is written before."""
+    """Return the rules of a changed layer; values that plain layers lack come before the value that needs them."""
     rules: dict[str, str] = {}
     for value in LAYER:
         if value in change:
@@ -75,10 +75,10 @@ def _renamed(rule: str, own: str, name: str) -> str:
 
 
 class Quiet:
-    """A run of a command that says nothing."""
+    """Progress reporter that prints nothing."""
 
     def tell(self, words: str) -> None:
-        """Say it to nobody."""
+        """Discard a message."""
 
 
 def judge(tmp_path, changes: Mapping[int, Mapping[str, str]], count: int = COUNT) -> Reconciliation:

@@ -1,4 +1,4 @@
-"""Square weights that the file reads the other way round than PyTorch, and honest files."""
+"""Square weights that the file reads transposed against PyTorch, and honest files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KNOWN = {"up.weight": noise(12, 8), "down.weight": noise(8, 12, seed=1), "square
 def file_of(
     *turned: str, read: str = "MatMul(x, {})", known: dict[str, Array] | None = None
 ) -> onnx.ModelProto:
-    """Each weight under a name of the file's own, some of them transposed."""
+    """Return a model that stores each weight under a name of the file's own, some of them transposed."""
     known = known or KNOWN
     nodes = " ".join(f"y{i} = {read.format(f'v{i}')}" for i in range(len(known)))
     stored = {
@@ -177,7 +177,7 @@ def test_a_weight_that_is_cast_where_it_is_read_stands_as_all_others_do(tmp_path
 
 
 def by_way(way: str, given: Array, *, is_turned: bool) -> onnx.ModelProto:
-    """The square weight comes to its product by nodes that leave its numbers as they are."""
+    """Return a model whose square weight reaches its product through nodes that keep its numbers."""
     square = given.T if is_turned else given
     stored: dict[str, Array] = {f"v{i}": array.T.copy() for i, array in enumerate(KNOWN.values())}
     stored |= {"first": square[:3].copy(), "second": square[3:].copy(), "both": np.array([8, 8])}
@@ -215,7 +215,7 @@ def by_way(way: str, given: Array, *, is_turned: bool) -> onnx.ModelProto:
     ],
 )
 def test_it_does_not_matter_by_which_way_it_comes_to_its_product(tmp_path, way, as_pytorch, at_hand):
-    """PyTorch's order of axes is right where one Transpose stands before the product, and wrong where none does."""
+    """PyTorch's order of axes is right if one Transpose precedes the product, and wrong if none does."""
     square = KNOWN["square.weight"]
     right, wrong = (by_way(way, square, is_turned=is_turned) for is_turned in (not as_pytorch, as_pytorch))
     symmetric = square + square.T

@@ -1,4 +1,4 @@
-"""Weights that the file holds, and reads where others belong; and honest files."""
+"""Weights that the file holds but reads in each other's places, and honest files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NORMS: dict[str, Array] = {
 
 
 def norms(first: str, second: str) -> ModelProto:
-    """Two norms one after another; the arguments say whose parameters each reads."""
+    """Return a model of two norms in a row; the arguments name the module whose parameters each reads."""
     text = f"""g (float[2,6] x) => (float[2,6] y) {{
         [n1] h = LayerNormalization (x, "{first}.weight", "{first}.bias")
         [n2] y = LayerNormalization (h, "{second}.weight", "{second}.bias")
@@ -85,7 +85,7 @@ ATTENTION: dict[str, Array] = {
 
 
 def attention(read: dict[str, str] | None = None, weights: dict[str, Array] | None = None) -> ModelProto:
-    """Layers of attention without a note; `read` says which weight is read where another belongs."""
+    """Return a model of attention layers without notes; `read` maps a weight to the one that is read in its place."""
     read = read or {}
     nodes = ["h0 = Add(x, x)"]
     for layer in range(LAYERS):
@@ -127,7 +127,7 @@ def test_a_weight_that_is_exchanged_with_another_layers_is_misplaced(tmp_path: P
 
 
 def test_values_that_are_exchanged_under_the_other_names_are_misplaced(tmp_path: Path) -> None:
-    """The names in the file stay in their places and their values do not: that is told, by names or by places."""
+    """Names stay in their places and values do not: this is found by name or by place."""
     pair = swapped("layers.1.k.weight", "layers.1.q.weight")
     moved = {name: ATTENTION[pair.get(name, name)] for name in ATTENTION}
 
@@ -143,7 +143,7 @@ def test_layers_in_their_order_are_not_told(tmp_path: Path) -> None:
 
 
 def test_layers_that_are_shared_are_not_told(tmp_path: Path) -> None:
-    """ALBERT's: every layer reads the same weights."""
+    """ALBERT shares its layers: each reads the same weights."""
     shared = {name: array for name, array in ATTENTION.items() if ".0." in name}
     read = {
         name: name.replace(f".{layer}.", ".0.")
@@ -209,7 +209,7 @@ GATED: dict[str, Array] = {
 
 
 def gated(first: str, second: str) -> ModelProto:
-    """Two norms with a third vector, by which the input of a gate is multiplied, as EvoNorm's are."""
+    """Return a model of two norms with a third vector that multiplies a gate's input, as in EvoNorm."""
     text = f"""g (float[2,6] x) => (float[2,6] y) {{
         [v1] i = Mul (x, "{first}.v")
         [s1] j = Sigmoid (i)
@@ -250,7 +250,7 @@ NECK: dict[str, Array] = {
 
 
 def neck(read: dict[str, str] | None = None) -> ModelProto:
-    """Stages, and layers that fuse what they give, the last stage's first."""
+    """Return a model of stages, and of layers that fuse their outputs, starting with the last stage."""
     read = read or {}
 
     def weight(name: str) -> str:
@@ -291,14 +291,14 @@ def test_weights_of_a_neck_that_compute_one_after_the_other_are_told_all_the_sam
     assert told_of_neck(tmp_path, neck(swapped(*pair))) == list(pair)
 
 
-# weights that the file holds, and reads where others belong
+# weights that the file holds but reads in each other's places
 
 SIDES = ("q", "k", "v", "o")
 MODES = pytest.mark.parametrize("content", ["sampled", "full"])
 
 
 def weights(layers: int, *, of: tuple[str, ...] = (*SIDES, "norm1", "norm2")) -> dict[str, Array]:
-    """An encoder's: attention without biases between two norms in each layer."""
+    """Return the weights of an encoder: attention without biases between two norms in each layer."""
     made: dict[str, Array] = {}
     for layer in range(layers):
         for index, side in enumerate(of):
@@ -315,7 +315,7 @@ def encoder(
     named: bool = True,
     scoped: bool = True,
 ) -> onnx.ModelProto:
-    """The file; with `swapped`, each of the two is read where the other belongs."""
+    """Return the encoder's file; with `swapped`, each of two weights is read in the other's place."""
     read = {name: name for name in known}
     if swapped is not None:
         read[swapped[0]], read[swapped[1]] = swapped[1], swapped[0]
@@ -370,7 +370,7 @@ CELL = {
 
 
 def unrolled(folder: Path, biases: dict[int, tuple[str, str]], *, has_calls: bool = True) -> list[str]:
-    """What is misplaced in a cell of three steps, at some of which it has other biases, or none."""
+    """Return the misplaced tensors of a cell of three steps, some of which have other biases, or none."""
     nodes = ["h0 = Relu(x)"]
     for step in range(STEPS):
         first, second = biases.get(step, ("cell.bias_ih", "cell.bias_hh"))
@@ -413,7 +413,7 @@ def test_a_bias_that_one_of_several_steps_has_lost_is_misplaced(tmp_path: Path, 
         ("b.running_mean", "a.running_var", {"b.running_mean"}),
         ("a.running_var", "a.running_var", {"a.running_var"}),
         ("a.running_mean", "b.weight", {"b.weight"}),
-        ("a.running_mean", "c.running_var", set()),  # which has the same numbers
+        ("a.running_mean", "c.running_var", set()),  # has the same numbers
     ],
 )
 def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
@@ -453,7 +453,7 @@ def test_statistics_that_a_batchnorm_reads_in_place_of_its_own_are_misplaced(
 def applied_thrice(
     folder: Path, proto: ModelProto, weights: Mapping[str, Array], *, has_calls: bool
 ) -> list[str]:
-    """What is misplaced in a file whose PyTorch model applies `fc` three times, as its program says if it is known."""
+    """Return the misplaced tensors of a file whose PyTorch model applies `fc` three times; calls may be unknown."""
     read = ({"value": "x"}, {"tensor": "fc.weight"}, {"tensor": "fc.bias"})
     manifest = manifest_of(*parameters_of(weights))
     if has_calls:
@@ -463,7 +463,7 @@ def applied_thrice(
 
 
 def branched(folder: Path, then: str, other: str, after: str, *, has_calls: bool) -> list[str]:
-    """What is misplaced in a module that is applied three times, the second time in the branches of an If."""
+    """Return the misplaced tensors of a module that is applied three times, the second time in an If's branches."""
     shape = f"float[4,{WIDTH}]"
     weights = {"fc.weight": noise(WIDTH, WIDTH, seed=1), "fc.bias": noise(WIDTH, seed=2)}
     proto = text_model(
@@ -590,7 +590,7 @@ SKIPS: dict[str, Array] = {
 
 
 def side_by_side(left: str, right: str, *, of_left: str = "left", of_right: str = "right") -> ModelProto:
-    """Two modules of one class, neither after the other, each with a vector of no usual name that it multiplies by."""
+    """Return a model of two parallel modules of one class, each multiplying by a vector of an unusual name."""
     shape = f"float[2,{WIDTH}]"
     text = f"""g ({shape} x) => ({shape} y) {{
         [l1] a = MatMul (x, "left.inner.weight")
@@ -645,7 +645,7 @@ def test_one_of_several_nodes_that_reads_another_modules_bias_is_told(tmp_path: 
     assert wrong == ({"one.bias"} if second == "one.bias" else set())
 
 
-# nothing exchanged
+# no exchange
 
 
 @MODES
@@ -662,7 +662,7 @@ def test_file_as_it_was_exported_is_quiet(
     assert result.balanced, result.findings
 
 
-# two exchanged
+# two weights exchanged
 
 
 @MODES
@@ -708,7 +708,7 @@ def test_what_two_modules_have_exchanged_is_told_where_nodes_name_them(
 def test_in_one_layer_it_is_told_by_the_other_layers(
     tmp_path: Path, swapped: tuple[str, str], named: bool, content: str
 ) -> None:
-    layers = 6  # of four, each stands at another distance from an end
+    layers = 6  # in four layers, each is at another distance from an end
     known = weights(layers)
 
     result = run(tmp_path, known, encoder(known, layers, swapped=swapped, named=named, scoped=False), content)
@@ -760,7 +760,7 @@ def test_where_no_values_are_compared_nobody_knows_where_they_are(tmp_path: Path
     assert run(tmp_path, known, encoder(known, 2, swapped=swapped), "none").balanced
 
 
-# what may stand elsewhere
+# permitted moves
 
 
 def test_of_equal_values_either_may_stand_there(tmp_path: Path) -> None:
@@ -787,7 +787,7 @@ def test_zero_biases_that_were_merged_may_stand_in_any_layer(tmp_path: Path) -> 
 
 
 def test_one_layer_that_is_computed_again_and_again_is_in_its_place(tmp_path: Path) -> None:
-    """As ALBERT's."""
+    """ALBERT computes one layer repeatedly."""
     known = {"group.q.weight": noise(8, 8), "group.norm.weight": noise(8, seed=1)}
     nodes, before = [], "x"
     for i in range(3):
@@ -860,7 +860,7 @@ def test_layers_side_by_side_have_no_order(tmp_path: Path) -> None:
 
 
 def test_layers_that_are_all_computed_from_the_last_to_the_first_keep_that_order(tmp_path: Path) -> None:
-    """As decoders of U-Nets may be numbered."""
+    """Decoders of U-Nets may be numbered in this order."""
     known = {
         f"ups.{i}.{leaf}.weight": noise(8, 8, seed=10 * i + j)
         for i in range(4)
@@ -913,7 +913,7 @@ def stages(
 
 
 def test_the_last_layer_of_a_short_stage_looks_like_a_later_one_of_a_long_stage(tmp_path: Path) -> None:
-    """Stages of 2, 3 and 4 layers: the second of the first stage ends it, as the third of the second stage does."""
+    """Stages of 2, 3 and 4 layers: the first stage ends with its second layer, the second stage with its third."""
     honest, known = stages((2, 3, 4))
     exchanged, _ = stages((2, 3, 4), swapped=("s.1.1.weight", "s.1.2.weight"))
     manifest = manifest_of(*parameters_of(known), values=known)

@@ -1,4 +1,4 @@
-"""A function of each element that an exporter computed in advance, only where PyTorch's own program has it."""
+"""Elementwise functions that an exporter computed in advance, matched only where PyTorch's own program has them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAMES = {
     "softplus(w)": "rg_lru.recurrent_param",
     "c*w": "query.weight",
 }
-"""What PyTorch calls a parameter of which an exporter computes each function in advance."""
+"""PyTorch's name of a parameter to which exporters apply each function in advance."""
 
 _HEADS = "r = Reshape(q, heads) s = MatMul(r, keys) y = Softmax(s)"
 
@@ -52,11 +52,11 @@ READS = {
     "c*w": f"q = Gemm<transB=1>(x, {{}}) {_HEADS}",
     "c*b": f"h = MatMul(x, keys) q = Add(h, {{}}) {_HEADS}",
 }
-"""Where such a parameter is read: after a norm, or where a query is compared with keys; a bias is added to it."""
+"""Nodes that read such a parameter: a norm, a product of a query and keys, or an addition of a bias."""
 
 
 def reading(how: str, name: str, stored: dict[str, Array], before: str = "") -> onnx.ModelProto:
-    """A model that reads a value as `how` of READS says; a query has heads of 8."""
+    """Return a model that reads a value through the nodes `READS[how]`; a query has heads of 8."""
     heads = {"heads": np.array([1, -1, 8])} if how in ("c*w", "c*b") else {}
     nodes = READS[how].format(f'"{name}"')
     return text_model(
@@ -176,7 +176,7 @@ def test_codes_of_ones_are_not_one_plus_whatever(tmp_path, at_hand):
 
 
 def scaled(tmp_path, known: Array, by: float = 8**-0.5, *, at_hand: bool) -> Reconciliation:
-    """A query's weight or bias times a number, where PyTorch scales by it what is compared."""
+    """Reconcile a query's weight or bias times a number, where PyTorch scales the attention scores by it."""
     how = "c*w" if known.ndim == 2 else "c*b"
     return run(tmp_path, (known * np.float32(by)).astype("f4"), known, at_hand=at_hand, how=how)
 
@@ -220,7 +220,7 @@ def test_note_of_the_exporter_makes_no_factor_its_own(tmp_path, at_hand):
     assert lines_of(result) == {"fc.weight": "differing"}
 
 
-# what is asked
+# comparison of contents
 
 
 @both
@@ -322,7 +322,7 @@ def test_small_query_may_have_the_scale_in_it_too(tmp_path, at_hand):
     assert lines_of(result) == {"query.weight": "folded-pointwise"}
 
 
-# where a function of each element may stand: only where PyTorch's own program has it
+# permitted places of elementwise functions: only those of PyTorch's own program
 
 GAIN = noise(16) / 4
 QUERY = noise(16, 24, seed=1)
@@ -507,7 +507,7 @@ def test_queries_of_all_layers_are_scaled_or_none(tmp_path: Path) -> None:
     assert lines_of(result) == {"layers.0.q.weight": "missing", "layers.1.q.weight": "identical"}
 
 
-# where a formula of each element may stand: a match of values alone is no proof of it
+# permitted places of elementwise formulas: a match of values alone is no proof
 
 GAIN_LEASH = (noise(24) / 4).astype("f4")
 NORM = 'g (float[2,24] x) => (float[2,24] y) { y = LayerNormalization(x, "val_1") }'

@@ -51,7 +51,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def quantized_export(
     request: pytest.FixtureRequest, kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Ledger, Manifest]:
-    """The ledger of the file, and PyTorch's side."""
+    """Return the ledger of the file, and the manifest of the PyTorch model."""
     import torch
 
     from exporter.census import take_census

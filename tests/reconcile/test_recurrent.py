@@ -1,8 +1,8 @@
-"""Weights of LSTM, GRU and RNN: their gates in ONNX's order, all directions in one tensor.
+"""Weights of LSTM, GRU and RNN: gates in ONNX's order, all directions in one tensor.
 
 ONNX docs/Operators.md: W is (directions, gates x hidden, input), with the gates iofc of LSTM and zrh of GRU. PyTorch's
-documentation of torch.nn.LSTM and torch.nn.GRU: rows in the order i, f, g, o and r, z, n. What ONNX's own reference
-computes from the one is what the textbook's formula gives for the other.
+documentation of torch.nn.LSTM and torch.nn.GRU: rows in the order i, f, g, o and r, z, n. ONNX's reference evaluator
+on the stored tensors agrees with the textbook's formula on PyTorch's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weigh
 
 GATES = {"LSTM": "ifgo", "GRU": "rzn", "RNN": "h"}
 STORED = {"LSTM": "iofg", "GRU": "zrn", "RNN": "h"}
-"""ONNX's order, in the letters of PyTorch."""
+"""Gates in ONNX's order, in the letters of PyTorch."""
 
 HIDDEN, INPUT = 3, 5
 
@@ -31,7 +31,7 @@ HIDDEN, INPUT = 3, 5
 def pytorch(
     op: str, directions: int = 1, *, width: int = INPUT, layer: int = 0, module: str = "rnn"
 ) -> dict[str, Array]:
-    """What torch.nn has, all different."""
+    """Return the parameters of the torch.nn module, all different."""
     rows = len(GATES[op]) * HIDDEN
     found: dict[str, Array] = {}
     for index in range(directions):
@@ -45,13 +45,13 @@ def pytorch(
 
 
 def in_order(op: str, array: Array) -> Array:
-    """The rows of PyTorch's tensor in ONNX's order of gates."""
+    """Return the rows of PyTorch's tensor in ONNX's order of gates."""
     gates = dict(zip(GATES[op], np.split(array, len(GATES[op])), strict=True))
     return np.concatenate([gates[gate] for gate in STORED[op]])
 
 
 def stored(op: str, arrays: dict[str, Array], module: str = "rnn", layer: int = 0) -> dict[str, Array]:
-    """W, R and B as an exporter writes them."""
+    """Return W, R and B as an exporter writes them."""
     parts: dict[str, list[Array]] = {"W": [], "R": [], "B": []}
     for end in (f"_l{layer}", f"_l{layer}_reverse"):
         if f"{module}.weight_ih{end}" in arrays:
@@ -95,7 +95,7 @@ def sigmoid(x: Array) -> Array:
 
 
 def last_state(op: str, arrays: dict[str, Array], steps: Array) -> Array:
-    """The formula of PyTorch's documentation."""
+    """Compute the last state by the formula of PyTorch's documentation."""
     w, r, b, c = (
         arrays[f"rnn.{part}_l0"].astype("f8") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
     )
@@ -254,7 +254,7 @@ def test_gates_in_pytorchs_order_are_another_layer(tmp_path, at_hand):
     assert not run(tmp_path, file_of("LSTM", tensors), arrays, at_hand=at_hand).balanced
 
 
-# what has one shape
+# tensors of one shape
 
 
 @both
@@ -277,7 +277,7 @@ def test_directions_are_not_each_other(tmp_path, at_hand):
 
 @both
 def test_biases_are_not_each_other(tmp_path, at_hand):
-    """GRU adds the one to the input and resets the other."""
+    """GRU adds one bias to the input, and the reset gate scales the other."""
     arrays = pytorch("GRU")
     tensors = stored("GRU", arrays)
     tensors["B"] = np.roll(tensors["B"], 3 * HIDDEN, axis=1)
@@ -427,7 +427,7 @@ def test_every_tensor_is_given_back_as_pytorch_has_it(tmp_path, op, directions):
         assert values.tobytes() == array.tobytes(), name
 
 
-# what is not one
+# weights that are no match
 
 
 @both
@@ -466,11 +466,11 @@ CELL = {
     "Slice": "Slice(s, last, first, zero, last)",
     "Gather": "Gather(s, rows)",
 }
-"""What makes of a tensor of a cell another one before the gates are put in order."""
+"""Operators that change a tensor of a cell before its gates are reordered."""
 
 
 def sliced(part: str, change: str) -> onnx.ModelProto:
-    """An LSTM of torch as TorchScript writes it: the gates of each tensor in ONNX's order by nodes."""
+    """Return torch's LSTM as TorchScript writes it: nodes put each tensor's gates in ONNX's order."""
     lines = []
     for name, letter in (("weight_ih", "W"), ("weight_hh", "R"), ("bias_ih", "b"), ("bias_hh", "c")):
         made = change if name == part else "Identity(s)"
@@ -517,7 +517,7 @@ def test_what_a_node_makes_of_a_cells_tensor_is_another_tensor(tmp_path, part):
 
 
 def test_codes_that_a_quantizer_writes_on_the_way_are_the_cells_own(tmp_path):
-    """As static quantization leaves them, which quantizes what every node gives."""
+    """Static quantization leaves such codes, as it quantizes the output of every node."""
     arrays = {name.replace("_l0", ""): array for name, array in pytorch("LSTM").items()}
 
     def recoded(change: str) -> onnx.ModelProto:

@@ -1,4 +1,4 @@
-"""Tables of cosines and sines, frequencies and waves: made in advance, or by forward beside a state dict."""
+"""Tables of cosines and sines, frequencies and waves: computed at export, or by forward beside a state dict."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ TURNED = {
 @both
 @pytest.mark.parametrize("change", TURNED)
 def test_nameless_frequencies_are_pytorchs_own(tmp_path, change, at_hand):
-    """Half as fast they are a known series, too; PyTorch's side says which it must be."""
+    """Frequencies half as fast are a known series too; PyTorch's buffer says which series is right."""
     factor, is_same = TURNED[change]
     stored = np.ones(8, "f4") if factor is None else (factor * INV_FREQ).astype("f4")
     proto = text_model(
@@ -169,7 +169,7 @@ def test_nameless_frequencies_are_pytorchs_own(tmp_path, change, at_hand):
 
 
 def test_frequencies_that_the_file_holds_elsewhere_say_nothing_of_another_vector(tmp_path):
-    """An embedding of time has frequencies of its own, as many as the rotary embedding."""
+    """A time embedding has its own frequencies, as many as the rotary embedding."""
     times = (1e3 ** -(np.arange(8) / 8)).astype("f4")
     text = """g (float[3,1] x) => (float[3,8] y) {
         a = Mul(x, "model.rotary_emb.inv_freq") b = Mul(x, val_1) c = Sin(a) d = Sin(b) y = Add(c, d)
@@ -181,7 +181,7 @@ def test_frequencies_that_the_file_holds_elsewhere_say_nothing_of_another_vector
     assert result.balanced
 
 
-# frequencies and waves that forward makes, beside a state dict, which has none of them
+# frequencies and waves that forward computes, and that a state dict lacks
 
 FC = noise(4, 4)
 BESIDE = {"fc.weight": FC}
@@ -381,13 +381,13 @@ def test_alibis_slopes_are_known_by_their_number(tmp_path: Path) -> None:
     assert not run_of_positions(tmp_path, text, {"slopes": -slopes}).balanced
 
 
-# in each other's places
+# exchanged tables
 
 HALVES = "h1 = Slice(x, s0, s4, ax) h2 = Slice(x, s4, s8, ax) n = Neg(h2) t = Concat <axis = -1> (n, h1)"
 
 
 def turned(cosine: str, sine: str, how: str) -> onnx.ModelProto:
-    """A rotation of a vector of eight, by tables of that name."""
+    """Return a model that rotates a vector of eight by the tables of these names."""
     shape = "float[12,8]"
     nodes = {
         "whole": f"{HALVES} a = Mul(x, {cosine}) b = Mul(t, {sine}) y = Add(a, b)",

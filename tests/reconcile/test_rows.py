@@ -1,4 +1,4 @@
-"""A table of which an export kept, picked or repeated rows; numbers by hand."""
+"""Tables from which an export kept, picked or repeated rows; numbers by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE = ramp(5, 3)
 
 
 def run(tmp_path, stored, content="full", name="val_1"):
-    """A file whose `val_1` the exporter has folded from the table, against the whole table."""
+    """Reconcile a file, whose `val_1` the exporter has folded from the table, with the whole table."""
     shape = ",".join(map(str, stored.shape))
     proto = text_model(f"g (float[{shape}] x) => (float[{shape}] y) {{ y = Add(x, {name}) }}", {name: stored})
     proto = dynamo_like(proto, folded={name: ["table.weight"]})
@@ -112,7 +112,7 @@ def test_without_contents_the_width_must_fit(tmp_path):
     assert not run(tmp_path, ramp(2, 4), "none").balanced
 
 
-# without a note, by a manifest's digests and by the values
+# without a note: by a manifest's digests, and by the values
 
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
@@ -228,7 +228,7 @@ def test_codes_of_nothing_are_no_rows(tmp_path, at_hand):
     assert not given(tmp_path, coded(tensors), at_hand=at_hand).balanced
 
 
-# what is no slice
+# cuts that are no slices
 
 
 CUTS = {"cut": ROWS[:10], "turned": ROWS[::-1], "repeated": ROWS[[0] * 20]}
@@ -245,7 +245,7 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("cut", CUTS)
 def test_weight_or_lookup_table_that_was_cut_is_no_slice(tmp_path, cut, use, note, at_hand):
-    """What multiplies, or is looked up in at run time, must be there whole and in order."""
+    """A weight of a product, or a table that is looked up at run time, must be whole and in order."""
     node, is_turned = USES[use]
     stored = CUTS[cut].T if is_turned else CUTS[cut]
     proto = text_model(
@@ -365,7 +365,7 @@ def test_a_table_of_whole_numbers_is_no_vector_rounded(tmp_path):
 
 
 def first_step(folder, stored, *, scope=None, at_hand=False):
-    """A loop whose first step was computed in advance, of a state of zeros: its bias for each example is left."""
+    """Reconcile a loop whose first step, from a zero state, was folded: only the bias of each example remains."""
     text = f"""g (float[3,4] x) => ({"float16" if stored.dtype == np.float16 else "float"}[3,16] y) {{
         [step] h = Gemm(x, "cell.weight", "cell.bias")
         [first] y = Add(h, val_1)
@@ -433,7 +433,7 @@ def test_rows_in_another_order_or_of_other_values_are_unexplained(tmp_path, rest
 
 
 def joined(first: Array, second: Array):
-    """A file that joins two pieces of a table before it adds them."""
+    """Return a model that joins two pieces of a table before it adds them."""
     return text_model(
         "g (float[n,6] x) => (float[n,6] y) { t = Concat<axis = 0>(v, w) y = Add(x, t) }",
         {"v": np.ascontiguousarray(first), "w": np.ascontiguousarray(second)},

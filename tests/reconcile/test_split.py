@@ -1,4 +1,4 @@
-"""One PyTorch tensor that is stored in pieces or slices, tokens with a row of positions, tables with joined axes."""
+"""PyTorch tensors that are stored in pieces or slices, tokens with a row of positions, tables with joined axes."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_code_between_the_samples_is_seen_with_the_weights_at_hand(tmp_path):
 @pytest.mark.slow
 @both
 def test_many_small_pieces_are_told_apart_by_their_statistics(tmp_path, at_hand):
-    """Of two hundred rows fewer have a sampled element than it takes to know them."""
+    """Most of two hundred rows have too few sampled elements to be recognized by them."""
     known = noise(200, 8)
     order = np.random.default_rng(2).permutation(200)
     changed = known.copy()
@@ -248,7 +248,7 @@ def test_cast_that_a_manifest_does_not_describe_is_known_by_samples(tmp_path, at
 @both
 @pytest.mark.parametrize("turned", [False, True])
 def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, turned, at_hand):
-    """Of a hundred pieces each has two or three sampled elements, which codes of another may be near."""
+    """Each of a hundred pieces has two or three sampled elements, to which another piece's codes may be close."""
     known = noise(100, 20, 20)
     right = [expert.T.copy() if turned else expert for expert in known]
     noisy = [
@@ -263,7 +263,7 @@ def test_codes_of_many_square_experts_are_held_against_all_of_each(tmp_path, tur
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_table_of_positions_of_which_the_first_stands_by_itself_is_whole(tmp_path, changed):
-    """Interpolated, the row of the class token is cut off; `weight` is what an embedding calls its table."""
+    """For interpolation, the class token's row is cut off; an embedding names its table `weight`."""
     table = noise(17, 48, seed=9)
     first, rest = table[None, :1].copy(), table[None, 1:].copy()
     if changed:
@@ -285,7 +285,7 @@ def test_a_table_of_positions_of_which_the_first_stands_by_itself_is_whole(tmp_p
 
 
 def run_slices(tmp_path, proto, **known):
-    """Against a state dict of tensors of the root module."""
+    """Reconcile with a state dict of tensors of the root module."""
     parameters = [parameter(name, array) for name, array in known.items()]
     return reconcile(tmp_path, proto, manifest_of(*parameters), "full", known)
 
@@ -325,7 +325,7 @@ def test_a_packed_bias_may_stand_in_pieces(tmp_path):
 
 @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1), (2, 1, 0), (1, 2, 0)])
 def test_exchanged_pieces_are_told(tmp_path, order):
-    """Of a bias by itself, and of weights and biases together."""
+    """A bias alone is exchanged, or weights and biases together."""
     alone = run_slices(tmp_path, attention(order), in_proj_weight=W, in_proj_bias=B)
     both = run_slices(tmp_path, attention(order, weights=order), in_proj_weight=W, in_proj_bias=B)
 
@@ -351,7 +351,7 @@ CODED = """
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (0, 2, 1), (2, 1, 0)])
 def test_codes_of_the_pieces_of_a_bias_are_in_the_order_of_the_weights_beside_them(tmp_path, order):
-    """Behind what writes codes and reads them, and in a file whose nodes stand in another order."""
+    """Nodes that write and read codes precede the biases, and the file has its nodes in another order."""
     weights = {f"a.{name}_proj_weight": noise(16, 6, seed=seed) for seed, name in enumerate("qkv")}
     bias = noise(48, seed=5)
     parts = np.split(bias, 3)
@@ -372,7 +372,7 @@ def test_one_changed_element_of_a_piece_is_told(tmp_path):
 
 
 def test_weights_beside_a_packed_bias_are_in_its_order(tmp_path):
-    """Keys of another width: three weights by themselves, and one bias."""
+    """Keys have another width: three separate weights, and one bias."""
     names = ("m.q_proj_weight", "m.k_proj_weight", "m.v_proj_weight")
     known = dict(zip(names, np.split(W, 3), strict=True)) | {"m.in_proj_bias": B}
     (tmp_path / "other").mkdir()
@@ -385,7 +385,7 @@ def test_weights_beside_a_packed_bias_are_in_its_order(tmp_path):
 
 
 def test_piece_that_another_module_reads_is_no_piece(tmp_path):
-    """The keys and values of a cross attention, and the weight of a layer behind it that has their shape."""
+    """Keys and values of a cross attention, followed by a layer whose weight has their shape."""
     packed, linear = noise(18, 6, seed=20), noise(12, 6, seed=21)
     text = """g (float[5,6] x) => (float[5,6] q, float[5,12] kv, float[5,12] z) {
         [a] q = MatMul(x, first) [b] kv = MatMul(x, rest) [c] z = MatMul(x, w) }"""
@@ -418,7 +418,7 @@ def test_pieces_do_not_explain_what_is_planted_beside_them(tmp_path):
     )
 
 
-# a table of positions whose first row goes elsewhere
+# a table of positions whose first row is stored elsewhere
 
 POSITIONS, TOKEN = noise(1, 10, 12, seed=2), noise(1, 1, 12, seed=3)
 
@@ -582,7 +582,7 @@ def test_the_weight_of_a_bilinear_layer_is_found_and_no_other_order_of_it(tmp_pa
     assert not told.balanced
 
 
-# what the exporter notes of tensors of the root module
+# exporters' notes on tensors of the root module
 
 
 def scaled(value):

@@ -1,4 +1,4 @@
-"""Weights that one product computes with, and whose part of what it gives nothing reads."""
+"""Weights of one joined product whose part of the output is not read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = tuple(f"l.{part}.weight" for part in "qkv")
 WEIGHTS: dict[str, Array] = {
     name: noise(size, 4, seed=size) for name, size in zip(NAMES, (2, 3, 4), strict=True)
 }
-"""In PyTorch's order of axes: 2, 3 and 4 rows are as many columns of the product."""
+"""Weights in PyTorch's order of axes: their 2, 3 and 4 rows are columns of the product."""
 TURNED = [array.T.copy() for array in WEIGHTS.values()]
 
 STORED: dict[str, tuple[str, dict[str, Array]]] = {
@@ -42,7 +42,7 @@ CUT: dict[str, tuple[str, dict[str, Array]]] = {
 
 
 def run(folder: Path, stored: str, cut: str, read: str) -> dict[str, str]:
-    """What becomes of the weights where what is read is one of q, k and v, or several of them joined."""
+    """Return the lines of the weights where the output reads one of q, k and v, or several of them joined."""
     nodes, tensors = STORED[stored]
     cuts, more = CUT[cut]
     text = f"g (float[2,4] x) => (float[2,n] y) {{ {nodes} h = MatMul(x, w) {cuts} y = Concat <axis = -1> ({read}) }}"
@@ -85,7 +85,7 @@ def test_columns_that_the_model_computes_say_nothing(cut: str, tmp_path: Path) -
 
 
 def test_an_axis_that_may_be_another_says_nothing(tmp_path: Path) -> None:
-    """Rows of what is computed may be cut as well: of another size than the weights."""
+    """The activation's rows are cut, an axis of another size than the weights'."""
     text = """g (float[2,4] x) => (float[1,9] y) {
         h = MatMul(x, w) a, b = Split <axis = 0, num_outputs = 2> (h) y = Identity(a)
     }"""

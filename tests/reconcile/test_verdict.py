@@ -1,4 +1,4 @@
-"""What an account is told of beside its lines: remarks, what is most like, and whether wiring changed."""
+"""Results beside the lines of an account: remarks, most similar candidates, and whether wiring changed."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_packed_weights_need_the_widest_type_among_them(tmp_path):
     assert mixed is None
 
 
-# code that nobody has
+# modules without code
 
 
 COMPUTED = """g (float[1,3] x) => (float[1,2] y) {
@@ -239,7 +239,7 @@ def test_of_what_balances_and_of_other_values_under_a_name_it_is_not(tmp_path):
     )
 
 
-# candidates for what nothing explains
+# candidates for unexplained tensors
 
 both = pytest.mark.parametrize("at_hand", [False, True], ids=["manifest", "weights"])
 
@@ -355,7 +355,7 @@ def test_difference_that_is_no_number_is_larger_than_any_other(tmp_path, at_hand
     assert [(near.name, near.max_abs_error) for near in result.nearest] == [(f"{names[1]}.weight", 98.5)]
 
 
-# whether a file computes with its weights what the export did, and the first module that does not
+# whether a file uses its weights as the export did, and the first module that does not
 
 KNOWN = {"a.weight": noise(8, 8), "b.weight": noise(8, 8, seed=1), "norm.weight": noise(8, seed=2)}
 TEXT = """g (float[1,8] x) => (float[1,8] y) {{
@@ -376,7 +376,7 @@ def exported(
 
 
 def manifest(folder: Path, known: dict[str, Array] | None = None) -> Manifest:
-    """What `export` writes: the parameters, and how the file computes with them."""
+    """Return the manifest that `export` writes: parameters, and how the file computes with them."""
     plain = manifest_of(*parameters_of(known or KNOWN))
     (folder / "exported").mkdir()
     told = wiring_of(reconcile_ledger(audit(folder / "exported", exported(known=known)), plain))
